@@ -1,0 +1,8 @@
+//! What everything stands on and nothing in it is about the web.
+
+pub mod clock;
+pub mod digest;
+pub mod log;
+pub mod pool;
+pub mod stats;
+pub mod sys;

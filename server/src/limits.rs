@@ -1,0 +1,81 @@
+//! Every bound of the program, with its reason.
+//!
+//! What an operator may change is a field of [`Limits`] (`[server] limits = { … }`); what only a
+//! developer should change is a constant. Units stand last in a name.
+
+/// The bounds that an operator may set, by these very names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections in all; past it, accepting pauses.
+    pub connections: usize,
+    /// Open connections from one address; 0 = no limit (many people share one behind a NAT).
+    pub connections_per_address: usize,
+    /// Request line, bytes without its CRLF: what browsers and proxies still send, and 414 past it.
+    pub request_line_bytes: usize,
+    /// Whole head, bytes; 431 past it.
+    pub head_bytes: usize,
+    /// Field lines in one head; 431 past it.
+    pub fields: usize,
+    /// Seconds for a whole TLS handshake.
+    pub handshake_seconds: u32,
+    /// Seconds from the first byte of a head to its end.
+    pub head_seconds: u32,
+    /// Seconds that a kept-alive connection may be silent between requests.
+    pub idle_seconds: u32,
+    /// Seconds that a peer may take nothing of a response.
+    pub write_stall_seconds: u32,
+    /// Bytes a second that a request body must bring on average, after a first grace.
+    pub body_rate_bytes_per_second: u32,
+    /// Request body that is read and thrown away where nobody wants it; 413 past it.
+    pub body_discard_bytes: u64,
+    /// Request body for a handler, bytes; 413 past it.
+    pub body_bytes: u64,
+    /// Seconds that requests under way get to finish on stop.
+    pub drain_seconds: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 10_000,
+            connections_per_address: 0,
+            request_line_bytes: 8 * 1024,
+            head_bytes: 16 * 1024,
+            fields: 100,
+            handshake_seconds: 10,
+            head_seconds: 10,
+            idle_seconds: 75,
+            write_stall_seconds: 30,
+            body_rate_bytes_per_second: 512,
+            body_discard_bytes: 1 << 20,
+            body_bytes: 1 << 30,
+            drain_seconds: 30,
+        }
+    }
+}
+
+/// One chunk-extension part of a chunk-size line, bytes: real clients send none (RFC 9112 §7.1.1
+/// asks for a bound).
+pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
+/// Ranges in one request; more are answered with the whole (RFC 9110 §14.2 lets a server ignore them).
+pub const RANGES_MAX: usize = 8;
+/// Never more response bytes waiting unsent in a connection: 1,500 silent readers stay cheap.
+pub const UNSENT_BYTES_MAX: usize = 32 * 1024;
+/// A worker's read scratch, bytes; a head never exceeds it.
+pub const SCRATCH_BYTES: usize = 32 * 1024;
+/// A file up to this size is served from the content budget; a larger one from its descriptor.
+pub const CONTENT_FILE_BYTES_MAX: u64 = 128 * 1024;
+/// Over plain HTTP a body of this size or more goes by sendfile, which copies nothing.
+pub const SENDFILE_BYTES_MIN: u64 = 32 * 1024;
+/// A file up to this size has an ETag of its content; a larger one of its size and time.
+pub const DIGEST_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Text smaller than this is not worth compressing: it fits one packet anyway.
+pub const GZIP_FILE_BYTES_MIN: u64 = 512;
+/// Each body of a live call, both ways, is a pipe of this size.
+pub const PIPE_BYTES: usize = 64 * 1024;
+/// Entries on one page of a directory listing.
+pub const LISTING_PAGE_ENTRIES: usize = 1_000;
+/// Access-log bytes waiting for a slow destination before lines are dropped and counted.
+pub const LOG_QUEUE_BYTES: usize = 4 << 20;
+/// How deep folders are followed: a loop of links must end.
+pub const FOLDER_DEPTH_MAX: usize = 64;

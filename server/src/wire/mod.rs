@@ -1,0 +1,13 @@
+//! Bytes to meaning and back: no socket, no clock, no async (`tests/layers.rs` holds that).
+//!
+//! Everything here can be fed at any split point, and is fuzzed without a port.
+
+pub mod body;
+pub mod date;
+pub mod fields;
+pub mod h1;
+pub mod head;
+pub mod range;
+pub mod reject;
+pub mod status;
+pub mod target;

@@ -1,0 +1,90 @@
+//! Why a request was refused: a status and a stable number that the access log prints.
+//!
+//! The numbers are part of the product (docs/rejects.md lists them): never reuse one.
+
+use super::status::Status;
+
+/// The peer's fault, decided.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Reject {
+    /// Stable; printed by the log as `rule`.
+    pub rule: u16,
+    pub status: Status,
+    /// One clause for the log and the plain error page.
+    pub reason: &'static str,
+    /// The rest of the connection can't be trusted: answer, then close, read nothing more as a request.
+    pub close: bool,
+}
+
+macro_rules! rejects {
+    ($( $(#[$doc:meta])* $name:ident = $rule:literal $status:literal $close:literal $reason:literal; )*) => {
+        impl Reject {
+            $( $(#[$doc])* pub const $name: Reject =
+                Reject { rule: $rule, status: Status($status), reason: $reason, close: $close }; )*
+            /// All of them, in the order of their numbers (for the table in the docs).
+            pub const ALL: &'static [Reject] = &[$( Reject::$name, )*];
+        }
+    };
+}
+
+rejects! {
+    // 1xx: the request line.
+    LINE_MALFORMED = 101 400 true "malformed request line";
+    LINE_TOO_LONG = 102 414 true "request line too long";
+    METHOD_UNKNOWN = 103 501 true "unknown method";
+    VERSION_UNSUPPORTED = 104 505 true "HTTP version not supported";
+    TARGET_MALFORMED = 110 400 true "malformed request target";
+    TARGET_CLIMBS = 111 400 true "path climbs above the root";
+    TARGET_PERCENT = 112 400 true "malformed percent-encoding in the path";
+    TARGET_NUL = 113 400 true "NUL in the path";
+    TARGET_SLASH = 114 400 true "encoded slash in the path";
+    TARGET_BACKSLASH = 115 400 true "backslash in the path";
+    // 2xx: fields.
+    FIELD_MALFORMED = 201 400 true "malformed field line";
+    FIELD_NAME = 202 400 true "malformed field name";
+    FIELD_VALUE = 203 400 true "control character in a field value";
+    FIELD_FOLDED = 204 400 true "folded field line";
+    LINE_END = 205 400 true "bare CR or LF";
+    HEAD_TOO_LARGE = 206 431 true "head too large";
+    FIELDS_TOO_MANY = 207 431 true "too many fields";
+    HOST_MISSING = 210 400 true "no Host";
+    HOST_DUPLICATE = 211 400 true "more than one Host";
+    HOST_MALFORMED = 212 400 true "malformed Host";
+    AUTHORIZATION_DUPLICATE = 213 400 true "more than one Authorization";
+    EXPECTATION_UNKNOWN = 214 417 true "unknown expectation";
+    // 3xx: the body.
+    LENGTH_AND_CODING = 301 400 true "Content-Length together with Transfer-Encoding";
+    LENGTH_DUPLICATE = 302 400 true "more than one Content-Length";
+    LENGTH_MALFORMED = 303 400 true "malformed Content-Length";
+    CODING_IN_1_0 = 304 400 true "Transfer-Encoding in HTTP/1.0";
+    CODING_UNKNOWN = 305 501 true "transfer coding other than chunked";
+    CHUNK_MALFORMED = 306 400 true "malformed chunk";
+    CHUNK_EXTENSION = 307 400 true "chunk extension too long";
+    TRAILER_MALFORMED = 308 400 true "malformed trailer section";
+    BODY_TOO_LARGE = 309 413 true "request body too large";
+    // 4xx: routing and access.
+    HOST_UNKNOWN = 401 404 false "no such site";
+    MISDIRECTED = 402 421 true "another site than this connection was opened for";
+    ADDRESS_DENIED = 403 403 false "address not allowed";
+    LOGIN_NEEDED = 404 401 false "login needed";
+    LOGIN_WRONG = 405 401 false "wrong user or password";
+    HOST_UNKNOWN_TLS = 406 421 true "no such site";
+    // 5xx: the resource.
+    NOT_FOUND = 501 404 false "no such resource";
+    DOTFILE = 502 404 false "hidden name";
+    LINK_LEAVES = 503 404 false "link out of the root";
+    NO_INDEX = 504 404 false "folder without index";
+    METHOD_NOT_ALLOWED = 505 405 false "method not allowed here";
+    PRECONDITION = 506 412 false "precondition failed";
+    RANGE = 507 416 false "range not satisfiable";
+    CHANGING = 508 503 false "file is being changed";
+    UNREADABLE = 509 403 false "file can't be read";
+    // 6xx: time and load.
+    HEAD_SLOW = 601 408 true "head not finished in time";
+    BODY_SLOW = 602 408 true "body too slow";
+    OVERLOADED = 603 503 true "too many connections";
+    // 7xx: live calls.
+    HANDLER_FAILED = 701 502 false "handler failed";
+    HANDLER_SLOW = 702 504 false "handler took too long";
+    PANICKED = 703 500 true "internal error";
+}
