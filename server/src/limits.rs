@@ -79,3 +79,19 @@ pub const LISTING_PAGE_ENTRIES: usize = 1_000;
 pub const LOG_QUEUE_BYTES: usize = 4 << 20;
 /// How deep folders are followed: a loop of links must end.
 pub const FOLDER_DEPTH_MAX: usize = 64;
+/// A log line's bytes are collected by each worker up to this before they are handed over.
+pub const LOG_BATCH_BYTES: usize = 16 * 1024;
+/// Empty buffers that a log destination keeps for its workers: about one for each, and one on its way.
+pub const LOG_SPARES_MAX: usize = 32;
+/// A thread for blocking work ends after this time without any.
+pub const POOL_IDLE_SECONDS: u64 = 10;
+/// Password hashes computed at the same time: they are made to be slow, and pages go first.
+pub const LOGIN_THREADS: usize = 2;
+/// Logins waiting to be checked before more are told to come back (503).
+pub const LOGIN_QUEUE_MAX: usize = 64;
+/// A checked login, right or wrong, is remembered this long.
+pub const LOGIN_REMEMBERED_SECONDS: u64 = 60;
+/// Logins remembered at the same time; of more, the wrong ones are forgotten first.
+pub const LOGINS_MAX: usize = 4_096;
+/// A longer password is wrong without hashing it: the cost of some schemes grows with its square.
+pub const PASSWORD_BYTES_MAX: usize = 512;
