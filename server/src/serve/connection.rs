@@ -110,6 +110,15 @@ enum Look {
 /// At most this many errands to the pool for one request: index page, coding, error page, logins.
 const ERRANDS_MAX: u8 = 16;
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.worker.stats.panicked();
+        }
+        self.worker.close(self.slot);
+    }
+}
+
 impl Connection {
     /// A connection just accepted.
     pub fn new(stream: Stream, worker: Rc<Worker>, slot: usize, peer: IpAddr) -> Connection {
@@ -287,7 +296,7 @@ impl Connection {
             Ok(Parsed::Complete { head, head_bytes }) => {
                 self.scanned = 0;
                 match head.body {
-                    BodyLength::None => self.answer(&world, &head, head_bytes, head_bytes, cx),
+                    BodyLength::None | BodyLength::Length(0) => self.answer(&world, &head, head_bytes, head_bytes, cx),
                     _ => self.with_body(&world, &head, head_bytes, bytes, cx),
                 }
             }
@@ -377,7 +386,8 @@ impl Connection {
         cx: &mut Context<'_>,
     ) -> Look {
         let Dispatched { host, user, reply } = dispatched;
-        let unread_body = head.body != BodyLength::None && end == head_bytes;
+        let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
+        let unread_body = !bodiless && end == head_bytes;
         let mut after = self.after(head, unread_body);
         let mut reply = reply;
         if matches!(reply, Reply::Load(_) | Reply::Login(_)) {
@@ -386,7 +396,7 @@ impl Connection {
                 reply = Reply::Refuse { reject: Reject::CHANGING, page: None };
             }
         }
-        let line = Line { connection: self.slot, head: Some(head), host, user: user.as_deref(), reject: None };
+        let line = Line::new(self, Some(head), host, user.as_deref());
         match reply {
             Reply::Load(load) => {
                 self.worker.phase(self.slot, Phase::Busy);
@@ -461,13 +471,18 @@ impl Connection {
 
     /// The fields that belong to the connection and not to the page, and the end of the head.
     fn finish_head(&self, fields: &mut Vec<u8>, version: Version, after: End, host: Option<&Host>) {
+        self.end_head(fields, version, after, host.and_then(|host| host.hsts.as_deref()));
+    }
+
+    /// As [`Connection::finish_head`], for whoever kept only the HSTS field of the site.
+    pub(super) fn end_head(&self, fields: &mut Vec<u8>, version: Version, after: End, hsts: Option<&[u8]>) {
         match (after, version) {
             (End::Keep, Version::Http11) => {}
             (End::Keep, Version::Http10) => fields.extend_from_slice(b"Connection: keep-alive\r\n"),
             _ => fields.extend_from_slice(b"Connection: close\r\n"),
         }
         if self.stream.tls.is_some()
-            && let Some(hsts) = host.and_then(|host| host.hsts.as_deref())
+            && let Some(hsts) = hsts
         {
             fields.extend_from_slice(hsts);
         }
@@ -645,9 +660,7 @@ impl Connection {
         self.held = None;
         self.worker.stats.reject();
         let page = error_page::plain(reject.status, reject.reason);
-        let line = Line { connection: self.slot, head: None, host: None, user: None, reject: Some(reject) };
-        let first = h1::first_line(bytes);
-        let line = line.with_first(first);
+        let line = Line { first: h1::first_line(bytes), reject: Some(reject), ..Line::new(self, None, None, None) };
         let mut extra = self.worker.lead.take();
         extra.clear();
         refusal_fields(reject, &mut extra);
@@ -663,7 +676,7 @@ impl Connection {
                 let sent = sending.outgoing.poll_send(&mut self.stream, &mut worker.disk.borrow_mut(), cx);
                 if sending.outgoing.sent != before {
                     self.worker.clock.tick();
-                    self.worker.phase_again(self.slot, Phase::Write);
+                    self.worker.phase(self.slot, Phase::Write);
                 }
                 sent
             })
@@ -702,7 +715,7 @@ impl Connection {
             Poll::Ready(())
         })
         .await;
-        if sys::shutdown_write(self.stream.socket.as_fd()).is_err() {
+        if sys::shutdown_write(self.stream.socket.borrow().as_fd()).is_err() {
             return;
         }
         let mut left = LINGER_BYTES_MAX;
@@ -711,7 +724,8 @@ impl Connection {
                 let worker = self.worker.clone();
                 let mut scratch = worker.scratch.borrow_mut();
                 let mut buffer = ReadBuf::new(&mut scratch);
-                let socket = Pin::new(&mut self.stream.socket);
+                let mut socket = self.stream.socket.borrow_mut();
+                let socket = Pin::new(&mut *socket);
                 socket.poll_read(cx, &mut buffer).map_ok(|()| buffer.filled().len())
             })
             .await;

@@ -292,7 +292,7 @@ fn cold(variant: &Arc<Variant>, offset: u64, left: u64) -> Option<DiskRead> {
 
 /// Sends with MSG_MORE: the file's first bytes share the packet.
 fn poll_send_more(stream: &mut Stream, bytes: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-    let socket = &stream.socket;
+    let socket = &*stream.socket.borrow();
     loop {
         ready!(socket.poll_write_ready(cx))?;
         let sent = socket.try_io(Interest::WRITABLE, || {
@@ -312,7 +312,7 @@ fn poll_sendfile(
     left: u64,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<u64>> {
-    let socket = &stream.socket;
+    let socket = &*stream.socket.borrow();
     let Some(file) = variant.file() else {
         return Poll::Ready(Err(io::ErrorKind::NotFound.into()));
     };

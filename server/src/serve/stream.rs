@@ -8,15 +8,17 @@ use crate::tls::{Choice, Handshake};
 use rustls::ServerConnection;
 use rustls::ProtocolVersion;
 use std::io::{self, IoSlice, Read, Write};
+use std::cell::RefCell;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// One connection's bytes.
 pub struct Stream {
-    /// The TCP socket.
-    pub socket: TcpStream,
+    /// The TCP socket; the worker's table holds it too, to end it at a deadline.
+    pub socket: Rc<RefCell<TcpStream>>,
     /// TLS above it, if any.
     pub tls: Option<Box<Handshake>>,
 }
@@ -30,9 +32,17 @@ impl Stream {
         }
     }
 
+    /// The version of TLS that was agreed on.
+    pub fn tls_version(&self) -> Option<ProtocolVersion> {
+        match self.tls.as_deref() {
+            Some(Handshake::Ready(connection)) => connection.protocol_version(),
+            _ => None,
+        }
+    }
+
     /// Reads plaintext into `into`; 0 = the peer ended its side.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        let socket = &mut self.socket;
+        let socket = &mut *self.socket.borrow_mut();
         let Some(tls) = self.tls.as_deref_mut() else {
             let mut buffer = ReadBuf::new(into);
             ready!(Pin::new(socket).poll_read(cx, &mut buffer))?;
@@ -52,14 +62,14 @@ impl Stream {
         let Some(Handshake::Ready(connection)) = self.tls.as_deref_mut() else {
             return Poll::Ready(Ok(()));
         };
-        poll_flush_tls(&mut self.socket, connection, cx)
+        poll_flush_tls(&mut self.socket.borrow_mut(), connection, cx)
     }
 
     /// Writes plain bytes in one call (over TLS: encrypts them all; flush afterwards).
     pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self.tls_mut() {
             Some(connection) => Poll::Ready(connection.writer().write_vectored(slices)),
-            None => Pin::new(&mut self.socket).poll_write_vectored(cx, slices),
+            None => Pin::new(&mut *self.socket.borrow_mut()).poll_write_vectored(cx, slices),
         }
     }
 
