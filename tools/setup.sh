@@ -66,10 +66,10 @@ install_packages() {
     fi
     say "installing $*"
     # A failed update is no reason to stop: what is asked for may be in the cache.
-    $as_root apt-get -qq update >&2 || true
+    $as_root apt-get -qq update || true
     # --no-remove: nobody's compiler is thrown out for ours.
-    $as_root env DEBIAN_FRONTEND=noninteractive \
-        apt-get -qq -y --no-install-recommends --no-remove install "$@" >&2 ||
+    $as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes \
+        apt-get -qq -y --no-install-recommends --no-remove install "$@" >/dev/null ||
         fail "could not install: $*"
 }
 
