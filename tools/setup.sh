@@ -1,0 +1,111 @@
+# What a goal needs, and where it comes from. Sourced by the other scripts here; every package that
+# the house uses is in the table below and nowhere else.
+#
+# Nothing is installed or asked for when nothing is missing.
+
+cd "$(dirname "$0")/.."
+
+# goal     a command, or a file    Debian package
+needs='
+build      cc                      gcc
+build      ar                      binutils
+build      /usr/include/stdio.h    libc6-dev
+build      /etc/ssl/certs/ca-certificates.crt  ca-certificates
+test       curl                    curl
+test       openssl                 openssl
+test       wget                    wget
+test       python3                 python3
+test       ps                      procps
+test       unshare                 util-linux
+release    musl-gcc                musl-tools
+'
+# Debian's compiler, where rustup is not.
+rust_packages='rustc-web cargo-web rust-web-clippy rustfmt-web'
+
+say() { printf 'anthill: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+is_debian() { have apt-get && [ -e /etc/debian_version ]; }
+
+# setup GOAL…: everything for these goals is there when this returns; else it says what is not, in
+# one line, and ends the script.
+setup() {
+    missing=$(missing_for "$@" package)
+    if [ -n "$missing" ]; then
+        is_debian || fail "missing: $(missing_for "$@" probe) - install with this system's packages, then again"
+        install_packages $missing
+        missing=$(missing_for "$@" package)
+        [ -z "$missing" ] || fail "still missing after installing: $missing"
+    fi
+    setup_rust
+}
+
+# missing_for GOAL… package|probe: the column of what these goals lack, one line, nothing twice.
+missing_for() {
+    goals=
+    while [ $# -gt 1 ]; do goals="$goals $1"; shift; done
+    column=$1
+    echo "$needs" | while read -r goal probe package; do
+        case " $goals " in *" $goal "*) ;; *) continue ;; esac
+        case $probe in
+            '') continue ;;
+            /*) [ -e "$probe" ] && continue ;;
+            *) have "$probe" && continue ;;
+        esac
+        case $column in package) echo "$package" ;; *) echo "$probe" ;; esac
+    done | sort -u | tr '\n' ' ' | sed 's/ $//'
+}
+
+# install_packages NAME…: as root, or through sudo (which may ask, but not in CI: nobody is there).
+install_packages() {
+    as_root=
+    if [ "$(id -u)" != 0 ]; then
+        have sudo || fail "missing: $* - apt-get install them as root, then again"
+        as_root=sudo
+        [ "${CI:-}" != true ] || as_root='sudo -n'
+    fi
+    say "installing $*"
+    # A failed update is no reason to stop: what is asked for may be in the cache.
+    $as_root apt-get -qq update || true
+    # --no-remove: nobody's compiler is thrown out for ours.
+    $as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes \
+        apt-get -qq -y --no-install-recommends --no-remove install "$@" >/dev/null ||
+        fail "could not install: $*"
+}
+
+# setup_rust: a cargo on PATH with rustfmt and clippy, new enough. In this order: the pinned
+# toolchain of rustup, another one of rustup's, the cargo that is there, Debian's.
+setup_rust() {
+    have cargo || [ ! -x "$HOME/.cargo/bin/cargo" ] || PATH=$HOME/.cargo/bin:$PATH
+    if have rustup; then
+        rust_is_usable && return
+        pinned=$(toml_string rust-toolchain.toml channel)
+        say "fetching Rust $pinned"
+        rustup toolchain install "$pinned" --profile minimal -c clippy -c rustfmt >&2 || true
+        rust_is_usable && return
+        RUSTUP_TOOLCHAIN=stable
+        export RUSTUP_TOOLCHAIN
+        rust_is_usable && { say "Rust $pinned is not to be had; using $(cargo --version)"; return; }
+        fail "missing: Rust $pinned with clippy and rustfmt - rustup toolchain install $pinned"
+    fi
+    rust_is_usable && return
+    is_debian || fail "missing: Rust $(toml_string Cargo.toml rust-version) or later with clippy and rustfmt - https://rustup.rs has it"
+    install_packages $rust_packages
+    rust_is_usable || fail "missing: Rust $(toml_string Cargo.toml rust-version) or later; here is $(cargo --version) - https://rustup.rs has it"
+}
+
+rust_is_usable() {
+    version=$(cargo --version 2>/dev/null | cut -d' ' -f2)
+    [ -n "$version" ] || return 1
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || return 1
+    oldest=$(toml_string Cargo.toml rust-version)
+    [ "$(printf '%s\n%s\n' "$oldest" "$version" | sort -V | head -n1)" = "$oldest" ]
+}
+
+# rust_is_pinned: the compiler at hand is the one of rust-toolchain.toml.
+rust_is_pinned() {
+    [ "$(rustc --version | cut -d' ' -f2)" = "$(toml_string rust-toolchain.toml channel)" ]
+}
+
+# toml_string FILE KEY: the string at the first line that begins with KEY.
+toml_string() { sed -n "s/^$2 *= *\"\\(.*\\)\".*/\\1/p" "$1" | head -n1; }
