@@ -3,8 +3,7 @@
 
 use super::connection::Connection;
 use super::worker::Worker;
-use crate::base::log;
-use crate::base::log::Sink;
+use crate::base::log::{self, Batch, Format};
 use crate::wire::head::Head;
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
@@ -12,7 +11,6 @@ use crate::world::{Access, Host, World};
 use rustls::ProtocolVersion;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 /// What is known of an exchange while its head is at hand.
 pub(super) struct Line<'a> {
@@ -74,7 +72,7 @@ impl<'a> Line<'a> {
             bytes,
             referer: asks.and_then(|asks| asks.referer),
             agent: asks.and_then(|asks| asks.user_agent),
-            host: self.head.map_or(&[][..], |head| head.host),
+            host: self.head.map(|head| head.host),
             rule: self.reject.map_or(0, |reject| reject.rule),
             tls: tls_version(connection),
             micros: took(&worker, access, self.started_us),
@@ -116,7 +114,7 @@ impl Record {
             bytes,
             referer: self.referer.as_deref(),
             agent: self.agent.as_deref(),
-            host: &self.host,
+            host: Some(&self.host),
             rule: self.rule,
             tls: self.tls,
             micros: took(worker, &self.access, self.started_us),
@@ -128,7 +126,7 @@ impl Record {
 
 /// Only JSON lines say how long it took; then a look at the clock is worth it.
 fn took(worker: &Worker, access: &Access, started_us: u64) -> u64 {
-    if access.json {
+    if access.format == Format::Json {
         worker.clock.tick();
     }
     worker.clock.micros() - started_us
@@ -142,47 +140,37 @@ fn tls_version(connection: &Connection) -> Option<&'static str> {
     }
 }
 
-/// A worker's buffers, one for each destination.
+/// A worker's lines on their way, by destination.
 #[derive(Default)]
 pub struct Logs {
-    buffers: Vec<(Arc<Sink>, Vec<u8>)>,
+    batches: Vec<(Access, Batch)>,
 }
-
-/// A buffer is handed over when it holds this much, or at the next sweep.
-const BUFFER_BYTES: usize = 16 * 1024;
 
 impl Logs {
     fn write(&mut self, access: &Access, line: &log::Line<'_>, time: &[u8]) {
-        let index = match self.buffers.iter().position(|(sink, _)| Arc::ptr_eq(sink, &access.sink)) {
-            Some(index) => index,
-            None => {
-                self.buffers.push((access.sink.clone(), Vec::new()));
-                self.buffers.len() - 1
-            }
-        };
-        let (sink, buffer) = &mut self.buffers[index];
-        if access.json {
-            line.json(buffer);
-        } else {
-            line.combined(buffer, time);
-        }
-        if buffer.len() >= BUFFER_BYTES {
-            sink.submit(buffer);
-        }
+        let known = self.batches.iter().position(|(known, _)| known.is_same(access));
+        let index = known.unwrap_or_else(|| {
+            let batch = Batch::new(access.sink.clone(), access.format);
+            self.batches.push((access.clone(), batch));
+            self.batches.len() - 1
+        });
+        self.batches[index].1.push(line, time);
     }
 
     /// Nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.buffers.iter().all(|(_, buffer)| buffer.is_empty())
+        self.batches.iter().all(|(_, batch)| batch.is_empty())
     }
 
-    /// Hands everything over; a destination that no World names any more is let go.
+    /// Hands everything over.
     pub fn flush(&mut self) {
-        for (sink, buffer) in &mut self.buffers {
-            if !buffer.is_empty() {
-                sink.submit(buffer);
-            }
+        for (_, batch) in &mut self.batches {
+            batch.flush();
         }
-        self.buffers.retain(|(sink, _)| Arc::strong_count(sink) > 1);
+    }
+
+    /// Lets go of every destination, so that one which no World names any more is closed.
+    pub fn forget(&mut self) {
+        self.batches.clear();
     }
 }

@@ -185,6 +185,7 @@ impl Worker {
             match command {
                 Command::World(world, done) => {
                     self.world.replace(Rc::new(world));
+                    self.logs.borrow_mut().forget();
                     let _ = done.send(());
                 }
                 Command::Listen(listening) => self.listen(listening),

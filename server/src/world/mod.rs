@@ -7,7 +7,7 @@ pub mod allow;
 pub mod build;
 pub mod users;
 
-use crate::base::log::Sink;
+use crate::base::log::{Format, Sink};
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::site::Site;
@@ -16,7 +16,8 @@ use allow::Allow;
 use std::sync::Arc;
 use users::Users;
 
-/// One configuration, ready to serve.
+/// One configuration, ready to serve. Cheap to clone.
+#[derive(Clone)]
 pub struct World {
     /// Counts up with every publication.
     pub generation: u64,
@@ -36,12 +37,13 @@ pub struct World {
 #[derive(Clone)]
 pub struct Access {
     /// The destination, shared with every site that logs to it.
-    pub sink: Arc<Sink>,
-    /// JSON lines instead of the combined format.
-    pub json: bool,
+    pub sink: Sink,
+    /// How lines look.
+    pub format: Format,
 }
 
 /// One site as the outside knows it.
+#[derive(Clone)]
 pub struct Host {
     /// All names, lower case, the first canonical; `*` = any.
     pub names: Vec<String>,
@@ -64,6 +66,7 @@ pub struct Host {
 }
 
 /// A part of a site's paths that is treated in its own way.
+#[derive(Clone)]
 pub struct Route {
     /// Whole components of the decoded path, beginning with `/`, without a trailing slash ("" = all).
     pub prefix: Box<[u8]>,
@@ -76,6 +79,7 @@ pub struct Route {
 }
 
 /// What answers under a route.
+#[derive(Clone)]
 pub enum Target {
     /// Another place, with what follows the prefix appended if it ends with a slash.
     Redirect(Box<[u8]>),
@@ -117,7 +121,7 @@ impl Host {
 }
 
 /// Sites by the names that clients use.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Hosts {
     all: Vec<Arc<Host>>,
     /// Lower case, sorted.
