@@ -24,7 +24,7 @@ pub struct World {
     /// The operator's bounds.
     pub limits: Limits,
     /// All certificates; None when nothing is served over TLS.
-    pub tls: Option<Tls>,
+    pub tls: Option<Arc<Tls>>,
     /// Sites by name.
     pub hosts: Hosts,
     /// Where lines go that belong to no site.
