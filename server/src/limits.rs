@@ -57,6 +57,9 @@ impl Default for Limits {
 /// One chunk-extension part of a chunk-size line, bytes: real clients send none (RFC 9112 §7.1.1
 /// asks for a bound).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
+/// All trailer lines of one chunked body, bytes; they are checked and dropped, so this only ends
+/// what would never end.
+pub const TRAILER_BYTES_MAX: usize = 4 * 1024;
 /// Ranges in one request; more are answered with the whole (RFC 9110 §14.2 lets a server ignore them).
 pub const RANGES_MAX: usize = 8;
 /// Never more response bytes waiting unsent in a connection: 1,500 silent readers stay cheap.
