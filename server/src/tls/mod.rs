@@ -4,6 +4,9 @@
 //! again when files change, it takes over from the previous one what can't be replaced yet. The
 //! ticket keys ([`Tickets`]) outlive it.
 
+// A test may panic: that is how it fails.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod der;
 mod error;
 mod handshake;
@@ -49,7 +52,7 @@ pub struct PairSpec {
     pub certificate: Option<PathBuf>,
     /// PEM file of the private key, if it isn't in the certificate's.
     pub key: Option<PathBuf>,
-    /// PEM file of the CAs that must have signed the client's certificate; None = none is asked for.
+    /// PEM file of the CAs that must have signed a client's certificate; None = none is asked for.
     pub client_ca: Option<PathBuf>,
 }
 

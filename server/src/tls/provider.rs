@@ -48,7 +48,7 @@ pub fn provider(ciphers: &Ciphers, aes_in_hardware: bool) -> Result<Arc<CryptoPr
     }))
 }
 
-/// Every suite, the cheapest first; the TLS 1.2 ones again by key type, of which a certificate has one.
+/// Every suite, the cheapest first; those of TLS 1.2 by key type, of which a certificate has one.
 fn order(aes_in_hardware: bool) -> [SupportedCipherSuite; 9] {
     let mut order = [
         suite::TLS13_AES_128_GCM_SHA256,

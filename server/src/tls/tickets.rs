@@ -118,7 +118,8 @@ impl Tickets {
     }
 
     /// Turns our own keys over if it is time, or reads the shared file again; true if the keys
-    /// changed. To be called every few minutes, and when the shared file changes. `now` is Unix time.
+    /// changed. To be called every few minutes, and when the shared file changes. `now` is Unix
+    /// time.
     ///
     /// # Errors
     /// The shared file became unreadable: the keys stay as they were. Our own file can't be
@@ -197,8 +198,8 @@ impl fmt::Debug for Tickets {
     }
 }
 
-/// Seals and opens the tickets of one scope. A frame is
-/// `name (16) || nonce (12) || AES-256-GCM(session || seconds of issue (8, big-endian)) || tag (16)`.
+/// Seals and opens the tickets of one scope. A frame is the key's name (16 bytes), a random nonce
+/// (12), AES-256-GCM of the session and the Unix time of its issue (8, big-endian), and the tag (16).
 struct Scoped {
     tickets: Arc<Tickets>,
     scope: Box<[u8]>,
