@@ -94,8 +94,9 @@ impl Account {
     }
 
     /// The first part of a path that this account isn't let through, if any: a folder above that
-    /// it can't enter, or the file itself for which it lacks `bits`.
-    pub(super) fn stopped_at(&self, path: &Path, bits: u32) -> Option<PathBuf> {
+    /// it can't enter, or the file itself for which it lacks `bits` (4 read, 2 write, 1 enter or
+    /// run).
+    pub fn stopped_at(&self, path: &Path, bits: u32) -> Option<PathBuf> {
         // Through links, as the kernel will go.
         let real = path.canonicalize().ok()?;
         let mut above: Vec<&Path> = real.ancestors().skip(1).collect();

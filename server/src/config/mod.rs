@@ -27,7 +27,7 @@ pub use account::Account;
 pub use check::check;
 pub use error::OperatorError;
 pub use nearest::nearest;
-pub use places::{Chosen, Overrides, control_sockets, prepare_folder};
+pub use places::{Chosen, Overrides, control_sockets, prepare_folder, reason};
 pub use toml::Spanned;
 pub use values::{Listen, parse_bytes, parse_seconds};
 
@@ -264,7 +264,7 @@ pub fn load(path: &Path) -> Result<Config, OperatorError> {
     schema::parse(&text, Some(&absolute), &path.display().to_string())
 }
 
-/// Understands a configuration's text as if it stood in `path`, which need not exist. Touches no
+/// Understands a configuration's text as if it stood in `path`, which need not exist. Opens no
 /// file, and takes any text without a panic: the door for fuzzing.
 pub fn parse(text: &str, path: &Path) -> Result<Config, OperatorError> {
     schema::parse(text, Some(path), &path.display().to_string())

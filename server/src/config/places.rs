@@ -145,21 +145,47 @@ fn listen(option: &str, typed: &[String]) -> Result<Vec<Spanned<Listen>>, Operat
     typed.iter().map(parse).collect()
 }
 
-/// Where the control socket of a running server may be: as configured; where it isn't, also where
-/// a server of the machine (started by root) has it.
-pub fn control_sockets(config: &Config) -> Vec<PathBuf> {
-    let mut sockets = vec![config.server.control.get_ref().clone()];
-    if config.server.control.span().is_empty() && config.server.state.span().is_empty() {
-        let defaults = Defaults::of(config.path.as_deref().unwrap_or(&config.folder));
-        let name = defaults.socket_name();
-        for folder in [PathBuf::from(MACHINE_STATE), shared_folder()] {
-            let socket = folder.join(&name);
-            if !sockets.contains(&socket) {
-                sockets.push(socket);
-            }
+/// Where the control socket of a running server may be, most likely first: as configured, else where
+/// we and where a server of the machine (started by root) would have it. Reads what it can of a
+/// broken file, since its server may run all the same.
+pub fn control_sockets(
+    chosen: &Chosen,
+    overrides: &Overrides,
+) -> Result<Vec<PathBuf>, OperatorError> {
+    let (path, text) = match chosen {
+        Chosen::File(path) => (absolute(path)?, read_text(path)?),
+        Chosen::Folder(path) => (absolute(path)?, String::new()),
+    };
+    let (document, _errors) = toml::de::DeTable::parse_recoverable(&text);
+    let server = document
+        .get_ref()
+        .get("server")
+        .map(|value| value.get_ref());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let configured = |key: &str| {
+        let value = server?.as_table()?.get(key)?.get_ref().as_str()?;
+        Some(join(folder, value))
+    };
+    let typed = |path: &Option<PathBuf>| path.as_deref().map(absolute).transpose();
+    if let Some(control) = typed(&overrides.control)?.or_else(|| configured("control")) {
+        return Ok(vec![control]);
+    }
+    let defaults = Defaults::of(&path);
+    if let Some(state) = typed(&overrides.state)?.or_else(|| configured("state")) {
+        return Ok(vec![defaults.control(&state)]);
+    }
+    let mut sockets = vec![defaults.control(&defaults.state())];
+    for folder in [
+        PathBuf::from(MACHINE_STATE),
+        shared_folder(),
+        private_folder(),
+    ] {
+        let socket = folder.join(defaults.socket_name());
+        if !sockets.contains(&socket) {
+            sockets.push(socket);
         }
     }
-    sockets
+    Ok(sockets)
 }
 
 /// Makes a folder that only we may enter (parents as usual), or makes sure that one that is there
@@ -295,7 +321,7 @@ pub(super) fn read_text(path: &Path) -> Result<String, OperatorError> {
 }
 
 /// What the operating system said, without its number.
-pub(super) fn reason(error: &io::Error) -> String {
+pub fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "there is no such file or folder".to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),

@@ -394,10 +394,9 @@ impl Read for Seconds {
     }
 }
 
-impl TryFrom<Seconds> for u64 {
-    type Error = std::convert::Infallible;
-    fn try_from(seconds: Seconds) -> Result<u64, Self::Error> {
-        Ok(seconds.0)
+impl From<Seconds> for u64 {
+    fn from(value: Seconds) -> u64 {
+        value.0
     }
 }
 
@@ -423,10 +422,9 @@ impl Read for Bytes {
     }
 }
 
-impl TryFrom<Bytes> for u64 {
-    type Error = std::convert::Infallible;
-    fn try_from(bytes: Bytes) -> Result<u64, Self::Error> {
-        Ok(bytes.0)
+impl From<Bytes> for u64 {
+    fn from(value: Bytes) -> u64 {
+        value.0
     }
 }
 
