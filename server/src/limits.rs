@@ -98,3 +98,5 @@ pub const LOGIN_REMEMBERED_SECONDS: u64 = 60;
 pub const LOGINS_MAX: usize = 4_096;
 /// A longer password is wrong without hashing it: the cost of some schemes grows with its square.
 pub const PASSWORD_BYTES_MAX: usize = 512;
+/// Contents and caches never take more than this of memory by themselves, however much there is.
+pub const MEMORY_BYTES_MAX: u64 = 256 << 20;

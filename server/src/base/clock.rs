@@ -132,6 +132,11 @@ impl Clock {
     }
 }
 
+/// Seconds since 1970 by the system's clock.
+pub fn unix_seconds_now() -> u64 {
+    unix_ms_now() / 1_000
+}
+
 /// Milliseconds since 1970 by the system's clock; 0 if it stands before.
 pub fn unix_ms_now() -> u64 {
     SystemTime::now()

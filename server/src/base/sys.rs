@@ -79,6 +79,11 @@ pub struct Event {
 }
 
 impl Event {
+    /// The watch has ended, with its folder or by being removed.
+    pub fn is_gone(&self) -> bool {
+        self.flags.contains(ReadFlags::IGNORED)
+    }
+
     /// Events were lost: nothing known about any watch holds any more, so scan anew.
     pub fn is_overflow(&self) -> bool {
         self.flags.contains(ReadFlags::QUEUE_OVERFLOW)

@@ -1,6 +1,22 @@
 //! The control plane: what `anthill serve` and `anthill check` do.
 
+mod greeting;
+mod listeners;
+mod plane;
+mod socket;
+mod status;
+mod watch;
+
+use crate::base::clock;
+use crate::base::log::{ErrorLog, Sinks};
 use crate::config::{self, Chosen, OperatorError, Overrides};
+use crate::site::Budget;
+use crate::tls::{SelfSigned, Tickets};
+use crate::world::build::{self, Supplies};
+use crate::world::users::Logins;
+use log::LevelFilter;
+use plane::Plane;
+use std::sync::Arc;
 
 /// What the command line asked to serve.
 #[derive(Clone, Debug)]
@@ -22,26 +38,30 @@ pub struct Checked {
 
 /// Serves until told to stop; returns after everything was drained.
 pub fn serve(options: &ServeOptions) -> Result<(), OperatorError> {
-    let config = options.chosen.read(&options.overrides)?;
-    config::check(&config)?;
-    Err(OperatorError::failure("this build has no server in it"))
+    let error_log = ErrorLog::install(LevelFilter::Info)
+        .map_err(|error| OperatorError::failure(format!("the error log: {error}")))?;
+    Plane::start(options.chosen.clone(), options.overrides.clone(), error_log)?.run()
 }
 
-/// Tests a configuration without serving it.
+/// Tests a configuration without serving it: everything is read and built as for serving, but no
+/// address is bound and nothing is written.
 pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
     let config = options.chosen.read(&options.overrides)?;
-    let warnings = config::check(&config)?;
-    let names: Vec<&str> = config
-        .sites
-        .iter()
-        .map(|site| site.names[0].get_ref().as_str())
-        .collect();
+    let mut warnings = config::check(&config)?;
+    let now = clock::unix_seconds_now();
+    let made = |error: crate::tls::TlsError| OperatorError::failure(error.to_string());
+    let supplies = Supplies {
+        budget: Arc::new(Budget::new(0)),
+        sinks: Arc::new(Sinks::default()),
+        logins: Arc::new(Logins::new()),
+        tickets: Some(Arc::new(Tickets::in_memory(now).map_err(made)?)),
+        self_signed: Some(Arc::new(SelfSigned::in_memory(&[], now).map_err(made)?)),
+        https_port: config.https_port(),
+    };
+    let world = build::build(&build::quiet(&config), &supplies, None, now)?;
+    warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
+    let names: Vec<&str> = config.sites.iter().map(|site| site.names[0].get_ref().as_str()).collect();
     let sites = if names.len() == 1 { "site" } else { "sites" };
-    let summary = format!(
-        "{} is right: {} {sites} ({})",
-        config.shown,
-        names.len(),
-        names.join(", ")
-    );
+    let summary = format!("{} is right: {} {sites} ({})", config.shown, names.len(), names.join(", "));
     Ok(Checked { summary, warnings })
 }

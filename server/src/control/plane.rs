@@ -10,7 +10,7 @@ use crate::base::clock;
 use crate::base::log::{ErrorLog, Sinks};
 use crate::base::pool::Pool;
 use crate::base::stats::Stats;
-use crate::base::sys::{self, Inotify};
+use crate::base::sys;
 use crate::config::{self, Chosen, Config, LogTo, OperatorError, Overrides};
 use crate::limits;
 use crate::serve::worker::{self, Command, Shared};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tokio::io::Interest;
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixListener;
 use tokio::runtime::Builder;
@@ -63,6 +63,8 @@ pub struct Plane {
     pub(super) shared: Arc<Shared>,
     watch: Option<Watch>,
     error_log: ErrorLog,
+    /// Who asked us to stop, and waits for it.
+    stopping_for: Option<tokio::net::UnixStream>,
     /// Told by a worker's thread when it ends.
     ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
 }
@@ -142,6 +144,7 @@ impl Plane {
             shared,
             watch: None,
             error_log,
+            stopping_for: None,
             ended: mpsc::unbounded_channel(),
         };
         plane.watch_anew();
@@ -150,6 +153,16 @@ impl Plane {
             plane.workers.push(running);
         }
         Ok(plane)
+    }
+
+    /// Keeps the connection of who asked for the end.
+    pub(super) fn stopping_for(&mut self, stream: tokio::net::UnixStream) {
+        self.stopping_for = Some(stream);
+    }
+
+    /// Threads that serve.
+    pub(super) fn workers_count(&self) -> usize {
+        self.workers.len()
     }
 
     fn start_worker(&self, index: usize) -> Result<Running, OperatorError> {
@@ -193,6 +206,9 @@ impl Plane {
             let _ = sys::notify("STOPPING=1");
             self.drain(&mut signals).await;
             socket::remove(&self.config);
+            if let Some(mut stream) = self.stopping_for.take() {
+                let _ = stream.write_all(b"ok\nstopped\n").await;
+            }
             Ok(())
         })
     }
@@ -628,10 +644,10 @@ fn tls_supplies(config: &Config) -> Result<TlsSupplies, OperatorError> {
         Some(file) => (Tickets::from_file(file.get_ref()), file.span()),
         None => (Tickets::from_state(state, now), config.server.state.span()),
     };
-    let tickets = tickets.map_err(|error| config.point(span, error.to_string(), error.help.clone()))?;
+    let tickets = tickets.map_err(|error| config.point(span, error.to_string(), error.hint.clone()))?;
     let names = greeting::own_names(config);
     let self_signed = SelfSigned::load_or_make(state, &names, now)
-        .map_err(|error| config.point(config.server.state.span(), error.to_string(), error.help.clone()))?;
+        .map_err(|error| config.point(config.server.state.span(), error.to_string(), error.hint.clone()))?;
     Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
 }
 
@@ -691,6 +707,3 @@ impl Watch {
         }
     }
 }
-
-#[allow(unused_imports, reason = "named in the docs above")]
-use Inotify as _;

@@ -77,6 +77,24 @@ impl Watch {
         }
     }
 
+    /// Watches folders of `site` that are new; returns those.
+    pub fn grow(&mut self, place: Place, site: &Arc<Site>) -> Vec<PathBuf> {
+        let known: BTreeSet<&PathBuf> = self
+            .folders
+            .values()
+            .flatten()
+            .filter_map(|watched| match watched {
+                Watched::Folder { place: its, relative } if *its == place => Some(relative),
+                _ => None,
+            })
+            .collect();
+        let new: Vec<_> = site.folders().into_iter().filter(|(relative, _)| !known.contains(relative)).collect();
+        for (relative, real) in &new {
+            self.add(real, || Watched::Folder { place, relative: relative.clone() });
+        }
+        new.into_iter().map(|(relative, _)| relative).collect()
+    }
+
     fn add(&mut self, folder: &Path, watched: impl Fn() -> Watched) {
         match self.inotify.watch(folder, Inotify::FOLDER) {
             Ok(id) => self.folders.entry(id).or_default().push(watched()),

@@ -84,19 +84,24 @@ impl Stream {
 
 /// Reads the ClientHello and decides which configuration answers it.
 fn poll_choose(socket: &mut TcpStream, tls: &mut Handshake, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-    loop {
-        match tls.choose(&mut Reading { socket, cx }) {
-            Ok(Choice::Made) => return Poll::Ready(Ok(())),
+    while let Handshake::Choosing(choosing) = tls {
+        match choosing.choose(&mut Reading { socket, cx }) {
             Ok(Choice::More) => {}
-            Ok(Choice::Refused(alert)) => {
-                let mut alert = alert;
-                let _ = alert.write(&mut Writing { socket, cx });
-                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            Ok(Choice::Ready(mut connection)) => {
+                let processed = connection.process_new_packets().map(drop);
+                *tls = Handshake::Ready(connection);
+                processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            }
+            Ok(Choice::Refused { alert, error }) => {
+                // The alert tells the peer what was wrong; nobody waits for it to be taken.
+                let _ = Writing { socket, cx }.write(&alert);
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
             Err(error) => return Poll::Ready(Err(error)),
         }
     }
+    Poll::Ready(Ok(()))
 }
 
 fn poll_fill_tls(

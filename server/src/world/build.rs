@@ -80,6 +80,16 @@ pub fn destination(to: &LogTo) -> Destination {
     }
 }
 
+/// The same configuration with every log off: for checking, which must not open files.
+pub fn quiet(config: &Config) -> Config {
+    let mut config = config.clone();
+    config.log.access = Spanned::new(0..0, LogTo::Off);
+    for site in &mut config.sites {
+        site.log = None;
+    }
+    config
+}
+
 fn pair(site: &config::Site) -> PairSpec {
     let path = |path: &Option<Spanned<PathBuf>>| path.as_ref().map(|path| path.get_ref().clone());
     PairSpec {
@@ -138,7 +148,7 @@ fn point_tls(config: &Config, error: &crate::tls::TlsError) -> OperatorError {
         (Part::Tickets, _) => config.tls.tickets.as_ref().map(Spanned::span),
         _ => None,
     };
-    config.point(span.unwrap_or(0..0), error.to_string(), error.help.clone())
+    config.point(span.unwrap_or(0..0), error.what.clone(), error.hint.clone())
 }
 
 struct HostBuilder<'b> {

@@ -91,6 +91,13 @@ pub enum Target {
     Handler(Arc<dyn Handler>),
 }
 
+impl Access {
+    /// The same destination and format.
+    pub fn is_same(&self, other: &Access) -> bool {
+        self.format == other.format && self.sink.is_same(&other.sink)
+    }
+}
+
 impl Route {
     /// Does this route cover `path` (whole components)?
     pub fn covers(&self, path: &[u8]) -> bool {
