@@ -13,9 +13,8 @@ use crate::config::{self, Chosen, OperatorError, Overrides};
 use crate::site::Budget;
 use crate::tls::{SelfSigned, Tickets};
 use crate::world::build::{self, Supplies};
-use crate::world::users::Logins;
 use log::LevelFilter;
-use plane::Plane;
+use plane::{Plane, logins};
 use std::sync::Arc;
 
 /// What the command line asked to serve.
@@ -53,7 +52,7 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
     let supplies = Supplies {
         budget: Arc::new(Budget::new(0)),
         sinks: Arc::new(Sinks::default()),
-        logins: Arc::new(Logins::new()),
+        logins: logins()?,
         tickets: Some(Arc::new(Tickets::in_memory(now).map_err(made)?)),
         self_signed: Some(Arc::new(SelfSigned::in_memory(&[], now).map_err(made)?)),
         https_port: config.https_port(),

@@ -44,8 +44,6 @@ const TICKETS: Duration = Duration::from_secs(600);
 const POOL_THREADS: usize = 4;
 /// Reads that may wait for one of them.
 const POOL_QUEUE: usize = 10_000;
-/// Password checks that may wait; more are answered with 503.
-const LOGIN_QUEUE: usize = 64;
 /// A worker that ended all the same is started anew after this pause.
 const RESTART: Duration = Duration::from_millis(200);
 
@@ -118,7 +116,7 @@ impl Plane {
         let supplies = Supplies {
             budget: Arc::new(Budget::new(memory as usize)),
             sinks,
-            logins: Arc::new(Logins::new()),
+            logins: logins()?,
             tickets,
             self_signed,
             https_port: config.server.public_port.or_else(|| listeners.https_port()),
@@ -127,7 +125,6 @@ impl Plane {
         let shared = Arc::new(Shared {
             open: AtomicUsize::new(0),
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
-            logins: Arc::new(Pool::new("anthill-login", 2, LOGIN_QUEUE)),
             origin: Instant::now(),
         });
         compress_in_background(supplies.budget.clone());
@@ -649,6 +646,11 @@ fn tls_supplies(config: &Config) -> Result<TlsSupplies, OperatorError> {
     let self_signed = SelfSigned::load_or_make(state, &names, now)
         .map_err(|error| config.point(config.server.state.span(), error.to_string(), error.hint.clone()))?;
     Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
+}
+
+/// The ledger of logins.
+pub(super) fn logins() -> Result<Arc<Logins>, OperatorError> {
+    Logins::new().map_err(|error| OperatorError::failure(format!("logins: {error}")))
 }
 
 /// An eighth of what this machine, or our cgroup, has; at most 256 MiB.

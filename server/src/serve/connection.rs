@@ -20,7 +20,7 @@ use crate::wire::h1::{self, Parsed};
 use crate::wire::head::{Head, Method, Version};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
-use crate::world::users::Job;
+use crate::world::users::Ask;
 use crate::world::{Host, World};
 use rustls::HandshakeKind;
 use std::future::poll_fn;
@@ -48,6 +48,8 @@ pub struct Connection {
     identity: Option<Identity>,
     /// Work on the pool for one and the same request, so that it can't go on for ever.
     errands: u8,
+    /// Too many passwords wait to be checked for this request's to be.
+    overloaded: bool,
 }
 
 /// A body on its way to nowhere.
@@ -73,7 +75,7 @@ pub(super) enum Next {
     /// A file; then the same request again.
     Load(Load),
     /// A password; then the same request again.
-    Login(Job),
+    Login(Ask),
     /// A live call.
     Live(Box<Call>),
     /// Nothing more; `linger` while the peer may still be sending what it will not be asked for.
@@ -122,7 +124,7 @@ impl Drop for Connection {
 impl Connection {
     /// A connection just accepted.
     pub fn new(stream: Stream, worker: Rc<Worker>, slot: usize, peer: IpAddr) -> Connection {
-        Connection { stream, worker, slot, peer, rest: Vec::new(), scanned: 0, held: None, identity: None, errands: 0 }
+        Connection { stream, worker, slot, peer, rest: Vec::new(), scanned: 0, held: None, identity: None, errands: 0, overloaded: false }
     }
 
     /// Serves until either side ends.
@@ -139,9 +141,9 @@ impl Connection {
                     let _ = Box::pin(pool.run(move || load.run())).await;
                     End::Keep
                 }
-                Next::Login(job) => {
-                    let pool = self.worker.logins.clone();
-                    let _ = Box::pin(pool.run(move || job.run())).await;
+                Next::Login(ask) => {
+                    // Right or wrong, it is in the ledger now.
+                    self.overloaded = Box::pin(ask.answer()).await.is_err();
                     End::Keep
                 }
                 Next::Live(call) => Box::pin(live::run(&mut self, call)).await,
@@ -365,7 +367,7 @@ impl Connection {
     }
 
     fn facts(&self) -> Facts {
-        Facts { identity: self.identity, peer: self.peer }
+        Facts { identity: self.identity, peer: self.peer, now_ms: self.worker.clock.millis() }
     }
 
     /// Answers a request whose bytes end at `end`.
@@ -392,7 +394,9 @@ impl Connection {
         let mut reply = reply;
         if matches!(reply, Reply::Load(_) | Reply::Login(_)) {
             self.errands += 1;
-            if self.errands > ERRANDS_MAX {
+            if std::mem::take(&mut self.overloaded) {
+                reply = Reply::Refuse { reject: Reject::LOGINS_BUSY, page: None };
+            } else if self.errands > ERRANDS_MAX {
                 reply = Reply::Refuse { reject: Reject::CHANGING, page: None };
             }
         }
@@ -402,9 +406,9 @@ impl Connection {
                 self.worker.phase(self.slot, Phase::Busy);
                 Look::Hold { keep: head_bytes, from: end, next: Some(Next::Load(load)) }
             }
-            Reply::Login(job) => {
+            Reply::Login(ask) => {
                 self.worker.phase(self.slot, Phase::Busy);
-                Look::Hold { keep: head_bytes, from: end, next: Some(Next::Login(job)) }
+                Look::Hold { keep: head_bytes, from: end, next: Some(Next::Login(ask)) }
             }
             Reply::Live(handler) => {
                 let call = Call::new(handler, head, host, user.clone(), self, world, &line);
@@ -433,7 +437,7 @@ impl Connection {
                         self.send_stored(page, extra, after, &line, end, cx)
                     }
                     None => {
-                        let page = error_page::plain(reject.status, reject.reason);
+                        let page = error_page::plain_error(reject.status, reject.reason);
                         let status = reject.status;
                         self.send_small(status, extra, HTML, &page, after, &line, end, cx)
                     }
@@ -552,7 +556,7 @@ impl Connection {
         if self.stream.tls.is_some() {
             body + head + 1024 <= limits::UNSENT_BYTES_MAX
         } else {
-            (body as u64) < limits::SENDFILE_BYTES_MIN || !stored.has_file()
+            (body as u64) < limits::SENDFILE_BYTES_MIN || stored.variant.disk().is_none()
         }
     }
 
@@ -659,7 +663,7 @@ impl Connection {
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> Look {
         self.held = None;
         self.worker.stats.reject();
-        let page = error_page::plain(reject.status, reject.reason);
+        let page = error_page::plain_error(reject.status, reject.reason);
         let line = Line { first: h1::first_line(bytes), reject: Some(reject), ..Line::new(self, None, None, None) };
         let mut extra = self.worker.lead.take();
         extra.clear();

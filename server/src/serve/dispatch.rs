@@ -8,7 +8,7 @@ use crate::wire::head::{Head, Method};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use crate::wire::target;
-use crate::world::users::{Check, Job};
+use crate::world::users::{Ask, Check};
 use crate::world::{Host, Route, Target, World};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub struct Facts {
     pub identity: Option<Identity>,
     /// Who asks; v4-mapped addresses as v4.
     pub peer: IpAddr,
+    /// The worker's clock, milliseconds; the same origin for all workers.
+    pub now_ms: u64,
 }
 
 /// A reply and the site it speaks for.
@@ -39,9 +41,9 @@ pub enum Reply {
     /// Load this on the pool, then ask again.
     Load(Load),
     /// Check this password on the pool, then ask again.
-    Login(Job),
+    Login(Ask),
     /// Stream this listing.
-    Listing(Listing),
+    Listing(Box<Listing>),
     /// Send the client elsewhere.
     Redirect {
         /// 301 or 308.
@@ -82,13 +84,13 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         let reply = Reply::Redirect { status: Status::PERMANENT_REDIRECT, location };
         return Dispatched { host: Some(host), user: None, reply };
     }
-    let mut gate = Gate { host, facts, head, user: None };
+    let mut gate = Gate { world, host, facts, head, user: None };
     let reply = match gate.pass(&head.path) {
         Ok(()) => gate.answer(),
         Err(reply) => reply,
     };
     let reply = match reply {
-        Reply::Refuse { reject, page: None } => with_page(host, reject),
+        Reply::Refuse { reject, page: None } => with_page(host, reject, head.method),
         reply => reply,
     };
     Dispatched { host: Some(host), user: gate.user, reply }
@@ -99,8 +101,8 @@ fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
 }
 
 /// The site's own page for this refusal; loading it comes first if need be.
-fn with_page(host: &Host, reject: Reject) -> Reply {
-    match host.site.error_page(reject.status) {
+fn with_page(host: &Host, reject: Reject, method: Method) -> Reply {
+    match host.site.error_page(reject.status, method) {
         Some(Answer::Stored(page)) => Reply::Refuse { reject, page: Some(page) },
         Some(Answer::Load(load)) => Reply::Load(load),
         _ => Reply::Refuse { reject, page: None },
@@ -147,6 +149,7 @@ fn push_query(location: &mut Vec<u8>, head: &Head<'_>) {
 
 /// A request at the gates of one site.
 struct Gate<'w, 'h> {
+    world: &'w World,
     host: &'w Host,
     facts: &'h Facts,
     head: &'h Head<'h>,
@@ -167,10 +170,10 @@ impl Gate<'_, '_> {
             let Some(authorization) = self.head.asks.authorization else {
                 return Err(Reply::Refuse { reject: Reject::LOGIN_NEEDED, page: None });
             };
-            match users.check(authorization) {
+            match self.world.logins.check(users, authorization, self.facts.now_ms) {
                 Check::Known(user) => self.user = Some(user),
                 Check::Wrong => return Err(Reply::Refuse { reject: Reject::LOGIN_WRONG, page: None }),
-                Check::Ask(job) => return Err(Reply::Login(job)),
+                Check::Ask(ask) => return Err(Reply::Login(ask)),
             }
         }
         Ok(())
@@ -202,7 +205,7 @@ impl Gate<'_, '_> {
             }
             Some((Target::Site(site), rest)) => {
                 let prefix = &path[..path.len() - rest.len()];
-                self.from_site(site, prefix, if rest.is_empty() { b"/" } else { rest })
+                self.from_site(site, prefix, rest)
             }
         }
     }
@@ -225,9 +228,7 @@ impl Gate<'_, '_> {
             Answer::Options => Reply::Options,
             Answer::Refuse(reject) => Reply::Refuse { reject, page: None },
             Answer::Redirect { path } => {
-                let mut location = Vec::with_capacity(prefix.len() + path.len());
-                target::encode_path(prefix, &mut location);
-                location.extend_from_slice(&path);
+                let mut location = path;
                 push_query(&mut location, self.head);
                 Reply::Redirect { status: Status::MOVED_PERMANENTLY, location }
             }
@@ -237,8 +238,3 @@ impl Gate<'_, '_> {
 
 /// The methods of a stored page, for Allow.
 pub const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";
-
-/// May this request's reply carry content (RFC 9110 §9.3.2)?
-pub fn wants_content(method: Method) -> bool {
-    method != Method::Head
-}

@@ -6,9 +6,10 @@
 use super::stream::Stream;
 use crate::base::sys;
 use crate::limits;
-use crate::site::{Piece, Stored, Variant};
+use crate::site::{DiskContent, Part, Piece, Stored, Variant};
 use rustix::net::SendFlags;
 use std::io::{self, IoSlice, Write};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::Interest;
@@ -59,7 +60,8 @@ impl DiskRead {
     /// Blocks; the bytes, or nothing where only the page cache had to be warmed.
     pub fn run(self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; self.bytes];
-        let read = self.variant.read_at(&mut buffer, self.offset)?;
+        let Some(disk) = self.variant.disk() else { return Ok(Vec::new()) };
+        let read = sys::pread(disk.fd(), &mut buffer, self.offset)?;
         buffer.truncate(if self.keep { read } else { 0 });
         Ok(buffer)
     }
@@ -95,7 +97,7 @@ impl Outgoing {
     fn poll_send_plain(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<Progress>> {
         loop {
             let piece = match &self.source {
-                Source::Stored(stored) => stored.piece(self.piece),
+                Source::Stored(stored) => by_file(stored, self.piece),
                 Source::Chunks(_) | Source::Nothing => None,
             };
             if self.lead_at < self.lead.len() {
@@ -130,20 +132,22 @@ impl Outgoing {
                     self.piece_at += taken as u64;
                     self.sent += taken as u64;
                 }
-                Some(Piece::File { variant, offset, len }) => {
+                Some(Piece::File { content, offset, len }) => {
                     let left = len - self.piece_at;
                     if left == 0 {
-                        if !variant.unchanged() {
+                        if !content.unchanged() {
                             return Poll::Ready(Err(changed()));
                         }
                         self.next_piece();
                         continue;
                     }
                     let from = offset + self.piece_at;
-                    if let Some(read) = cold(variant, from, left) {
+                    if let Source::Stored(stored) = &self.source
+                        && let Some(read) = cold(&stored.variant, content, from, left)
+                    {
                         return Poll::Ready(Ok(Progress::Disk(read)));
                     }
-                    let taken = ready!(poll_sendfile(stream, variant, from, left, cx))?;
+                    let taken = ready!(poll_sendfile(stream, content, from, left, cx))?;
                     self.piece_at += taken;
                     self.sent += taken;
                 }
@@ -208,10 +212,10 @@ impl Outgoing {
                         room -= taken;
                         idle = false;
                     }
-                    Some(Piece::File { variant, offset, len }) => {
+                    Some(Piece::File { content, offset, len }) => {
                         let left = len - self.piece_at;
                         if left == 0 {
-                            if !variant.unchanged() {
+                            if !content.unchanged() {
                                 return Poll::Ready(Err(changed()));
                             }
                             self.next_piece();
@@ -222,11 +226,15 @@ impl Outgoing {
                         let fed = self.disk.take();
                         let bytes = match &fed {
                             Some(bytes) => &bytes[..bytes.len().min(want)],
-                            None => match variant.read_nowait(&mut scratch[..want], from)? {
+                            None => match sys::pread_nowait(content.fd(), &mut scratch[..want], from)? {
                                 Some(read) => &scratch[..read],
                                 None if !idle => break,
                                 None => {
-                                    let read = DiskRead { variant: variant.clone(), offset: from, bytes: want, keep: true };
+                                    let Source::Stored(stored) = &self.source else {
+                                        return Poll::Ready(Err(changed()));
+                                    };
+                                    let variant = stored.variant.clone();
+                                    let read = DiskRead { variant, offset: from, bytes: want, keep: true };
                                     return Poll::Ready(Ok(Progress::Disk(read)));
                                 }
                             },
@@ -272,19 +280,38 @@ const SENDFILE_BYTES_MAX: u64 = 512 * 1024;
 /// Files up to this size are not probed for coldness: one slow read of them is short.
 const PROBE_BYTES_MIN: u64 = 1 << 20;
 
+/// A piece, from its file rather than from memory where it is large and the file is open: plain
+/// bytes need no copying then.
+fn by_file(stored: &Stored, nth: usize) -> Option<Piece<'_>> {
+    let piece = stored.piece(nth);
+    let Some(Piece::Bytes(bytes)) = &piece else { return piece };
+    let len = bytes.len() as u64;
+    let offset = match stored.part {
+        Part::Whole => 0,
+        Part::One { start, .. } => start,
+        Part::Nothing | Part::Several(_) => return piece,
+    };
+    match stored.variant.disk() {
+        Some(content) if len >= limits::SENDFILE_BYTES_MIN && content.unchanged() => {
+            Some(Piece::File { content, offset, len })
+        }
+        _ => piece,
+    }
+}
+
 fn changed() -> io::Error {
     io::Error::other("the file changed while it was sent")
 }
 
 /// A read that warms the page cache where sendfile would wait for the disk.
-fn cold(variant: &Arc<Variant>, offset: u64, left: u64) -> Option<DiskRead> {
+fn cold(variant: &Arc<Variant>, content: &DiskContent, offset: u64, left: u64) -> Option<DiskRead> {
     if left < PROBE_BYTES_MIN {
         return None;
     }
     let mut probe = [0];
     let bytes = left.min(SENDFILE_BYTES_MAX) as usize;
     let last = offset + bytes as u64 - 1;
-    match variant.read_nowait(&mut probe, last) {
+    match sys::pread_nowait(content.fd(), &mut probe, last) {
         Ok(None) => Some(DiskRead { variant: variant.clone(), offset, bytes, keep: false }),
         _ => None,
     }
@@ -307,19 +334,16 @@ fn poll_send_more(stream: &mut Stream, bytes: &[u8], cx: &mut Context<'_>) -> Po
 
 fn poll_sendfile(
     stream: &mut Stream,
-    variant: &Variant,
+    content: &DiskContent,
     offset: u64,
     left: u64,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<u64>> {
     let socket = &*stream.socket.borrow();
-    let Some(file) = variant.file() else {
-        return Poll::Ready(Err(io::ErrorKind::NotFound.into()));
-    };
     loop {
         ready!(socket.poll_write_ready(cx))?;
         let sent = socket.try_io(Interest::WRITABLE, || {
-            sys::sendfile(socket, file, offset, left.min(SENDFILE_BYTES_MAX) as usize)
+            sys::sendfile(socket.as_fd(), content.fd(), offset, left.min(SENDFILE_BYTES_MAX) as usize)
         });
         match sent {
             // Shorter than it was: the rest can't be sent as promised.

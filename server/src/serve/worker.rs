@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::stream::Stream;
 use crate::base::clock::Clock;
 use crate::base::pool::Pool;
-use crate::base::stats::WorkerStats;
+use crate::base::stats::Counters;
 use crate::base::sys;
 use crate::limits;
 use crate::wire::date;
@@ -62,8 +62,6 @@ pub struct Shared {
     pub open: AtomicUsize,
     /// Reads of files and look-ups of names.
     pub pool: Arc<Pool>,
-    /// Password hashes, two at a time.
-    pub logins: Arc<Pool>,
     /// One origin for all clocks.
     pub origin: Instant,
 }
@@ -71,9 +69,8 @@ pub struct Shared {
 /// A worker's state, reached by its connections.
 pub struct Worker {
     pub(super) clock: Clock,
-    pub(super) stats: Arc<WorkerStats>,
+    pub(super) stats: Arc<Counters>,
     pub(super) pool: Arc<Pool>,
-    pub(super) logins: Arc<Pool>,
     pub(super) draining: Cell<bool>,
     /// What is read goes here first; an idle connection owns no buffer.
     pub(super) scratch: RefCell<Box<[u8]>>,
@@ -148,7 +145,7 @@ const BODY_GRACE_MS: u64 = 10_000;
 pub fn run(
     world: Arc<World>,
     shared: Arc<Shared>,
-    stats: Arc<WorkerStats>,
+    stats: Arc<Counters>,
     commands: UnboundedReceiver<Command>,
 ) -> io::Result<()> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build_local(Default::default())?;
@@ -156,7 +153,6 @@ pub fn run(
         clock: Clock::system(shared.origin, date::format_imf),
         stats,
         pool: shared.pool.clone(),
-        logins: shared.logins.clone(),
         draining: Cell::new(false),
         scratch: RefCell::new(vec![0; limits::SCRATCH_BYTES].into()),
         disk: RefCell::new(vec![0; limits::UNSENT_BYTES_MAX].into()),

@@ -88,6 +88,7 @@ rejects! {
     HEAD_SLOW = 601 408 true "head not finished in time";
     BODY_SLOW = 602 408 true "body too slow";
     OVERLOADED = 603 503 true "too many connections";
+    LOGINS_BUSY = 604 503 false "too many logins at once";
     // 7xx: live calls.
     HANDLER_FAILED = 701 502 false "handler failed";
     HANDLER_SLOW = 702 504 false "handler took too long";

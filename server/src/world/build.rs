@@ -43,6 +43,7 @@ pub fn build(config: &Config, supplies: &Supplies, previous: Option<&World>, now
         tls,
         hosts: Hosts::new(hosts),
         access: server_access,
+        logins: supplies.logins.clone(),
         https_port: supplies.https_port,
     })
 }
@@ -207,12 +208,19 @@ impl HostBuilder<'_> {
         let allow = route.allow.as_ref().map(|networks| self.allow(networks)).transpose()?;
         let users = match &route.users {
             None => None,
-            Some(path) => {
-                let users = Users::open(path.get_ref(), self.supplies.logins.clone());
-                Some(Arc::new(users.map_err(|(what, help)| self.config.point(path.span(), what, help))?))
-            }
+            Some(path) => Some(Arc::new(self.users(path)?)),
         };
         Ok(Route { prefix, target, allow, users })
+    }
+
+    fn users(&self, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
+        let shown = path.get_ref().display();
+        let text = std::fs::read(path.get_ref()).map_err(|error| {
+            let what = format!("{shown} can't be read: {error}");
+            self.config.point(path.span(), what, format!("`anthill passwd {shown} NAME` makes one"))
+        })?;
+        Users::parse(&text)
+            .map_err(|error| self.config.point(path.span(), format!("{shown}:{}: {}", error.line, error.what), error.help))
     }
 
     fn allow(&self, networks: &[Spanned<String>]) -> Result<Allow, OperatorError> {
@@ -220,7 +228,7 @@ impl HostBuilder<'_> {
         for network in networks {
             allow
                 .add(network.get_ref())
-                .map_err(|(what, help)| self.config.point(network.span(), what, help))?;
+                .map_err(|error| self.config.point(network.span(), error.what, error.help))?;
         }
         Ok(allow)
     }

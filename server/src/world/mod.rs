@@ -14,7 +14,7 @@ use crate::site::Site;
 use crate::tls::{Identity, Tls};
 use allow::Allow;
 use std::sync::Arc;
-use users::Users;
+use users::{Logins, Users};
 
 /// One configuration, ready to serve. Cheap to clone.
 #[derive(Clone)]
@@ -29,6 +29,8 @@ pub struct World {
     pub hosts: Hosts,
     /// Where lines go that belong to no site.
     pub access: Option<Access>,
+    /// What is known of passwords that came a moment ago: a ledger, shared by all Worlds.
+    pub logins: Arc<Logins>,
     /// The port that redirects to https name; None when there is no https.
     pub https_port: Option<u16>,
 }
