@@ -1,1 +1,4 @@
 //! (to be written)
+
+pub mod allow;
+pub mod users;
