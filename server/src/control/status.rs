@@ -20,8 +20,8 @@ pub(super) fn text(plane: &Plane) -> String {
     for (address, secure) in plane.listeners.bound() {
         let _ = writeln!(out, "  {} {address}", if secure { "https" } else { "http " });
     }
-    for (name, unit, value) in plane.stats.totals().each() {
-        let _ = writeln!(out, "  {name:<24} {value}{}{unit}", if unit.is_empty() { "" } else { " " });
+    for (name, _, value) in plane.stats.totals().each() {
+        let _ = writeln!(out, "  {:<24} {value}", name.replace('_', " "));
     }
     let _ = writeln!(out, "  {:<24} {} of {}", "content bytes", facts.content_bytes, facts.content_bytes_max);
     let _ = writeln!(out, "  {:<24} {}", "log lines lost", facts.lines_lost);
@@ -55,7 +55,7 @@ pub(super) fn json(plane: &Plane) -> String {
         .stats
         .totals()
         .each()
-        .map(|(name, _, value)| format!("{}:{value}", quoted(&name.replace(' ', "_"))))
+        .map(|(name, _, value)| format!("{}:{value}", quoted(name)))
         .collect();
     let _ = write!(out, "{}}},", counters.join(","));
     let _ = write!(

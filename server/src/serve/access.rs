@@ -20,7 +20,7 @@ pub(super) struct Line<'a> {
     pub(super) reject: Option<Reject>,
     /// The request line as it came.
     pub(super) first: &'a [u8],
-    started_us: u64,
+    pub(super) started_us: u64,
 }
 
 /// The same, owned: for a response that is sent later.

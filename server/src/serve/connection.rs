@@ -115,7 +115,7 @@ const ERRANDS_MAX: u8 = 16;
 impl Drop for Connection {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.worker.stats.panicked();
+            self.worker.stats.panics.one();
         }
         self.worker.close(self.slot);
     }
@@ -183,6 +183,7 @@ impl Connection {
                     Err(_) => return Poll::Ready(Next::Close { linger: false }),
                     Ok(read) => filled += read,
                 }
+                worker.stats.bytes_received.add((filled - self.rest.len()) as u64);
             }
             again = false;
             worker.clock.tick();
@@ -203,7 +204,11 @@ impl Connection {
         if let Some(tls) = &world.tls {
             self.identity = Some(tls.identity(connection.server_name()));
         }
-        self.worker.stats.handshake(resumed);
+        if resumed {
+            self.worker.stats.handshakes_resumed.one();
+        } else {
+            self.worker.stats.handshakes_full.one();
+        }
         self.worker.phase(self.slot, Phase::Idle);
     }
 
@@ -655,14 +660,14 @@ impl Connection {
 
     /// A response is with the kernel: count it and log it.
     fn done(&mut self, status: Status, bytes: u64, line: &Line<'_>) {
-        self.worker.stats.response(status.0, bytes);
+        self.worker.stats.response(status.0, bytes, self.worker.clock.micros() - line.started_us);
         line.log(status, bytes, self);
     }
 
     /// A head or body that can't be trusted: answer, and read nothing more as a request.
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> Look {
         self.held = None;
-        self.worker.stats.reject();
+        self.worker.stats.rejects.one();
         let page = error_page::plain_error(reject.status, reject.reason);
         let line = Line { first: h1::first_line(bytes), reject: Some(reject), ..Line::new(self, None, None, None) };
         let mut extra = self.worker.lead.take();

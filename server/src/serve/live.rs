@@ -34,6 +34,7 @@ pub(super) struct Call {
     hsts: Option<Box<[u8]>>,
     record: Option<Box<Record>>,
     body_bytes_max: u64,
+    started_us: u64,
 }
 
 /// The request's body on its way to the handler.
@@ -85,6 +86,7 @@ impl Call {
             hsts: host.and_then(|host| host.hsts.clone()),
             record: line.keep(Status::OK, connection),
             body_bytes_max: world.limits.body_bytes,
+            started_us: line.started_us,
         }
     }
 }
@@ -130,7 +132,8 @@ pub(super) async fn run(connection: &mut Connection, call: Box<Call>) -> End {
     };
     let end = poll_fn(|cx| exchange.poll(cx)).await;
     let Exchange { connection, call, sent, status, .. } = exchange;
-    connection.worker.stats.response(status.0, sent);
+    let started_us = call.started_us;
+    connection.worker.stats.response(status.0, sent, connection.worker.clock.micros() - started_us);
     if let Some(mut record) = call.record {
         record.status = status;
         record.log(sent, &connection.worker);

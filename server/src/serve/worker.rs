@@ -266,7 +266,7 @@ impl Worker {
         let world = self.world.borrow().clone();
         let per_address = world.limits.connections_per_address;
         if per_address > 0 && self.rows.borrow().of(peer) >= per_address {
-            self.stats.reject();
+            self.stats.rejects.one();
             return;
         }
         let tls = match (&world.tls, secure) {
@@ -279,7 +279,7 @@ impl Worker {
         };
         self.clock.tick();
         self.shared.open.fetch_add(1, Ordering::Relaxed);
-        self.stats.opened();
+        self.stats.connections_opened.one();
         let socket = Rc::new(RefCell::new(socket));
         let phase = if secure { Phase::Handshake } else { Phase::Idle };
         let row = self.rows.borrow_mut().insert(socket.clone(), peer);
@@ -295,7 +295,7 @@ impl Worker {
     pub(super) fn close(&self, row: usize) {
         self.rows.borrow_mut().remove(row);
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
-        self.stats.closed();
+        self.stats.connections_closed.one();
         self.left.notify_waiters();
     }
 

@@ -136,10 +136,12 @@ impl Sinks {
     /// Waits until all lines are written or dropped, at most until `deadline`; returns whether they
     /// are.
     pub fn flush(&self, deadline: Instant) -> bool {
-        // Each is asked, even when time is up: a stuck one must not hide that others are done.
-        self.all()
-            .iter()
-            .fold(true, |done, shared| shared.flush(deadline) && done)
+        let mut done = true;
+        // Each is asked, even when time is up: a stuck one says nothing about the others.
+        for shared in self.all() {
+            done &= shared.flush(deadline);
+        }
+        done
     }
 
     /// Lines lost so far, of all destinations in use.

@@ -105,7 +105,7 @@ fn numbers_at_their_ends() {
 #[test]
 fn the_json_checker_knows_json() {
     for good in ["{\"a\":\"\",\"b\":10}", "{\"a\":\"\\u00ffx\\\"é\"}"] {
-        assert_eq!(json_strings(good).is_some(), true, "{good}");
+        assert!(json_strings(good).is_some(), "{good}");
     }
     for bad in [
         "{}x",
