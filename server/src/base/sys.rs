@@ -84,6 +84,11 @@ impl Event {
         self.flags.contains(ReadFlags::IGNORED)
     }
 
+    /// A name came into being, and nothing more is known.
+    pub fn is_begun(&self) -> bool {
+        self.flags.contains(ReadFlags::CREATE)
+    }
+
     /// Events were lost: nothing known about any watch holds any more, so scan anew.
     pub fn is_overflow(&self) -> bool {
         self.flags.contains(ReadFlags::QUEUE_OVERFLOW)

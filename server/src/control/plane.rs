@@ -21,7 +21,7 @@ use crate::world::users::Logins;
 use crate::world::{Host, Hosts, Target, World};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
@@ -38,6 +38,8 @@ use tokio::sync::oneshot;
 pub const RESCAN: Duration = Duration::from_secs(10);
 /// Changes are gathered this long before they are looked at: an upload touches many files at once.
 const COALESCE: Duration = Duration::from_millis(100);
+/// Files that a request found other than expected are looked at again this often.
+const STALE: Duration = Duration::from_secs(2);
 /// Ticket keys are looked at this often.
 const TICKETS: Duration = Duration::from_secs(600);
 /// Worker threads that read cold files.
@@ -81,6 +83,7 @@ enum Event {
     Files,
     Settled,
     Rescan,
+    Stale,
     Tickets,
     WorkerEnded(usize),
 }
@@ -215,8 +218,9 @@ impl Plane {
         let mut settle: Option<tokio::time::Instant> = None;
         let mut tickets = tokio::time::interval(TICKETS);
         let mut rescan = tokio::time::interval(RESCAN);
+        let mut stale = tokio::time::interval(STALE);
         loop {
-            let event = self.next_event(control, signals, settle, &mut tickets, &mut rescan).await;
+            let event = self.next_event(control, signals, settle, &mut tickets, &mut rescan, &mut stale).await;
             match event {
                 Event::Stop => return,
                 Event::Hangup => {
@@ -251,6 +255,15 @@ impl Plane {
                     changes.whole.extend(self.places().map(|(place, _)| place));
                     self.apply(std::mem::take(&mut changes)).await;
                 }
+                Event::Stale => {
+                    for (place, site) in self.places() {
+                        let stale = site.take_stale();
+                        if !stale.is_empty() {
+                            changes.sites.entry(place).or_default().extend(stale);
+                        }
+                    }
+                    self.apply(std::mem::take(&mut changes)).await;
+                }
                 Event::Tickets => self.rotate_tickets(),
                 Event::WorkerEnded(index) => {
                     log::error!("worker {index} ended; it is started anew");
@@ -271,6 +284,7 @@ impl Plane {
         settle: Option<tokio::time::Instant>,
         tickets: &mut tokio::time::Interval,
         rescan: &mut tokio::time::Interval,
+        stale: &mut tokio::time::Interval,
     ) -> Event {
         let exhausted = self.watch.as_ref().is_none_or(|watch| watch.exhausted);
         let watch = &self.watch;
@@ -313,6 +327,7 @@ impl Plane {
             () = settled => Event::Settled,
             () = rescan => Event::Rescan,
             _ = tickets.tick() => Event::Tickets,
+            _ = stale.tick() => Event::Stale,
             Some(index) = ended.recv() => Event::WorkerEnded(index),
         }
     }
@@ -402,7 +417,8 @@ impl Plane {
                 Some(Target::Site(site)) => Some((Place { host, route: Some(route) }, site.clone())),
                 _ => None,
             });
-            std::iter::once((Place { host, route: None }, its.site.clone())).chain(routes)
+            let own = its.site.iter().map(move |site| (Place { host, route: None }, site.clone()));
+            own.chain(routes)
         })
     }
 
@@ -426,7 +442,7 @@ impl Plane {
     }
 
     /// Files that the configuration names and that are read when a World is built.
-    fn files(&self) -> Vec<std::path::PathBuf> {
+    fn files(&self) -> Vec<PathBuf> {
         let mut files = self.world.tls.as_ref().map(|tls| tls.files()).unwrap_or_default();
         let routes = self.config.sites.iter().flat_map(|site| &site.routes);
         files.extend(routes.filter_map(|route| route.users.as_ref()).map(|users| users.get_ref().clone()));
@@ -458,16 +474,15 @@ impl Plane {
                 continue;
             }
             let paths: Vec<_> = paths.into_iter().flatten().cloned().collect();
-            let renew = move || match whole {
-                true => Site::open(site.rules().clone(), site.budget().clone()).ok().map(Arc::new),
-                false => site.with_changes(&paths).map(Arc::new),
-            };
+            let budget = self.supplies.budget.clone();
+            let renew = move || renew(&site, whole, &paths, budget);
             let Ok(Some(renewed)) = self.shared.pool.run(renew).await else { continue };
+            let renewed = Arc::new(renewed);
             grown.push((place, renewed.clone()));
             changed = true;
             let mut host = Host::clone(&hosts[place.host]);
             match place.route {
-                None => host.site = renewed,
+                None => host.site = Some(renewed),
                 Some(route) => host.routes[route].target = Some(Target::Site(renewed)),
             }
             hosts[place.host] = Arc::new(host);
@@ -546,6 +561,19 @@ impl Plane {
         }
         self.supplies.sinks.flush(Instant::now() + Duration::from_secs(2));
     }
+}
+
+/// The site after a change; None when nothing that it serves is another than before.
+fn renew(site: &Site, whole: bool, paths: &[PathBuf], budget: Arc<Budget>) -> Option<Site> {
+    if whole && site.root_moved() {
+        let opened = Site::open(site.rules().clone(), budget);
+        return opened.inspect_err(|error| log::error!("a changed folder is not taken over: {error}")).ok();
+    }
+    let renewed = match whole {
+        true => site.with_changes(&[PathBuf::new()]),
+        false => site.with_changes(paths),
+    };
+    (!renewed.same_tree(site)).then_some(renewed)
 }
 
 /// Deep enough for rustls and the deepest future, shallow enough to cost nothing.

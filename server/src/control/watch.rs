@@ -4,9 +4,10 @@
 //! It tells; what to do about it is the control plane's. If the kernel has no watches left, or lost
 //! count of what happened, it says that everything may have changed.
 
-use crate::base::sys::Inotify;
+use crate::base::sys::{Event, Inotify};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use crate::site::Site;
@@ -41,7 +42,7 @@ pub struct Watch {
 }
 
 enum Watched {
-    Folder { place: Place, relative: PathBuf },
+    Folder { place: Place, relative: PathBuf, real: PathBuf },
     /// The link that a root is: its folder is watched for its name.
     Root { place: Place, name: PathBuf },
     File { name: PathBuf },
@@ -61,9 +62,9 @@ impl Watch {
     /// Watches every folder of `site`, and its root as a link if it is one.
     pub fn site(&mut self, place: Place, site: &Arc<Site>) {
         for (relative, real) in site.folders() {
-            self.add(&real, || Watched::Folder { place, relative: relative.clone() });
+            self.add(&real, || Watched::Folder { place, relative: relative.clone(), real: real.clone() });
         }
-        let root = site.root();
+        let root = &site.rules().root;
         let is_link = std::fs::symlink_metadata(root).is_ok_and(|metadata| metadata.is_symlink());
         if let (true, Some(parent), Some(name)) = (is_link, root.parent(), root.file_name()) {
             self.add(parent, || Watched::Root { place, name: name.into() });
@@ -84,13 +85,13 @@ impl Watch {
             .values()
             .flatten()
             .filter_map(|watched| match watched {
-                Watched::Folder { place: its, relative } if *its == place => Some(relative),
+                Watched::Folder { place: its, relative, .. } if *its == place => Some(relative),
                 _ => None,
             })
             .collect();
         let new: Vec<_> = site.folders().into_iter().filter(|(relative, _)| !known.contains(relative)).collect();
         for (relative, real) in &new {
-            self.add(real, || Watched::Folder { place, relative: relative.clone() });
+            self.add(real, || Watched::Folder { place, relative: relative.clone(), real: real.clone() });
         }
         new.into_iter().map(|(relative, _)| relative).collect()
     }
@@ -124,12 +125,16 @@ impl Watch {
                 continue;
             }
             let Some(watched) = self.folders.get(&event.watch) else { continue };
+            if event.is_begun() && watched.iter().any(|watched| watched.is_being_written(&event)) {
+                // Its writer tells us when it is whole.
+                continue;
+            }
             for watched in watched {
                 match (watched, &event.name) {
-                    (Watched::Folder { place, relative }, Some(name)) => {
+                    (Watched::Folder { place, relative, .. }, Some(name)) => {
                         changes.sites.entry(*place).or_default().insert(relative.join(name));
                     }
-                    (Watched::Folder { place, relative }, None) => {
+                    (Watched::Folder { place, relative, .. }, None) => {
                         changes.sites.entry(*place).or_default().insert(relative.clone());
                     }
                     (Watched::Root { place, name }, Some(changed)) if name.as_os_str() == changed => {
@@ -148,6 +153,14 @@ impl Watch {
 }
 
 impl Watched {
+    /// A plain file that has just come into being is empty or half written. A second name of a file
+    /// (a hard link) is whole already, and so are folders and links.
+    fn is_being_written(&self, event: &Event) -> bool {
+        let (Watched::Folder { real, .. }, Some(name)) = (self, &event.name) else { return false };
+        let metadata = std::fs::symlink_metadata(real.join(name));
+        metadata.is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1)
+    }
+
     fn place(&self) -> Option<Place> {
         match self {
             Watched::Folder { place, .. } | Watched::Root { place, .. } => Some(*place),

@@ -13,7 +13,7 @@ use super::stream::Stream;
 use super::worker::{Phase, Worker};
 use crate::base::sys;
 use crate::limits;
-use crate::site::{Listing, Load, Stored, error_page};
+use crate::site::{Listing, Load, Stored, plain_error};
 use crate::tls::Identity;
 use crate::wire::body::{BodyDecoder, BodyLength, Step};
 use crate::wire::h1::{self, Parsed};
@@ -442,7 +442,7 @@ impl Connection {
                         self.send_stored(page, extra, after, &line, end, cx)
                     }
                     None => {
-                        let page = error_page::plain_error(reject.status, reject.reason);
+                        let page = plain_error(reject.status, reject.reason);
                         let status = reject.status;
                         self.send_small(status, extra, HTML, &page, after, &line, end, cx)
                     }
@@ -454,7 +454,7 @@ impl Connection {
                 extra.extend_from_slice(b"Location: ");
                 extra.extend_from_slice(&location);
                 extra.extend_from_slice(b"\r\n");
-                let page = error_page::moved(status, &location);
+                let page = plain_error(status, "see the Location field");
                 self.send_small(status, extra, HTML, &page, after, &line, end, cx)
             }
             Reply::Options => {
@@ -597,7 +597,7 @@ impl Connection {
     /// A directory listing, made while it is sent.
     fn send_listing(
         &mut self,
-        listing: Listing,
+        listing: Box<Listing>,
         head: &Head<'_>,
         after: End,
         line: &Line<'_>,
@@ -606,21 +606,15 @@ impl Connection {
     ) -> Look {
         let chunked = head.version == Version::Http11;
         let after = if chunked || after != End::Keep { after } else { End::Close };
-        let mut lead = status_line(Status::OK);
-        lead.extend_from_slice(b"Server: anthill\r\nCache-Control: no-cache\r\nVary: Accept\r\nContent-Type: ");
-        lead.extend_from_slice(listing.content_type().as_bytes());
-        lead.extend_from_slice(b"\r\n");
+        let mut built = Vec::new();
+        let mut lead = listing.head(&mut built).to_vec();
         if chunked {
             lead.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
         }
         self.finish_head(&mut lead, head.version, after, line.host);
-        let source = if head.method == Method::Head {
-            Source::Nothing
-        } else if chunked {
-            let end = std::iter::once(b"0\r\n\r\n".to_vec());
-            Source::Chunks(Box::new(listing.filter(|chunk| !chunk.is_empty()).map(framed).chain(end)))
-        } else {
-            Source::Chunks(Box::new(listing))
+        let source = match listing.head_only() {
+            true => Source::Nothing,
+            false => Source::Chunks(Box::new(Chunks { listing, chunked, done: false })),
         };
         self.send_outgoing(Outgoing::new(lead, source), Status::OK, 0, after, line, end, cx)
     }
@@ -668,7 +662,7 @@ impl Connection {
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> Look {
         self.held = None;
         self.worker.stats.rejects.one();
-        let page = error_page::plain_error(reject.status, reject.reason);
+        let page = plain_error(reject.status, reject.reason);
         let line = Line { first: h1::first_line(bytes), reject: Some(reject), ..Line::new(self, None, None, None) };
         let mut extra = self.worker.lead.take();
         extra.clear();
@@ -742,6 +736,33 @@ impl Connection {
                 Ok(0) | Err(_) => return,
                 Ok(read) => left = left.saturating_sub(read),
             }
+        }
+    }
+}
+
+/// A listing as it goes out.
+struct Chunks {
+    listing: Box<Listing>,
+    chunked: bool,
+    done: bool,
+}
+
+impl Iterator for Chunks {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut chunk = Vec::new();
+        while !self.done && chunk.is_empty() {
+            self.done = !self.listing.next_chunk(&mut chunk);
+        }
+        match (chunk.is_empty(), self.chunked) {
+            (false, true) => Some(framed(chunk)),
+            (false, false) => Some(chunk),
+            (true, true) => {
+                self.chunked = false;
+                Some(b"0\r\n\r\n".to_vec())
+            }
+            (true, false) => None,
         }
     }
 }

@@ -102,7 +102,7 @@ fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
 
 /// The site's own page for this refusal; loading it comes first if need be.
 fn with_page(host: &Host, reject: Reject, method: Method) -> Reply {
-    match host.site.error_page(reject.status, method) {
+    match host.site.as_ref().and_then(|site| site.error_page(reject.status, method)) {
         Some(Answer::Stored(page)) => Reply::Refuse { reject, page: Some(page) },
         Some(Answer::Load(load)) => Reply::Load(load),
         _ => Reply::Refuse { reject, page: None },
@@ -182,7 +182,7 @@ impl Gate<'_, '_> {
     fn answer(&mut self) -> Reply {
         let path: &[u8] = &self.head.path;
         match self.host.target(path) {
-            None => self.from_site(&self.host.site, b"", path),
+            None => self.from_own_site(path),
             Some((Target::Handler(handler), _)) => Reply::Live(handler.clone()),
             Some((Target::Redirect(to), rest)) => {
                 let mut location = to.to_vec();
@@ -199,7 +199,7 @@ impl Gate<'_, '_> {
                 }
                 // A guard protects what is opened, by whichever name it was asked for.
                 match self.pass(&rewritten) {
-                    Ok(()) => self.from_site(&self.host.site, b"", &rewritten),
+                    Ok(()) => self.from_own_site(&rewritten),
                     Err(reply) => reply,
                 }
             }
@@ -207,6 +207,13 @@ impl Gate<'_, '_> {
                 let prefix = &path[..path.len() - rest.len()];
                 self.from_site(site, prefix, rest)
             }
+        }
+    }
+
+    fn from_own_site(&mut self, path: &[u8]) -> Reply {
+        match &self.host.site {
+            Some(site) => self.from_site(site, b"", path),
+            None => Reply::Refuse { reject: Reject::NOT_FOUND, page: None },
         }
     }
 

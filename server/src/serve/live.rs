@@ -11,7 +11,7 @@ use super::worker::Phase;
 use crate::handler::pipe::{self, Taken, pipe};
 use crate::handler::{Body, Fault, Handler, LocalBoxFuture, Request, Response};
 use crate::limits;
-use crate::site::error_page;
+use crate::site::plain_error;
 use crate::wire::body::{BodyDecoder, BodyLength, Step};
 use crate::wire::head::{Head, Method, Version};
 use crate::wire::reject::Reject;
@@ -291,7 +291,7 @@ impl Exchange<'_> {
 
     /// Makes `reject` the response.
     fn refuse(&mut self, reject: Reject, end: End) {
-        let page = error_page::plain(reject.status, reject.reason);
+        let page = plain_error(reject.status, reject.reason);
         let field = ("Content-Type".into(), b"text/html; charset=utf-8".to_vec());
         if let Some(record) = &mut self.call.record {
             record.rule = reject.rule;

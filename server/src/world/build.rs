@@ -168,10 +168,7 @@ impl HostBuilder<'_> {
             _ => None,
         };
         let routes = site.routes.iter().map(|route| self.route(route)).collect::<Result<Vec<_>, _>>()?;
-        let root = match &site.root {
-            Some(root) => self.open_site(root)?,
-            None => Arc::new(Site::empty(self.rules(Path::new("/nonexistent"))?, self.supplies.budget.clone())),
-        };
+        let root = site.root.as_ref().map(|root| self.open_site(root)).transpose()?;
         let log = match &site.log {
             Some(log) => access(self.config, log, self.supplies)?,
             None => server_access.clone(),
@@ -284,7 +281,7 @@ impl World {
         };
         self.hosts
             .iter()
-            .flat_map(|host| std::iter::once(host.site.clone()).chain(host.routes.iter().filter_map(of_route)))
+            .flat_map(|host| host.site.iter().cloned().chain(host.routes.iter().filter_map(of_route)))
             .find(|site| site.rules() == rules)
     }
 }

@@ -55,8 +55,8 @@ pub struct Host {
     pub http_redirects: bool,
     /// The whole field line with its CRLF, sent over TLS only (RFC 6797 §7.2).
     pub hsts: Option<Box<[u8]>>,
-    /// The site that answers where no route has a target of its own.
-    pub site: Arc<Site>,
+    /// The site that answers where no route has a target of its own; None where routes do everywhere.
+    pub site: Option<Arc<Site>>,
     /// In the order of the configuration.
     pub routes: Vec<Route>,
     /// Any route has `allow` or `users`: then the path that is opened is checked too.
