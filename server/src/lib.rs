@@ -6,12 +6,12 @@
 pub mod limits;
 
 pub mod base;
-pub mod wire;
+pub mod cli;
+pub mod config;
+pub mod control;
+pub mod handler;
+pub mod serve;
 pub mod site;
 pub mod tls;
-pub mod handler;
-pub mod config;
+pub mod wire;
 pub mod world;
-pub mod serve;
-pub mod control;
-pub mod cli;

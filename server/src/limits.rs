@@ -100,3 +100,23 @@ pub const LOGINS_MAX: usize = 4_096;
 pub const PASSWORD_BYTES_MAX: usize = 512;
 /// Contents and caches never take more than this of memory by themselves, however much there is.
 pub const MEMORY_BYTES_MAX: u64 = 256 << 20;
+/// The content budget is never smaller: a page just loaded must outlive the load of a few others,
+/// or the request it was loaded for would not find it.
+pub const CONTENT_BUDGET_BYTES_MIN: usize = 2 << 20;
+/// Descriptors of files that stay open between requests, for all sites together: what a process
+/// may open by default is 1,024, and connections need most of it.
+pub const DESCRIPTORS_KEPT_MAX: usize = 256;
+/// Text up to this size is compressed in the background; a larger one should bring its own sidecar.
+pub const GZIP_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Files waiting to be compressed; one that finds no place is asked for again later.
+pub const GZIP_QUEUE_MAX: usize = 1_024;
+/// Folders reached through links in one scan: links that cross each other multiply.
+pub const LINKED_FOLDERS_MAX: usize = 4_096;
+/// Links followed while one path is opened, as many as the kernel follows.
+pub const LINK_HOPS_MAX: usize = 40;
+/// One piece of a directory listing on its way out.
+pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;
+/// Paths remembered as changed behind the watcher's back until somebody rescans them.
+pub const STALE_PATHS_MAX: usize = 64;
+/// What the braces of one glob may multiply to.
+pub const GLOB_ALTERNATIVES_MAX: usize = 64;
