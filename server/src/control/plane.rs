@@ -618,7 +618,7 @@ fn prepare_state(config: &Config) -> Result<(), OperatorError> {
     };
     config::prepare_folder(state.get_ref()).map_err(failed)?;
     if let Some(ids) = user_ids(config)? {
-        rustix::fs::chown(state.get_ref(), Some(ids.uid()), Some(ids.gid())).map_err(|error| failed(error.into()))?;
+        std::os::unix::fs::chown(state.get_ref(), Some(ids.uid), Some(ids.gid)).map_err(failed)?;
     }
     Ok(())
 }

@@ -68,7 +68,12 @@ pub enum Reply {
 pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatched<'w> {
     let secure = facts.identity.is_some();
     if &*head.path == b"*" {
-        return Dispatched { host: None, user: None, reply: Reply::Options };
+        let reply = match head.method {
+            Method::Options => Reply::Options,
+            // What follows a CONNECT is not for us to read as requests.
+            _ => Reply::Refuse { reject: Reject { close: true, ..Reject::METHOD_NOT_ALLOWED }, page: None },
+        };
+        return Dispatched { host: None, user: None, reply };
     }
     let Some(host) = world.hosts.find(head.host) else {
         let reject = if secure { Reject::HOST_UNKNOWN_TLS } else { Reject::HOST_UNKNOWN };
@@ -131,13 +136,22 @@ fn elsewhere(world: &World, host: &Host, head: &Head<'_>, secure: bool) -> Optio
     let https = to_https || secure;
     location.extend_from_slice(if https { b"https://" } else { b"http://" });
     location.extend_from_slice(name);
-    let port = if https { world.https_port.filter(|port| *port != 443) } else { head.port.filter(|port| *port != 80) };
+    let port = match https {
+        true => world.https_port.filter(|port| *port != 443),
+        false => asked_port(head).filter(|port| *port != 80),
+    };
     if let Some(port) = port {
         location.extend_from_slice(format!(":{port}").as_bytes());
     }
     location.extend_from_slice(head.raw_path);
     push_query(&mut location, head);
     Some(location)
+}
+
+/// The port in Host, which a redirect to another name keeps.
+fn asked_port(head: &Head<'_>) -> Option<u16> {
+    let host = head.fields.first("host")?;
+    target::valid_host(host)?.1
 }
 
 fn push_query(location: &mut Vec<u8>, head: &Head<'_>) {

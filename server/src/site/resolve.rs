@@ -42,6 +42,15 @@ impl<'a> Place<'a> {
 }
 
 impl Site {
+    /// The path below the root of the file that answers for `path`, with its first slash: what guards
+    /// must look at beside the path that was asked for.
+    pub fn opened_path(&self, path: &[u8]) -> Option<Vec<u8>> {
+        match self.resolve(path) {
+            Resource::File(_, place) => Some([b"/", place.path().as_slice()].concat()),
+            _ => None,
+        }
+    }
+
     /// Looks a path up; it is decoded and normalised and begins with a slash, but for the empty one:
     /// the site itself, asked for without its slash.
     pub(super) fn resolve<'a>(&'a self, path: &'a [u8]) -> Resource<'a> {

@@ -191,6 +191,15 @@ impl Sink {
         self.0.is_none()
     }
 
+    /// Whether both write to one destination.
+    pub fn is_same(&self, other: &Sink) -> bool {
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
     /// Takes the whole lines in `full` and leaves an empty buffer, most often one that was used
     /// before. Never waits for the destination: if too much waits already, the lines are dropped.
     pub fn submit(&self, full: &mut Vec<u8>) {
@@ -259,6 +268,11 @@ impl Batch {
         if self.lines.len() >= LOG_BATCH_BYTES {
             self.flush();
         }
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
     }
 
     /// Hands over what there is.
