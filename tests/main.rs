@@ -1,1 +1,5 @@
-fn main() {}
+//! End to end: the real binary, spoken to by real clients; and what holds the house together.
+
+mod journal;
+mod layers;
+mod support;

@@ -17,7 +17,10 @@ test       wget                    wget
 test       python3                 python3
 test       ps                      procps
 test       unshare                 util-linux
+test       mount                   mount
 release    musl-gcc                musl-tools
+musl_std   /usr/lib/rustlib/src/rust/library/std/Cargo.toml  rust-web-src
+musl_std   /usr/lib/llvm-14/lib/libunwind.a                  libunwind-14-dev
 '
 # Debian's compiler, where rustup is not.
 rust_packages='rustc-web cargo-web rust-web-clippy rustfmt-web'

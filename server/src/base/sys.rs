@@ -16,6 +16,8 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::path::Path;
 use std::time::Duration;
 
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use rustix::fs::inotify;
 use rustix::io::{Errno, FdFlags, ReadWriteFlags};
 use rustix::net::sockopt;
@@ -157,6 +159,14 @@ impl Inotify {
             }
         }
     }
+}
+
+/// Registers `inotify` with the runtime of this thread, to wait until it is readable.
+pub fn watched(inotify: Inotify) -> io::Result<AsyncFd<Inotify>> {
+    // SAFETY: the descriptor that `as_raw_fd` names is owned by the value itself, private to it, and
+    // neither replaced nor closed before it is dropped.
+    unsafe { AsyncFd::register_with_interest(inotify, Interest::READABLE) }
+        .map_err(io::Error::from)
 }
 
 impl AsFd for Inotify {

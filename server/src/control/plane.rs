@@ -20,14 +20,12 @@ use crate::world::build::{self, Supplies};
 use crate::world::users::Logins;
 use crate::world::{Host, Hosts, Target, World};
 use std::io;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncWriteExt, Interest};
-use tokio::io::unix::AsyncFd;
+use tokio::io::AsyncWriteExt;
 use tokio::net::UnixListener;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -147,7 +145,6 @@ impl Plane {
             stopping_for: None,
             ended: mpsc::unbounded_channel(),
         };
-        plane.watch_anew();
         for index in 0..count {
             let running = plane.start_worker(index)?;
             plane.workers.push(running);
@@ -200,6 +197,7 @@ impl Plane {
         runtime.block_on(async {
             let control = socket::listen(&self.config)?;
             let mut signals = Signals::new().map_err(|error| OperatorError::failure(format!("signals: {error}")))?;
+            self.watch_anew();
             greeting::print(&self);
             let _ = sys::notify("READY=1");
             self.serve(&control, &mut signals).await;
@@ -719,21 +717,5 @@ fn compress_in_background(budget: Arc<Budget>) {
     });
     if let Err(error) = started {
         log::warn!("text is not compressed: {error}");
-    }
-}
-
-impl Watch {
-    /// Waits until the kernel has something to tell.
-    async fn readable(&self) {
-        let watched = AsyncFd::with_interest(self.inotify().as_fd(), Interest::READABLE);
-        match watched {
-            Ok(watched) => {
-                let _ = watched.readable().await;
-            }
-            Err(error) => {
-                log::error!("watching files: {error}");
-                std::future::pending::<()>().await;
-            }
-        }
     }
 }

@@ -4,13 +4,14 @@
 //! It tells; what to do about it is the control plane's. If the kernel has no watches left, or lost
 //! count of what happened, it says that everything may have changed.
 
-use crate::base::sys::{Event, Inotify};
+use crate::base::sys::{self, Event, Inotify};
+use crate::site::Site;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use crate::site::Site;
+use tokio::io::unix::AsyncFd;
 
 /// Which site of the World a folder belongs to: by host, and by route where that has a folder.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -34,7 +35,7 @@ pub struct Changes {
 
 /// The watches.
 pub struct Watch {
-    inotify: Inotify,
+    inotify: AsyncFd<Inotify>,
     /// Several sites may serve one folder.
     folders: HashMap<i32, Vec<Watched>>,
     /// The kernel's limit was met: sites are scanned from time to time instead.
@@ -51,12 +52,15 @@ enum Watched {
 impl Watch {
     /// Nothing is watched yet.
     pub fn new() -> io::Result<Watch> {
-        Ok(Watch { inotify: Inotify::new()?, folders: HashMap::new(), exhausted: false })
+        Ok(Watch { inotify: sys::watched(Inotify::new()?)?, folders: HashMap::new(), exhausted: false })
     }
 
-    /// The descriptor to wait on.
-    pub fn inotify(&self) -> &Inotify {
-        &self.inotify
+    /// Waits until the kernel has something to tell.
+    pub async fn readable(&self) {
+        if let Ok(mut ready) = self.inotify.readable().await {
+            // All of it is read next; what comes later makes it ready again.
+            ready.clear_ready();
+        }
     }
 
     /// Watches every folder of `site`, and its root as a link if it is one.
@@ -97,7 +101,7 @@ impl Watch {
     }
 
     fn add(&mut self, folder: &Path, watched: impl Fn() -> Watched) {
-        match self.inotify.watch(folder, Inotify::FOLDER) {
+        match self.inotify.get_ref().watch(folder, Inotify::FOLDER) {
             Ok(id) => self.folders.entry(id).or_default().push(watched()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
@@ -116,7 +120,7 @@ impl Watch {
 
     /// Reads what the kernel has to tell.
     pub fn read(&mut self, changes: &mut Changes) -> io::Result<()> {
-        for event in self.inotify.read()? {
+        for event in self.inotify.get_ref().read()? {
             if event.is_overflow() {
                 log::warn!("too many changes at once: all folders are scanned again");
                 changes.files = true;

@@ -17,7 +17,7 @@ use crate::wire::head::{Head, Method, Version};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use crate::world::{Host, World};
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -1,0 +1,519 @@
+//! Holds the layers of `server/src`: a module names only what stands above it in lib.rs.
+//!
+//! It reads the sources as words, not as Rust: good enough to see every path that begins with
+//! `crate`, `super` or the name of a crate, which is all that the rules are about.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the bottom up. Each may name those before it, and itself.
+const LAYERS: [&str; 11] = [
+    "limits", "base", "wire", "site", "tls", "handler", "config", "world", "serve", "control",
+    "cli",
+];
+
+/// What may not be named in a layer, and why.
+const FORBIDDEN: [(&str, &str, &str); 9] = [
+    (
+        "wire",
+        "tokio",
+        "wire is bytes to meaning: nothing asynchronous",
+    ),
+    (
+        "wire",
+        "rustix",
+        "wire is bytes to meaning: no system calls",
+    ),
+    ("wire", "socket2", "wire is bytes to meaning: no sockets"),
+    ("wire", "std::net", "wire is bytes to meaning: no sockets"),
+    ("wire", "std::fs", "wire is bytes to meaning: no files"),
+    (
+        "wire",
+        "std::time::Instant",
+        "wire is bytes to meaning: no clock",
+    ),
+    (
+        "wire",
+        "std::time::SystemTime",
+        "wire is bytes to meaning: no clock",
+    ),
+    (
+        "serve",
+        "crate::config",
+        "the data plane knows the World, not what the operator wrote",
+    ),
+    (
+        "serve",
+        "crate::control",
+        "the data plane knows the World, not who publishes it",
+    ),
+];
+
+/// The only file where `unsafe` may stand.
+const UNSAFE_FILE: &str = "base/sys.rs";
+
+#[test]
+fn every_module_names_only_what_stands_above_it() {
+    let sources = Sources::read();
+    let mut broken = Vec::new();
+    for source in &sources.0 {
+        source.check(&sources.handlers(), &mut broken);
+    }
+    assert!(broken.is_empty(), "\n{}", join(&broken));
+}
+
+#[test]
+fn lib_lists_the_layers_in_their_order() {
+    let sources = Sources::read();
+    let lib = sources
+        .0
+        .iter()
+        .find(|source| source.file == "lib.rs")
+        .expect("server/src/lib.rs");
+    let words: Vec<&str> = lib.words.iter().map(|word| word.text.as_str()).collect();
+    let listed: Vec<&str> = words
+        .windows(3)
+        .filter(|w| w[0] == "mod" && w[2] == ";")
+        .map(|w| w[1])
+        .collect();
+    assert_eq!(
+        listed, LAYERS,
+        "server/src/lib.rs has other modules, or another order, than LAYERS in tests/layers.rs \
+         (cargo fmt sorts them where rustfmt.toml is not found)"
+    );
+}
+
+#[test]
+fn a_breach_is_seen_wherever_it_hides() {
+    let seen = |file: &str, text: &str| -> Vec<String> {
+        let mut broken = Vec::new();
+        Source::new(file, text).check(&["cgi".into(), "git".into()], &mut broken);
+        broken
+            .iter()
+            .map(|breach| format!("{}: {}", breach.line, breach.named))
+            .collect()
+    };
+    assert_eq!(
+        seen(
+            "wire/h1.rs",
+            "use crate::limits::Limits;\nuse super::head::Head;"
+        ),
+        [""; 0]
+    );
+    assert_eq!(
+        seen("wire/h1.rs", "\nuse crate::{limits, site::{Site, Entry}};"),
+        ["2: crate::site::Site", "2: crate::site::Entry"]
+    );
+    assert_eq!(
+        seen("wire/h1.rs", "fn f() { super::super::tls::x() }"),
+        ["1: crate::tls::x"]
+    );
+    assert_eq!(seen("wire/mod.rs", "use super::tls;"), ["1: crate::tls"]);
+    assert_eq!(
+        seen(
+            "limits.rs",
+            "mod tests { use super::*; mod more { use super::super::*; } }"
+        ),
+        [""; 0]
+    );
+    assert_eq!(
+        seen(
+            "wire/date.rs",
+            "use std::{time::{Duration, Instant}, net::IpAddr};"
+        ),
+        ["1: std::time::Instant", "1: std::net::IpAddr"]
+    );
+    assert_eq!(
+        seen("wire/date.rs", "use std::time::*;\nuse std::time;"),
+        ["1: std::time::*", "2: std::time"]
+    );
+    assert_eq!(
+        seen(
+            "wire/date.rs",
+            "// use tokio::io;\nlet s = \"tokio::io\"; /* crate::cli */"
+        ),
+        [""; 0]
+    );
+    assert_eq!(
+        seen("serve/h1.rs", "use crate::{world::World, config};"),
+        ["1: crate::config"]
+    );
+    assert_eq!(
+        seen("handler/cgi.rs", "use super::git::Push;\nuse super::pipe;"),
+        ["1: crate::handler::git::Push"]
+    );
+    assert_eq!(seen("handler/mod.rs", "use self::git::Push;"), [""; 0]);
+    assert_eq!(
+        seen(
+            "site/mod.rs",
+            "fn a<'a>(b: &'a u8) -> char { unsafe { '\"' } }"
+        ),
+        ["1: unsafe"]
+    );
+    assert_eq!(seen("base/sys.rs", "unsafe {}"), [""; 0]);
+}
+
+/// A rule that was broken, and where.
+struct Breach {
+    file: String,
+    line: usize,
+    named: String,
+    rule: String,
+}
+
+impl fmt::Display for Breach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "server/src/{}:{}: names {}: {}",
+            self.file, self.line, self.named, self.rule
+        )
+    }
+}
+
+fn join(broken: &[Breach]) -> String {
+    broken
+        .iter()
+        .map(Breach::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+struct Sources(Vec<Source>);
+
+impl Sources {
+    fn read() -> Sources {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut files = Vec::new();
+        collect(&root, &mut files);
+        files.sort();
+        let read = |path: &PathBuf| {
+            let name = path
+                .strip_prefix(&root)
+                .expect("below src")
+                .to_string_lossy()
+                .into_owned();
+            Source::new(&name, &fs::read_to_string(path).expect("a readable source"))
+        };
+        Sources(files.iter().map(read).collect())
+    }
+
+    /// The modules of `handler` that are handlers, as against what handlers share.
+    fn handlers(&self) -> Vec<String> {
+        let is_handler = |source: &&Source| {
+            source
+                .words
+                .windows(2)
+                .any(|pair| pair[0].text == "Handler" && pair[1].text == "for")
+        };
+        let of_handler = self
+            .0
+            .iter()
+            .filter(|source| source.module.len() > 1 && source.module[0] == "handler");
+        of_handler
+            .filter(is_handler)
+            .map(|source| source.module[1].clone())
+            .collect()
+    }
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a readable folder") {
+        let path = entry.expect("a folder entry").path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+struct Word {
+    text: String,
+    line: usize,
+}
+
+/// One file: its place in the tree of modules, and its words.
+struct Source {
+    /// Below server/src, with slashes.
+    file: String,
+    /// `["wire", "h1"]` for wire/h1.rs; empty for lib.rs and main.rs.
+    module: Vec<String>,
+    words: Vec<Word>,
+}
+
+impl Source {
+    fn new(file: &str, text: &str) -> Source {
+        let mut module: Vec<String> = file
+            .trim_end_matches(".rs")
+            .split('/')
+            .map(String::from)
+            .collect();
+        if module.last().is_some_and(|last| last == "mod") || ["lib.rs", "main.rs"].contains(&file)
+        {
+            module.pop();
+        }
+        Source {
+            file: file.to_owned(),
+            module,
+            words: words(text),
+        }
+    }
+
+    fn check(&self, handlers: &[String], broken: &mut Vec<Breach>) {
+        let mut breach = |line: usize, named: &str, rule: String| {
+            broken.push(Breach {
+                file: self.file.clone(),
+                line,
+                named: named.to_owned(),
+                rule,
+            });
+        };
+        for word in &self.words {
+            if ["unsafe", "unsafe_code"].contains(&word.text.as_str()) && self.file != UNSAFE_FILE {
+                breach(
+                    word.line,
+                    &word.text,
+                    format!("unsafe stands in {UNSAFE_FILE} alone"),
+                );
+            }
+        }
+        let Some(layer) = self.module.first() else {
+            return;
+        };
+        for (line, path) in self.paths() {
+            let named = path.join("::");
+            if let Some(rule) = broken_rule(layer, &self.module, &path, handlers) {
+                breach(line, &named, rule);
+            }
+        }
+    }
+
+    /// Every path of the file, made absolute where it begins with `crate`, `super` or `self`.
+    fn paths(&self) -> Vec<(usize, Vec<String>)> {
+        let mut paths = Vec::new();
+        let mut module = self.module.clone();
+        // Braces that are open: Some for those of an inline module.
+        let mut open: Vec<bool> = Vec::new();
+        let text = |at: usize| self.words.get(at).map_or("", |word| word.text.as_str());
+        let mut at = 0;
+        while at < self.words.len() {
+            match text(at) {
+                "{" => {
+                    let inline = at >= 2 && text(at - 2) == "mod";
+                    if inline {
+                        module.push(text(at - 1).to_owned());
+                    }
+                    open.push(inline);
+                }
+                "}" if open.pop() == Some(true) => {
+                    module.pop();
+                }
+                _ if is_name(text(at)) && text(at + 1) == "::" => {
+                    let line = self.words[at].line;
+                    let mut found = Vec::new();
+                    at = self.tree(at, &[], &mut found);
+                    paths.extend(
+                        found
+                            .into_iter()
+                            .map(|path| (line, absolute(&module, path))),
+                    );
+                    continue;
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        paths
+    }
+
+    /// Reads one `a::b::{c, d::e}` from `at` on; returns where it ends.
+    fn tree(&self, mut at: usize, stem: &[String], found: &mut Vec<Vec<String>>) -> usize {
+        let text = |at: usize| self.words.get(at).map_or("", |word| word.text.as_str());
+        let mut path = stem.to_vec();
+        loop {
+            match text(at) {
+                "{" => {
+                    at += 1;
+                    while !["}", ""].contains(&text(at)) {
+                        at = self.tree(at, &path, found);
+                        if text(at) == "as" {
+                            at += 2;
+                        }
+                        if text(at) == "," {
+                            at += 1;
+                        } else if text(at) != "}" {
+                            return at; // not a use tree after all
+                        }
+                    }
+                    return at + 1;
+                }
+                name if is_name(name) || name == "*" => path.push(name.to_owned()),
+                _ => break,
+            }
+            at += 1;
+            if text(at) != "::" {
+                break;
+            }
+            at += 1;
+        }
+        found.push(path);
+        at
+    }
+}
+
+/// The rule that a path of this module breaks.
+fn broken_rule(
+    layer: &str,
+    module: &[String],
+    path: &[String],
+    handlers: &[String],
+) -> Option<String> {
+    let named = path.join("::");
+    let within = |outer: &str| named == outer || named.starts_with(&format!("{outer}::"));
+    // `use std::time::*` and `use std::time` let the clock in as well.
+    let stem = named.trim_end_matches("::*");
+    let opens = |outer: &str| outer.starts_with(&format!("{stem}::"));
+    for (of, outer, why) in FORBIDDEN {
+        if layer == of && (within(outer) || opens(outer)) {
+            return Some(why.to_owned());
+        }
+    }
+    if path[0] != "crate" || path.len() < 2 {
+        return None;
+    }
+    let place = |name: &str| LAYERS.iter().position(|layer| *layer == name);
+    if let (Some(own), Some(other)) = (place(layer), place(&path[1]))
+        && other > own
+    {
+        return Some(format!(
+            "{layer} may name only what stands above it in lib.rs"
+        ));
+    }
+    let handler = |path: &[String]| path.get(1).filter(|name| handlers.contains(name)).cloned();
+    if let (Some(own), Some(other)) = (handler(module), handler(&path[1..]))
+        && path[1] == "handler"
+        && own != other
+    {
+        return Some("handlers don't name each other".to_owned());
+    }
+    None
+}
+
+/// `super::x` in module `a::b` is `crate::a::x`; a path from elsewhere stays as it is.
+fn absolute(module: &[String], path: Vec<String>) -> Vec<String> {
+    let mut base = module.to_vec();
+    let mut rest = path.as_slice();
+    match rest.first().map(String::as_str) {
+        Some("self") => rest = &rest[1..],
+        Some("super") => {
+            while rest.first().is_some_and(|name| name == "super") {
+                base.pop();
+                rest = &rest[1..];
+            }
+        }
+        _ => return path,
+    }
+    [&["crate".to_owned()], base.as_slice(), rest].concat()
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_alphabetic() || c == '_')
+}
+
+/// The words of a source: names, `::` and single marks; no comments, strings or characters.
+fn words(text: &str) -> Vec<Word> {
+    let bytes = text.as_bytes();
+    let mut words = Vec::new();
+    let mut line = 1;
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let length = match rest[0] {
+            b'/' if rest.starts_with(b"//") => until(rest, b"\n", 0),
+            b'/' if rest.starts_with(b"/*") => until(rest, b"*/", 2) + 2,
+            b'"' => string(rest),
+            b'r' | b'b' | b'c' if raw_string(rest).is_some() => raw_string(rest).unwrap_or(1),
+            b'\'' => character(rest),
+            b':' if rest.starts_with(b"::") => 2,
+            c if c == b'_' || c.is_ascii_alphanumeric() => rest
+                .iter()
+                .take_while(|c| **c == b'_' || c.is_ascii_alphanumeric())
+                .count(),
+            _ => 1,
+        };
+        let length = length.min(rest.len());
+        let word = &rest[..length];
+        let is_word =
+            word == b"::" || is_name(&String::from_utf8_lossy(&word[..1])) && !word.contains(&b'"');
+        let is_mark = length == 1 && b"{},;*".contains(&word[0]);
+        if is_word || is_mark {
+            words.push(Word {
+                text: String::from_utf8_lossy(word).into_owned(),
+                line,
+            });
+        } else if !word[0].is_ascii_whitespace() && word[0] != b'/' {
+            // Keeps apart what only another mark stands between.
+            words.push(Word {
+                text: "?".to_owned(),
+                line,
+            });
+        }
+        line += word.iter().filter(|c| **c == b'\n').count();
+        at += length;
+    }
+    words
+}
+
+/// Where `end` begins, looked for from `from` on.
+fn until(text: &[u8], end: &[u8], from: usize) -> usize {
+    let tail = text.get(from..).unwrap_or_default();
+    tail.windows(end.len())
+        .position(|window| window == end)
+        .map_or(text.len(), |at| at + from)
+}
+
+/// The length of a string in quotes, escapes minded.
+fn string(text: &[u8]) -> usize {
+    let mut at = 1;
+    while at < text.len() && text[at] != b'"' {
+        at += if text[at] == b'\\' { 2 } else { 1 };
+    }
+    at + 1
+}
+
+/// The length of r"…", br#"…"# and the like, if one begins here.
+fn raw_string(text: &[u8]) -> Option<usize> {
+    let prefix = text
+        .iter()
+        .take(2)
+        .take_while(|c| b"rbc".contains(c))
+        .count();
+    let raw = text[..prefix].contains(&b'r');
+    let hashes = text[prefix..].iter().take_while(|c| **c == b'#').count();
+    if text.get(prefix + hashes) != Some(&b'"') || (!raw && hashes > 0) {
+        return None;
+    }
+    if !raw {
+        return Some(prefix + string(&text[prefix..]));
+    }
+    let end = [b"\"".as_slice(), &b"#".repeat(hashes)].concat();
+    let from = prefix + hashes + 1;
+    Some(until(text, &end, from) + end.len())
+}
+
+/// The length of a character in quotes; 1 for the quote of a lifetime.
+fn character(text: &[u8]) -> usize {
+    let escaped = text.get(1) == Some(&b'\\');
+    let from = if escaped { 3 } else { 2 };
+    let limit = text.len().min(if escaped { 14 } else { 6 });
+    let end = text
+        .get(from..limit)
+        .and_then(|tail| tail.iter().position(|c| *c == b'\''));
+    match end {
+        // 'a is a lifetime, 'a' a character; a character is one letter, or an escape.
+        Some(at) if escaped || at == 0 || !text[1].is_ascii() => from + at + 1,
+        _ => 1,
+    }
+}

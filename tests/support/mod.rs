@@ -1,0 +1,411 @@
+//! Starts the real binary on ports that the system picks, and speaks to it with real clients.
+//!
+//! Nothing here sleeps for luck: a server is up when it says so, a line is there when it comes, and
+//! whatever takes longer than its deadline is a failure that shows what was seen until then.
+
+// Not every test needs every client.
+#![allow(dead_code)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// How long a server may take to come up; a debug build on a busy machine is slow.
+const START: Duration = Duration::from_secs(20);
+/// How long a raw exchange waits for bytes, or for the end.
+const READ: Duration = Duration::from_secs(10);
+/// How long a client program may take in all.
+const CLIENT: Duration = Duration::from_secs(60);
+
+/// The clients, and the Debian packages they come in (tools/setup.sh installs them).
+const TOOLS: [(&str, &str); 7] = [
+    ("curl", "curl"),
+    ("openssl", "openssl"),
+    ("wget", "wget"),
+    ("python3", "python3"),
+    ("ps", "procps"),
+    ("unshare", "util-linux"),
+    ("mount", "mount"),
+];
+
+/// Where a tool is; the test fails with the package's name if it is not there.
+pub fn tool(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).map(|folder| folder.join(name));
+    places
+        .into_iter()
+        .find(|file| file.is_file())
+        .unwrap_or_else(|| {
+            let package = TOOLS
+                .iter()
+                .find(|(tool, _)| *tool == name)
+                .map_or(name, |(_, package)| *package);
+            panic!("{name} is not installed: Debian has it in the package `{package}`")
+        })
+}
+
+/// A temporary folder that a server's configuration and files lie in; gone at the end.
+pub struct Folder(TempDir);
+
+impl Folder {
+    pub fn new() -> Folder {
+        Folder(tempfile::tempdir().expect("a temporary folder"))
+    }
+
+    /// Writes a file, with the folders above it.
+    pub fn with(self, name: &str, content: impl AsRef<[u8]>) -> Folder {
+        self.write(name, content);
+        self
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let file = self.path(name);
+        fs::create_dir_all(file.parent().expect("a folder")).expect("a new folder");
+        fs::write(file, content).expect("a written file");
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+/// `[server]` with ports of the system's choice, everything kept in the folder, and `more` keys.
+pub fn server_table(more: &str) -> String {
+    format!(
+        "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n\
+         control = \"anthill.sock\"\nworkers = 1\n{more}\n"
+    )
+}
+
+/// One site for all names in `public`, with `more` keys.
+pub fn site_table(more: &str) -> String {
+    format!("[[site]]\nnames = [\"*\"]\nroot = \"public\"\n{more}\n")
+}
+
+/// A running server. Dropping it kills that process and no other.
+pub struct Server {
+    child: Child,
+    pub https_port: u16,
+    pub http_port: u16,
+    pub folder: Folder,
+    /// Standard output: the access log, where the configuration leaves it there.
+    pub output: Lines,
+    /// Standard error: the start-up message and the error log.
+    pub errors: Lines,
+}
+
+impl Server {
+    /// With this configuration, and a `public/index.html` that says hello.
+    pub fn start(config: &str) -> Server {
+        Server::start_in(
+            Folder::new().with("public/index.html", "<p>hello</p>\n"),
+            config,
+        )
+    }
+
+    /// With this configuration, in a folder that has been furnished.
+    pub fn start_in(folder: Folder, config: &str) -> Server {
+        folder.write("anthill.toml", config);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_anthill"))
+            .arg("serve")
+            .arg(folder.path("anthill.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the server's binary");
+        let output = Lines::of(child.stdout.take().expect("a pipe"));
+        let errors = Lines::of(child.stderr.take().expect("a pipe"));
+        let mut server = Server {
+            child,
+            https_port: 0,
+            http_port: 0,
+            folder,
+            output,
+            errors,
+        };
+        let said = server.errors.wait_until(START, "`ready`", |lines| {
+            lines
+                .iter()
+                .any(|line| line == "ready")
+                .then(|| lines.to_vec())
+        });
+        server.https_port = port_said(&said, "https");
+        server.http_port = port_said(&said, "http");
+        server
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal by name (`TERM`, `HUP`, `USR1`).
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .arg(format!("-{name}"))
+            .arg(self.pid().to_string())
+            .status();
+        assert!(
+            status.expect("kill").success(),
+            "kill -{name} {}",
+            self.pid()
+        );
+    }
+
+    /// Waits for the server to end by itself; its exit code (None if a signal ended it).
+    pub fn wait(&mut self, deadline: Duration) -> Option<i32> {
+        let status = wait_for_child(&mut self.child, deadline);
+        status
+            .unwrap_or_else(|| panic!("still running after {deadline:?}"))
+            .code()
+    }
+
+    pub fn https(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.https_port)
+    }
+
+    pub fn http(&self, path: &str) -> String {
+        format!("http://localhost:{}{path}", self.http_port)
+    }
+
+    /// A plain connection whose reads end after [`READ`].
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", self.http_port)).expect("a connection");
+        stream
+            .set_read_timeout(Some(READ))
+            .expect("a read time-out");
+        stream.set_nodelay(true).expect("no delay");
+        stream
+    }
+
+    /// Writes these bytes over plain TCP and reads until the server closes.
+    pub fn http_raw(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut stream = self.connect();
+        // A server that has refused already may have closed: what it said counts, not this.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        match stream.read_to_end(&mut answer) {
+            Ok(_) => answer,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => answer,
+            Err(error) => panic!(
+                "no end after {READ:?} ({error}); so far: {:?}",
+                lossy(&answer)
+            ),
+        }
+    }
+
+    /// The same over TLS, with openssl; no server name is sent where `sni` is empty.
+    pub fn tls_raw(&self, sni: &str, bytes: &[u8]) -> Vec<u8> {
+        let address = format!("127.0.0.1:{}", self.https_port);
+        let mut arguments = vec!["s_client", "-quiet", "-connect", &address];
+        match sni {
+            "" => arguments.push("-noservername"),
+            name => arguments.extend(["-servername", name]),
+        }
+        run("openssl", &arguments, bytes).stdout
+    }
+
+    /// curl, silent but for errors, the certificate taken as it is.
+    pub fn curl<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Ran {
+        let mut all = vec![
+            OsStr::new("-sSk"),
+            OsStr::new("--max-time"),
+            OsStr::new("30"),
+        ];
+        all.extend(arguments.iter().map(AsRef::as_ref));
+        run("curl", &all, b"")
+    }
+
+    /// The body that curl gets from this path over HTTPS.
+    pub fn body(&self, path: &str) -> Vec<u8> {
+        let ran = self.curl(&[self.https(path)]);
+        assert!(ran.success, "curl {path}: {}", ran.errors());
+        ran.stdout
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("the server said:\n{}", self.errors.all().join("\n"));
+        }
+    }
+}
+
+/// `listening https 127.0.0.1:40123` → 40123; 0 if it doesn't listen for that.
+fn port_said(lines: &[String], scheme: &str) -> u16 {
+    let prefix = format!("listening {scheme} ");
+    let address = lines.iter().find_map(|line| line.strip_prefix(&prefix));
+    address
+        .and_then(|address| address.rsplit(':').next())
+        .map_or(0, |port| port.parse().expect("a port"))
+}
+
+/// What a program has written so far, line by line, collected by a thread of its own.
+#[derive(Clone)]
+pub struct Lines(Arc<(Mutex<Collected>, Condvar)>);
+
+#[derive(Default)]
+struct Collected {
+    lines: Vec<String>,
+    ended: bool,
+}
+
+impl Lines {
+    fn of(source: impl Read + Send + 'static) -> Lines {
+        let lines = Lines(Arc::default());
+        let into = lines.clone();
+        thread::spawn(move || {
+            let mut source = BufReader::new(source);
+            let mut line = Vec::new();
+            while source
+                .read_until(b'\n', &mut line)
+                .is_ok_and(|length| length > 0)
+            {
+                into.change(|collected| collected.lines.push(lossy(&line).trim_end().to_owned()));
+                line.clear();
+            }
+            into.change(|collected| collected.ended = true);
+        });
+        lines
+    }
+
+    fn change(&self, how: impl FnOnce(&mut Collected)) {
+        how(&mut self.0.0.lock().expect("the lines"));
+        self.0.1.notify_all();
+    }
+
+    pub fn all(&self) -> Vec<String> {
+        self.0.0.lock().expect("the lines").lines.clone()
+    }
+
+    /// The first line, of those that are there and those to come, that fits.
+    pub fn wait_for(&self, what: &str, fits: impl Fn(&str) -> bool) -> String {
+        self.wait_until(READ, what, |lines| {
+            lines.iter().find(|line| fits(line)).cloned()
+        })
+    }
+
+    /// Looks at all lines whenever one comes, until `look` finds what it wants.
+    pub fn wait_until<T>(
+        &self,
+        deadline: Duration,
+        what: &str,
+        look: impl Fn(&[String]) -> Option<T>,
+    ) -> T {
+        let until = Instant::now() + deadline;
+        let (lock, changed) = &*self.0;
+        let mut collected = lock.lock().expect("the lines");
+        loop {
+            if let Some(found) = look(&collected.lines) {
+                return found;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || collected.ended {
+                let why = if collected.ended {
+                    "it ended"
+                } else {
+                    "time is up"
+                };
+                let lines = collected.lines.join("\n");
+                drop(collected); // or whoever looks next finds a poisoned lock
+                panic!("{why} without {what}; it said:\n{lines}");
+            }
+            collected = changed.wait_timeout(collected, left).expect("the lines").0;
+        }
+    }
+}
+
+/// A client program that has run.
+pub struct Ran {
+    pub success: bool,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+impl Ran {
+    pub fn text(&self) -> String {
+        lossy(&self.stdout)
+    }
+
+    pub fn errors(&self) -> String {
+        lossy(&self.stderr)
+    }
+}
+
+/// Runs one of [`TOOLS`] with this on its standard input, to its end or [`CLIENT`].
+pub fn run<A: AsRef<OsStr>>(name: &str, arguments: &[A], input: &[u8]) -> Ran {
+    let mut child = Command::new(tool(name))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = input.to_vec();
+    // A thread for each pipe: none of the three may hold up the others.
+    let writer = thread::spawn(move || drop(stdin.write_all(&input)));
+    let stdout = read_in_thread(child.stdout.take().expect("a pipe"));
+    let stderr = read_in_thread(child.stderr.take().expect("a pipe"));
+    let status = wait_for_child(&mut child, CLIENT);
+    if status.is_none() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let _ = writer.join();
+    let ran = Ran {
+        success: status.is_some_and(|status| status.success()),
+        stdout: stdout.join().expect("a reader"),
+        stderr: stderr.join().expect("a reader"),
+    };
+    assert!(
+        status.is_some(),
+        "{name} took longer than {CLIENT:?}; it said: {}{}",
+        ran.text(),
+        ran.errors()
+    );
+    ran
+}
+
+fn read_in_thread(mut source: impl Read + Send + 'static) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        let _ = source.read_to_end(&mut all);
+        all
+    })
+}
+
+/// Its status once it has ended; None if it hasn't by then. There is no waiting for a child with a
+/// deadline in the standard library, so this one looks every few milliseconds.
+fn wait_for_child(child: &mut Child, deadline: Duration) -> Option<std::process::ExitStatus> {
+    let until = Instant::now() + deadline;
+    loop {
+        if let Some(status) = child.try_wait().expect("the child's status") {
+            return Some(status);
+        }
+        if Instant::now() > until {
+            return None;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The folder of the example site.
+pub fn journal() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/journal")
+}

@@ -1,0 +1,31 @@
+# Sourced by release.sh where rustup is not: Debian's compiler has no library for musl, but it has
+# that library's source. It is built along with the program, against Debian's musl and LLVM's
+# unwinder.
+
+# build_with_own_std: `cargo build` for $target into $target_dir.
+build_with_own_std() {
+    setup musl_std
+    unwinder=$PWD/target/musl-unwinder
+    mkdir -p "$unwinder"
+    cp /usr/lib/llvm-14/lib/libunwind.a "$unwinder/libunwind.a"
+    # Debian's copy is hardened with one function of glibc that musl doesn't have.
+    cat >"$unwinder/chk.c" <<'C'
+#include <stdarg.h>
+#include <stdio.h>
+int __fprintf_chk(FILE *to, int flag, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    int written = vfprintf(to, format, list);
+    va_end(list);
+    (void)flag;
+    return written;
+}
+C
+    musl-gcc -O2 -c "$unwinder/chk.c" -o "$unwinder/chk.o"
+    ar r "$unwinder/libunwind.a" "$unwinder/chk.o"
+
+    export "CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')_LINKER=musl-gcc"
+    RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Clink-self-contained=no -Lnative=$unwinder" \
+        cargo build --locked --release --bin anthill --target "$target" --target-dir "$target_dir" \
+        -Zbuild-std=std,panic_unwind
+}
