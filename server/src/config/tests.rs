@@ -892,7 +892,7 @@ fn the_file_in_a_served_folder_is_worth_a_warning() {
 
 #[test]
 fn what_the_user_cant_read_is_refused() {
-    let text = "server.user = \"65534\"\n[[site]]\ncertificate = \"cert.pem\"\n";
+    let text = "server.user = \"54321\"\n[[site]]\ncertificate = \"cert.pem\"\n";
     let (folder, config) = laid_out(text);
     let cert = folder.path().join("cert.pem");
     if !rustix::process::geteuid().is_root() {
@@ -904,19 +904,20 @@ fn what_the_user_cant_read_is_refused() {
     fs::set_permissions(&cert, fs::Permissions::from_mode(0o600)).unwrap();
     let message = check(&config).unwrap_err().to_string();
     assert!(
-        message.contains("cert.pem can't be read by user `65534`"),
+        message.contains("cert.pem can't be read by user `54321`"),
         "{message}"
     );
     assert!(
         message.contains("3 | certificate = \"cert.pem\"") || message.contains("4 | "),
         "{message}"
     );
-    assert!(message.contains("help: chgrp 65534"), "{message}");
+    assert!(message.contains("help: chgrp 54321"), "{message}");
     // With the group's bits it may.
-    std::os::unix::fs::chown(&cert, None, Some(65534)).unwrap();
+    std::os::unix::fs::chown(&cert, None, Some(54321)).unwrap();
     fs::set_permissions(&cert, fs::Permissions::from_mode(0o640)).unwrap();
-    let account = Account::find("65534").unwrap();
-    assert_eq!(check(&config).is_ok(), account.gid == 65534);
+    let account = Account::find("54321").unwrap();
+    assert_eq!(account.gid, 54321, "no such account on any machine");
+    assert_eq!(check(&config), Ok(Vec::new()));
 
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let message = check(&config).unwrap_err().to_string();
