@@ -65,20 +65,26 @@ fn columns(text: &mut String, rows: &[(String, &str)]) {
     }
 }
 
-/// A paragraph in lines of at most 80 columns.
+/// A paragraph in lines of at most 80 columns, each with its end.
 fn wrap(text: &mut String, paragraph: &str) {
-    let mut column = 0;
-    for word in paragraph.split(' ') {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > 80 {
-            text.push('\n');
-            column = 0;
-        } else if column > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += length;
+    for line in wrapped(paragraph, 80) {
+        text.push_str(&line);
+        text.push('\n');
     }
-    text.push('\n');
+}
+
+/// A paragraph in lines of at most `width` columns.
+pub(super) fn wrapped(paragraph: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in paragraph.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }

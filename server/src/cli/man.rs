@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use super::help;
 use super::parse::Typed;
 use super::table::{COMMANDS, Opt};
 use crate::config::OperatorError;
@@ -31,8 +32,7 @@ pub(super) fn page() -> String {
     let mut page = page.replace("\n\n", "\n");
     page.push_str(".SH DESCRIPTION\n");
     page.push_str(
-        "Serves folders over HTTPS and HTTP, from one program, with a configuration file or\n\
-         without one.\n",
+        "Serves folders over HTTPS and HTTP, from one program, with a configuration\nfile or without one.\n",
     );
     page.push_str(".SH COMMANDS\n");
     for command in COMMANDS {
@@ -64,14 +64,17 @@ fn option_entry(page: &mut String, option: &Opt) {
     );
 }
 
-/// Text that can't be mistaken for a request at the beginning of a line.
+/// Text in lines of at most 80 bytes, none of which can be mistaken for a request.
 fn line(text: &str) -> String {
-    let text = escape(text);
-    if text.starts_with(['.', '\'']) {
-        format!("\\&{text}")
-    } else {
-        text
-    }
+    let guard = |line: String| {
+        if line.starts_with(['.', '\'']) {
+            format!("\\&{line}")
+        } else {
+            line
+        }
+    };
+    let lines = help::wrapped(&escape(text), 78).into_iter().map(guard);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn escape(text: &str) -> String {
@@ -87,7 +90,8 @@ const TAIL: &str = r#".SH FILES
 The configuration, looked for in the folder that is served.
 .TP
 .I /var/lib/anthill
-State of a server that root starts: the self\-signed certificate, ticket keys, the control socket.
+State of a server that root starts: the self\-signed certificate, ticket keys,
+the control socket.
 .TP
 .I ~/.local/state/anthill
 The same for everyone else.

@@ -34,6 +34,7 @@ pub(super) fn options(typed: &Typed) -> Result<ServeOptions, OperatorError> {
         workers,
         log: typed.last("log").map(Into::into),
         user: typed.text("user")?,
+        settled: None,
     };
     Ok(ServeOptions {
         chosen: Chosen::of(typed.path_at(0))?,

@@ -153,7 +153,7 @@ pub(super) struct Service {
     pub(super) writes: Vec<PathBuf>,
     pub(super) stop_seconds: u32,
     /// Whether the account has to be made.
-    makes_user: bool,
+    pub(super) makes_user: bool,
 }
 
 impl Service {
@@ -207,6 +207,21 @@ impl Service {
             drops,
         };
         Ok(service)
+    }
+
+    #[cfg(test)]
+    pub(super) fn example(init: Init, program: &str, target: &str, user: &str) -> Service {
+        Service {
+            init,
+            name: "anthill".to_owned(),
+            program: program.into(),
+            target: target.into(),
+            user: user.to_owned(),
+            drops: false,
+            writes: vec!["/var/log/web".into()],
+            stop_seconds: 40,
+            makes_user: false,
+        }
     }
 
     /// Whether it would run, before anything is changed.

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use toml::Spanned;
 
 use super::account::Account;
+use super::nearest::nearest;
 use super::places::reason;
 use super::{Config, LogTo, OperatorError, PlainHttp, Site, Target};
 
@@ -124,7 +125,10 @@ impl Checker<'_> {
         std::fs::metadata(path.get_ref()).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
                 let base = self.config.folder.display();
-                let help = format!("relative paths start from {base}");
+                let help = match sibling(path.get_ref()) {
+                    Some(sibling) => format!("did you mean {}?", sibling.display()),
+                    None => format!("relative paths start from {base}"),
+                };
                 self.config
                     .point(path.span(), format!("there is no {kind} {shown}"), help)
             }
@@ -300,6 +304,24 @@ impl Checker<'_> {
         warnings
     }
 }
+
+/// What lies in the same folder under nearly the same name.
+fn sibling(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent()?;
+    let names: Vec<String> = std::fs::read_dir(folder)
+        .ok()?
+        .take(SIBLINGS_MAX)
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    let meant = nearest(
+        path.file_name()?.to_str()?,
+        names.iter().map(String::as_str),
+    )?;
+    Some(folder.join(meant))
+}
+
+/// A folder of more is not searched for what might have been meant.
+const SIBLINGS_MAX: usize = 1_000;
 
 fn participle(verb: &str) -> &'static str {
     if verb == "write" { "written" } else { "read" }

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use toml::Spanned;
 
-use super::values::Listen;
+use super::values::{Listen, share_ports};
 use super::{Config, FILE_NAME, LogTo, OperatorError};
 
 /// What `anthill serve` was asked to serve.
@@ -78,11 +78,33 @@ pub struct Overrides {
     pub log: Option<OsString>,
     /// The account to drop to.
     pub user: Option<String>,
+    /// State folder and control socket as they were settled at the start: without privileges the
+    /// defaults would be others.
+    pub settled: Option<(PathBuf, PathBuf)>,
 }
 
 impl Overrides {
+    /// Keeps the places that this configuration has by default, for readings after privileges
+    /// were dropped. What the file itself says still counts.
+    pub fn settle(&mut self, config: &Config) {
+        let server = &config.server;
+        self.settled = Some((
+            server.state.get_ref().clone(),
+            server.control.get_ref().clone(),
+        ));
+    }
+
     fn apply(&self, config: &mut Config) -> Result<(), OperatorError> {
         let server = &mut config.server;
+        if let Some((state, control)) = &self.settled {
+            let by_default = |span: std::ops::Range<usize>| span.is_empty();
+            if by_default(server.control.span()) && by_default(server.state.span()) {
+                server.control = Spanned::new(0..0, control.clone());
+            }
+            if by_default(server.state.span()) {
+                server.state = Spanned::new(0..0, state.clone());
+            }
+        }
         for (option, typed, addresses) in [
             ("https", &self.https, &mut server.https),
             ("http", &self.http, &mut server.http),
@@ -94,6 +116,14 @@ impl Overrides {
         if server.https.is_empty() && server.http.is_empty() {
             return Err(OperatorError::new("there is no address to listen on")
                 .help("--https or --http with an address such as :8443"));
+        }
+        let mut addresses: Vec<_> = server.https.iter_mut().chain(&mut server.http).collect();
+        if let Err((_, later)) = share_ports(&mut addresses) {
+            let address = addresses[later].get_ref();
+            return Err(
+                OperatorError::new(format!("`{address}` is listened on twice"))
+                    .help("another port: --https and --http choose them, off for none"),
+            );
         }
         if let Some(workers) = self.workers {
             server.workers = Some(Spanned::new(0..0, workers));

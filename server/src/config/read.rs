@@ -119,7 +119,13 @@ impl<'s, 'i> Table<'s, 'i> {
         };
         match words.iter().find(|(word, _)| word == typed) {
             Some((_, meaning)) => Ok(Some(*meaning)),
-            None => Err(item.refuse(format!("`{key}` can't be \"{typed}\""), choice)),
+            None => {
+                let help = match nearest(typed, words.iter().map(|(word, _)| *word)) {
+                    Some(meant) => format!("did you mean \"{meant}\"?"),
+                    None => choice,
+                };
+                Err(item.refuse(format!("`{key}` can't be \"{typed}\""), help))
+            }
         }
     }
 
@@ -169,14 +175,38 @@ impl<'s, 'i> Table<'s, 'i> {
         self.source
     }
 
-    /// Refuses what nobody took out, first in the file first.
+    /// Says that all was taken out, and refuses what couldn't be.
     pub(super) fn finish(self) -> Result<(), OperatorError> {
+        self.refuse_unknown()?;
+        debug_assert!(
+            self.entries.is_empty(),
+            "a key of {} is never read",
+            self.shape.name
+        );
+        Ok(())
+    }
+
+    /// An error at this table's header for keys that it lacks, unless a key of it is unknown,
+    /// which then is the likelier mistake.
+    pub(super) fn lacks(&self, what: &str, help: &str) -> OperatorError {
+        match self.refuse_unknown() {
+            Err(unknown) => unknown,
+            Ok(()) => self.refuse(what, help),
+        }
+    }
+
+    /// Refuses what this table can't have, first in the file first.
+    fn refuse_unknown(&self) -> Result<(), OperatorError> {
         let shape = self.shape;
-        let first = self.entries.keys().min_by_key(|key| key.span().start);
+        let unknown = self
+            .entries
+            .keys()
+            .filter(|key| !shape.keys.contains(&key.get_ref().as_ref()));
+        let first = unknown.min_by_key(|key| key.span().start);
         let Some(key) = first else { return Ok(()) };
         let word = key.get_ref().as_ref();
         if shape.later.contains(&word) {
-            let what = format!("`{word}` is not yet supported in {}", shape.name);
+            let what = format!("`{word}` is not yet supported");
             let help = "leave it out: a later version of anthill will know it";
             return Err(self.source.error(key.span(), what, help));
         }
@@ -184,7 +214,7 @@ impl<'s, 'i> Table<'s, 'i> {
         let help = if let Some(meant) = nearest(word, known) {
             format!("did you mean `{meant}`?")
         } else if let Some(home) = super::schema::home_of(word) {
-            format!("`{word}` belongs into {home}")
+            format!("`{word}` belongs in {home}")
         } else {
             format!("{} knows {}", shape.name, shape.keys.join(", "))
         };

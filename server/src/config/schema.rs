@@ -10,7 +10,7 @@ use toml::de::DeTable;
 use super::error::OperatorError;
 use super::places;
 use super::read::{Bytes, Item, Seconds, Shape, SiteName, Source, Table};
-use super::values::{Listen, is_field_value, is_token, reserved_field};
+use super::values::{Listen, is_field_value, is_token, reserved_field, share_ports};
 use super::{
     CacheFiles, Config, DEFAULT_ROOT, HSTS_SECONDS, HeaderFiles, Log, LogFormat, LogTo, PlainHttp,
     Route, Server, Site, Symlinks, Target, TestHandler, TlsConfig, TlsVersion,
@@ -254,7 +254,7 @@ fn server<'s>(
         let help = "give `https` or `http` an address, such as \":8443\"";
         return Err(table.refuse("there is no address to listen on", help));
     }
-    share_ports(source, https.iter_mut().chain(http.iter_mut()).collect())?;
+    refuse_shared_ports(source, https.iter_mut().chain(http.iter_mut()).collect())?;
     let public_port = table.within("public_port", 1..=65_535)?;
     let workers = match table.item("workers") {
         Some(item) if item.text() == Some("auto") => None,
@@ -330,45 +330,29 @@ fn addresses(
     }
 }
 
-/// Refuses an address that is given twice, and lets `[::]` stand beside `0.0.0.0`.
-fn share_ports(
+fn refuse_shared_ports(
     source: &Source<'_>,
     mut addresses: Vec<&mut Spanned<Listen>>,
 ) -> Result<(), OperatorError> {
-    for at in 0..addresses.len() {
-        let (earlier, later) = addresses.split_at_mut(at);
-        let this = &mut later[0];
-        let port = this.get_ref().address.port();
-        if port == 0 {
-            // A free port each: they can't collide.
-            continue;
-        }
-        for other in earlier {
-            if other.get_ref().address == this.get_ref().address {
-                let what = format!("`{}` is listened on twice", this.get_ref());
-                let default = if this.span().is_empty() || other.span().is_empty() {
-                    "; where `https` or `http` is not given, :8443 and :8080 are taken"
-                } else {
-                    ""
-                };
-                let span = if this.span().is_empty() {
-                    other.span()
-                } else {
-                    this.span()
-                };
-                return Err(source.error(span, what, format!("another port{default}")));
-            }
-            let halves = |six: &Listen, four: &Listen| {
-                six.without_ipv6().is_some_and(|all| all == four.address)
-            };
-            if halves(this.get_ref(), other.get_ref()) {
-                this.get_mut().v6_only = true;
-            } else if halves(other.get_ref(), this.get_ref()) {
-                other.get_mut().v6_only = true;
-            }
-        }
-    }
-    Ok(())
+    let Err((earlier, later)) = share_ports(&mut addresses) else {
+        return Ok(());
+    };
+    let (earlier, later) = (&addresses[earlier], &addresses[later]);
+    let what = format!("`{}` is listened on twice", later.get_ref());
+    let (span, help) = if later.span().is_empty() {
+        (
+            earlier.span(),
+            "another port; without `http`, :8080 is taken for it",
+        )
+    } else if earlier.span().is_empty() {
+        (
+            later.span(),
+            "another port; without `https`, :8443 is taken for it",
+        )
+    } else {
+        (later.span(), "another port, or once only")
+    };
+    Err(source.error(span, what, help))
 }
 
 fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limits, OperatorError> {
@@ -710,12 +694,10 @@ fn cache(table: &mut Table<'_, '_>) -> Result<Vec<CacheFiles>, OperatorError> {
         let max_age = rule.take::<Seconds>("max_age")?;
         let immutable = rule.take("immutable")?.unwrap_or(false);
         let (Some(files), Some(Seconds(max_age))) = (files, max_age) else {
-            let missing = rule.refuse(
+            return Err(rule.lacks(
                 "a rule of `cache` needs `files` and `max_age`",
                 "{ files = \"*.png\", max_age = \"30d\" }",
-            );
-            rule.finish()?;
-            return Err(missing);
+            ));
         };
         rule.finish()?;
         rules.push(CacheFiles {
@@ -736,12 +718,10 @@ fn headers(table: &mut Table<'_, '_>) -> Result<Vec<HeaderFiles>, OperatorError>
         let files = rule.take("files")?;
         let set = rule.item("set");
         let (Some(files), Some(set)) = (files, set) else {
-            let missing = rule.refuse(
+            return Err(rule.lacks(
                 "a rule of `headers` needs `files` and `set`",
                 "{ files = \"*\", set = { \"X-Content-Type-Options\" = \"nosniff\" } }",
-            );
-            rule.finish()?;
-            return Err(missing);
+            ));
         };
         rule.finish()?;
         let set = set.table(&SET)?.rest();
@@ -774,12 +754,10 @@ fn field((name, item): (Spanned<String>, Item<'_, '_>)) -> Result<(String, Strin
 fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
     let source = table.source();
     let Some(path) = table.take::<Spanned<String>>("path")? else {
-        let missing = table.refuse(
+        return Err(table.lacks(
             "a [[site.route]] needs `path`",
             "for example path = \"/private/\"",
-        );
-        table.finish()?;
-        return Err(missing);
+        ));
     };
     route_path(source, &path)?;
     let allow = table.take("allow")?;

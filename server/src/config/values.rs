@@ -6,6 +6,8 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use toml::Spanned;
+
 /// Why a value was refused, and what would be right.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
@@ -64,17 +66,22 @@ impl Listen {
             };
         }
         let what = format!("`{text}` is no address to listen on");
-        if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-            let right = SocketAddr::new(ip, 8443);
-            return wrong(what, format!("add a port: \"{right}\""));
-        }
-        if let Some((ip, port)) = text.rsplit_once(':')
-            && let (Ok(ip), Ok(port)) = (ip.parse::<Ipv6Addr>(), port.parse::<u16>())
-        {
-            return wrong(
-                what,
-                format!("an IPv6 address stands in brackets: \"[{ip}]:{port}\""),
-            );
+        let whole = text.trim_matches(['[', ']']).parse::<IpAddr>().ok();
+        let whole = whole.map(|ip| format!("\"{}\"", SocketAddr::new(ip, 8443)));
+        let split = text.rsplit_once(':').and_then(|(ip, port)| {
+            let (ip, port) = (ip.parse::<Ipv6Addr>().ok()?, port.parse::<u16>().ok()?);
+            Some(format!("\"[{ip}]:{port}\""))
+        });
+        match (whole, split) {
+            (Some(whole), Some(split)) => {
+                let help = format!("an IPv6 address stands in brackets: {split} or {whole}");
+                return wrong(what, help);
+            }
+            (Some(whole), None) => return wrong(what, format!("add a port: {whole}")),
+            (None, Some(split)) => {
+                return wrong(what, format!("an IPv6 address stands in brackets: {split}"));
+            }
+            (None, None) => {}
         }
         if let Some((host, port)) = text.rsplit_once(':')
             && port.parse::<u16>().is_ok()
@@ -90,6 +97,27 @@ impl Listen {
             "for example \":8443\" (all addresses), \"127.0.0.1:8080\" or \"[::1]:8080\"",
         )
     }
+}
+
+/// Lets `[::]` stand beside `0.0.0.0`; an address that is given twice is returned as the two
+/// positions. It must be refused here: listening sockets share ports between workers, so the
+/// kernel would take it.
+pub(super) fn share_ports(addresses: &mut [&mut Spanned<Listen>]) -> Result<(), (usize, usize)> {
+    for later in 0..addresses.len() {
+        for earlier in 0..later {
+            let (this, other) = (*addresses[later].get_ref(), *addresses[earlier].get_ref());
+            // Port 0 is a free port each.
+            if this.address == other.address && this.address.port() != 0 {
+                return Err((earlier, later));
+            }
+            if this.without_ipv6() == Some(other.address) {
+                addresses[later].get_mut().v6_only = true;
+            } else if other.without_ipv6() == Some(this.address) {
+                addresses[earlier].get_mut().v6_only = true;
+            }
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for Listen {
