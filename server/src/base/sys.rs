@@ -16,14 +16,14 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use rustix::fs::inotify;
 use rustix::io::{Errno, FdFlags, ReadWriteFlags};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{Gid, Uid};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
 
@@ -165,8 +165,7 @@ impl Inotify {
 pub fn watched(inotify: Inotify) -> io::Result<AsyncFd<Inotify>> {
     // SAFETY: the descriptor that `as_raw_fd` names is owned by the value itself, private to it, and
     // neither replaced nor closed before it is dropped.
-    unsafe { AsyncFd::register_with_interest(inotify, Interest::READABLE) }
-        .map_err(io::Error::from)
+    unsafe { AsyncFd::register_with_interest(inotify, Interest::READABLE) }.map_err(io::Error::from)
 }
 
 impl AsFd for Inotify {

@@ -31,15 +31,28 @@ const BACKLOG: i32 = 4096;
 impl Listeners {
     /// Binds what `config` names and isn't bound yet, for `workers` threads; returns which are new.
     /// Nothing is kept if one of them fails.
-    pub fn bind(&mut self, config: &Config, workers: usize) -> Result<Vec<SocketAddr>, OperatorError> {
+    pub fn bind(
+        &mut self,
+        config: &Config,
+        workers: usize,
+    ) -> Result<Vec<SocketAddr>, OperatorError> {
         let mut new = Vec::new();
         for (listen, span, secure) in wanted(config) {
             if self.find(listen.address, secure).is_some() {
                 continue;
             }
-            let bound = bind_one(&listen, workers).map_err(|error| explain(config, span, &listen, &error))?;
-            let address = bound.first().and_then(|socket| socket.local_addr().ok()).unwrap_or(listen.address);
-            new.push(Address { asked: listen.address, bound: address, secure, sockets: bound });
+            let bound = bind_one(&listen, workers)
+                .map_err(|error| explain(config, span, &listen, &error))?;
+            let address = bound
+                .first()
+                .and_then(|socket| socket.local_addr().ok())
+                .unwrap_or(listen.address);
+            new.push(Address {
+                asked: listen.address,
+                bound: address,
+                secure,
+                sockets: bound,
+            });
         }
         let names = new.iter().map(|address| address.bound).collect();
         self.addresses.append(&mut new);
@@ -56,20 +69,36 @@ impl Listeners {
             prepare(&socket)?;
             let bound = socket.local_addr()?;
             let named = |listen: &Listen| listen.address.port() == bound.port();
-            let https = config.server.https.iter().any(|listen| named(listen.get_ref()));
-            let http = config.server.http.iter().any(|listen| named(listen.get_ref()));
+            let https = config
+                .server
+                .https
+                .iter()
+                .any(|listen| named(listen.get_ref()));
+            let http = config
+                .server
+                .http
+                .iter()
+                .any(|listen| named(listen.get_ref()));
             let secure = https || (only && !http && !config.server.https.is_empty());
-            self.addresses.push(Address { asked: bound, bound, secure, sockets: vec![socket] });
+            self.addresses.push(Address {
+                asked: bound,
+                bound,
+                secure,
+                sockets: vec![socket],
+            });
         }
         Ok(())
     }
 
     /// Addresses that `config` no longer names, taken off the list.
     pub fn retire(&mut self, config: &Config) -> Vec<(SocketAddr, bool)> {
-        let wanted: Vec<_> = wanted(config).map(|(listen, _, secure)| (listen.address, secure)).collect();
+        let wanted: Vec<_> = wanted(config)
+            .map(|(listen, _, secure)| (listen.address, secure))
+            .collect();
         let mut gone = Vec::new();
         self.addresses.retain(|address| {
-            let stays = wanted.contains(&(address.asked, address.secure)) || address.sockets.len() == 1;
+            let stays =
+                wanted.contains(&(address.asked, address.secure)) || address.sockets.len() == 1;
             if !stays {
                 gone.push((address.bound, address.secure));
             }
@@ -80,30 +109,48 @@ impl Listeners {
 
     /// Lets go of addresses that were bound just now, after something else failed.
     pub fn forget(&mut self, new: &[SocketAddr]) {
-        self.addresses.retain(|address| !new.contains(&address.bound));
+        self.addresses
+            .retain(|address| !new.contains(&address.bound));
     }
 
     /// The sockets of worker `index`; of all addresses, or of those in `only`.
-    pub fn for_worker(&self, index: usize, only: Option<&[SocketAddr]>) -> io::Result<Vec<Listening>> {
+    pub fn for_worker(
+        &self,
+        index: usize,
+        only: Option<&[SocketAddr]>,
+    ) -> io::Result<Vec<Listening>> {
         self.addresses
             .iter()
             .filter(|address| only.is_none_or(|only| only.contains(&address.bound)))
             .map(|address| {
                 let socket = address.sockets[index % address.sockets.len()].try_clone()?;
-                Ok(Listening { socket, address: address.bound, secure: address.secure })
+                Ok(Listening {
+                    socket,
+                    address: address.bound,
+                    secure: address.secure,
+                })
             })
             .collect()
     }
 
     /// Bound addresses, those that speak TLS first.
     pub fn bound(&self) -> impl Iterator<Item = (SocketAddr, bool)> {
-        let all = |secure| self.addresses.iter().filter(move |address| address.secure == secure);
-        all(true).chain(all(false)).map(|address| (address.bound, address.secure))
+        let all = |secure| {
+            self.addresses
+                .iter()
+                .filter(move |address| address.secure == secure)
+        };
+        all(true)
+            .chain(all(false))
+            .map(|address| (address.bound, address.secure))
     }
 
     /// The port that redirects to https name if the operator names none.
     pub fn https_port(&self) -> Option<u16> {
-        self.addresses.iter().find(|address| address.secure).map(|address| address.bound.port())
+        self.addresses
+            .iter()
+            .find(|address| address.secure)
+            .map(|address| address.bound.port())
     }
 
     /// Something was passed in, so the configuration's own addresses are not bound.
@@ -112,13 +159,23 @@ impl Listeners {
     }
 
     fn find(&self, asked: SocketAddr, secure: bool) -> Option<&Address> {
-        self.addresses.iter().find(|address| address.asked == asked && address.secure == secure)
+        self.addresses
+            .iter()
+            .find(|address| address.asked == asked && address.secure == secure)
     }
 }
 
 fn wanted(config: &Config) -> impl Iterator<Item = (Listen, Range<usize>, bool)> {
-    let https = config.server.https.iter().map(|listen| (*listen.get_ref(), listen.span(), true));
-    let http = config.server.http.iter().map(|listen| (*listen.get_ref(), listen.span(), false));
+    let https = config
+        .server
+        .https
+        .iter()
+        .map(|listen| (*listen.get_ref(), listen.span(), true));
+    let http = config
+        .server
+        .http
+        .iter()
+        .map(|listen| (*listen.get_ref(), listen.span(), false));
     https.chain(http)
 }
 
@@ -144,7 +201,12 @@ fn prepare(socket: &TcpListener) -> io::Result<()> {
     SockRef::from(socket).set_tcp_nodelay(true)
 }
 
-fn explain(config: &Config, span: Range<usize>, listen: &Listen, error: &io::Error) -> OperatorError {
+fn explain(
+    config: &Config,
+    span: Range<usize>,
+    listen: &Listen,
+    error: &io::Error,
+) -> OperatorError {
     let address = listen.address;
     let port = address.port();
     let (what, help) = match error.kind() {

@@ -59,8 +59,17 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
     };
     let world = build::build(&build::quiet(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
-    let names: Vec<&str> = config.sites.iter().map(|site| site.names[0].get_ref().as_str()).collect();
+    let names: Vec<&str> = config
+        .sites
+        .iter()
+        .map(|site| site.names[0].get_ref().as_str())
+        .collect();
     let sites = if names.len() == 1 { "site" } else { "sites" };
-    let summary = format!("{} is right: {} {sites} ({})", config.shown, names.len(), names.join(", "));
+    let summary = format!(
+        "{} is right: {} {sites} ({})",
+        config.shown,
+        names.len(),
+        names.join(", ")
+    );
     Ok(Checked { summary, warnings })
 }

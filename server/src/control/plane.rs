@@ -98,13 +98,22 @@ pub(super) enum Outcome {
 
 impl Plane {
     /// Binds, drops privileges, reads everything and starts the workers.
-    pub fn start(chosen: Chosen, overrides: Overrides, error_log: ErrorLog) -> Result<Plane, OperatorError> {
+    pub fn start(
+        chosen: Chosen,
+        mut overrides: Overrides,
+        error_log: ErrorLog,
+    ) -> Result<Plane, OperatorError> {
         let config = chosen.read(&overrides)?;
+        overrides.settle(&config);
         for warning in config::check(&config)? {
             log::warn!("{warning}");
         }
         socket::refuse_second(&config)?;
-        let count = config.server.workers.as_ref().map_or_else(sys::cpu_count, |workers| *workers.get_ref());
+        let count = config
+            .server
+            .workers
+            .as_ref()
+            .map_or_else(sys::cpu_count, |workers| *workers.get_ref());
         let listeners = bind(&config, count)?;
         sys::raise_nofile_limit();
         prepare_state(&config)?;
@@ -122,7 +131,12 @@ impl Plane {
             self_signed,
             https_port: config.server.public_port.or_else(|| listeners.https_port()),
         };
-        let world = Arc::new(build::build(&config, &supplies, None, clock::unix_seconds_now())?);
+        let world = Arc::new(build::build(
+            &config,
+            &supplies,
+            None,
+            clock::unix_seconds_now(),
+        )?);
         let shared = Arc::new(Shared {
             open: AtomicUsize::new(0),
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
@@ -163,7 +177,9 @@ impl Plane {
     }
 
     fn start_worker(&self, index: usize) -> Result<Running, OperatorError> {
-        let failed = |error: io::Error| OperatorError::failure(format!("can't start worker {index}: {error}"));
+        let failed = |error: io::Error| {
+            OperatorError::failure(format!("can't start worker {index}: {error}"))
+        };
         let (commands, receiver) = mpsc::unbounded_channel();
         for listening in self.listeners.for_worker(index, None).map_err(failed)? {
             let _ = commands.send(Command::Listen(listening));
@@ -187,16 +203,24 @@ impl Plane {
                 let _ = ended.send(index);
             })
             .map_err(failed)?;
-        Ok(Running { commands, thread: Some(thread) })
+        Ok(Running {
+            commands,
+            thread: Some(thread),
+        })
     }
 
     /// Runs until told to stop; then drains.
     pub fn run(mut self) -> Result<(), OperatorError> {
-        let runtime = Builder::new_current_thread().enable_io().enable_time().build();
-        let runtime = runtime.map_err(|error| OperatorError::failure(format!("can't start: {error}")))?;
+        let runtime = Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build();
+        let runtime =
+            runtime.map_err(|error| OperatorError::failure(format!("can't start: {error}")))?;
         runtime.block_on(async {
             let control = socket::listen(&self.config)?;
-            let mut signals = Signals::new().map_err(|error| OperatorError::failure(format!("signals: {error}")))?;
+            let mut signals = Signals::new()
+                .map_err(|error| OperatorError::failure(format!("signals: {error}")))?;
             self.watch_anew();
             greeting::print(&self);
             let _ = sys::notify("READY=1");
@@ -218,7 +242,16 @@ impl Plane {
         let mut rescan = tokio::time::interval(RESCAN);
         let mut stale = tokio::time::interval(STALE);
         loop {
-            let event = self.next_event(control, signals, settle, &mut tickets, &mut rescan, &mut stale).await;
+            let event = self
+                .next_event(
+                    control,
+                    signals,
+                    settle,
+                    &mut tickets,
+                    &mut rescan,
+                    &mut stale,
+                )
+                .await;
             match event {
                 Event::Stop => return,
                 Event::Hangup => {
@@ -370,7 +403,10 @@ impl Plane {
             }
         }
         self.watch_anew();
-        said.insert(0, format!("configuration {} is served", self.world.generation));
+        said.insert(
+            0,
+            format!("configuration {} is served", self.world.generation),
+        );
         log::info!("reloaded: {}", said.join("; "));
         Ok(said.join("\n") + "\n")
     }
@@ -379,8 +415,16 @@ impl Plane {
         if self.supplies.tickets.is_none() && !config.server.https.is_empty() {
             (self.supplies.tickets, self.supplies.self_signed) = tls_supplies(config)?;
         }
-        self.supplies.https_port = config.server.public_port.or_else(|| self.listeners.https_port());
-        build::build(config, &self.supplies, Some(&self.world), clock::unix_seconds_now())
+        self.supplies.https_port = config
+            .server
+            .public_port
+            .or_else(|| self.listeners.https_port());
+        build::build(
+            config,
+            &self.supplies,
+            Some(&self.world),
+            clock::unix_seconds_now(),
+        )
     }
 
     /// Hands `world` to every worker and waits until all serve it.
@@ -389,7 +433,11 @@ impl Plane {
         let mut waiting = Vec::new();
         for running in &self.workers {
             let (done, serves) = oneshot::channel();
-            if running.commands.send(Command::World(self.world.clone(), done)).is_ok() {
+            if running
+                .commands
+                .send(Command::World(self.world.clone(), done))
+                .is_ok()
+            {
                 waiting.push(serves);
             }
         }
@@ -411,11 +459,24 @@ impl Plane {
     /// Every site of the World and its place.
     fn places(&self) -> impl Iterator<Item = (Place, Arc<Site>)> + use<'_> {
         self.world.hosts.iter().enumerate().flat_map(|(host, its)| {
-            let routes = its.routes.iter().enumerate().filter_map(move |(route, of)| match &of.target {
-                Some(Target::Site(site)) => Some((Place { host, route: Some(route) }, site.clone())),
-                _ => None,
-            });
-            let own = its.site.iter().map(move |site| (Place { host, route: None }, site.clone()));
+            let routes = its
+                .routes
+                .iter()
+                .enumerate()
+                .filter_map(move |(route, of)| match &of.target {
+                    Some(Target::Site(site)) => Some((
+                        Place {
+                            host,
+                            route: Some(route),
+                        },
+                        site.clone(),
+                    )),
+                    _ => None,
+                });
+            let own = its
+                .site
+                .iter()
+                .map(move |site| (Place { host, route: None }, site.clone()));
             own.chain(routes)
         })
     }
@@ -433,7 +494,10 @@ impl Plane {
                 Some(watch)
             }
             Err(error) => {
-                log::warn!("files can't be watched ({error}): changes are looked for every {} s", RESCAN.as_secs());
+                log::warn!(
+                    "files can't be watched ({error}): changes are looked for every {} s",
+                    RESCAN.as_secs()
+                );
                 None
             }
         };
@@ -441,10 +505,25 @@ impl Plane {
 
     /// Files that the configuration names and that are read when a World is built.
     fn files(&self) -> Vec<PathBuf> {
-        let mut files = self.world.tls.as_ref().map(|tls| tls.files()).unwrap_or_default();
+        let mut files = self
+            .world
+            .tls
+            .as_ref()
+            .map(|tls| tls.files())
+            .unwrap_or_default();
         let routes = self.config.sites.iter().flat_map(|site| &site.routes);
-        files.extend(routes.filter_map(|route| route.users.as_ref()).map(|users| users.get_ref().clone()));
-        files.extend(self.config.tls.tickets.as_ref().map(|tickets| tickets.get_ref().clone()));
+        files.extend(
+            routes
+                .filter_map(|route| route.users.as_ref())
+                .map(|users| users.get_ref().clone()),
+        );
+        files.extend(
+            self.config
+                .tls
+                .tickets
+                .as_ref()
+                .map(|tickets| tickets.get_ref().clone()),
+        );
         files
     }
 
@@ -456,7 +535,12 @@ impl Plane {
         let mut world = World::clone(&self.world);
         if changes.files {
             self.rotate_tickets();
-            let built = build::build(&self.config, &self.supplies, Some(&self.world), clock::unix_seconds_now());
+            let built = build::build(
+                &self.config,
+                &self.supplies,
+                Some(&self.world),
+                clock::unix_seconds_now(),
+            );
             match built {
                 Ok(built) => world = built,
                 Err(error) => log::error!("a changed file is not taken over: {error}"),
@@ -474,7 +558,9 @@ impl Plane {
             let paths: Vec<_> = paths.into_iter().flatten().cloned().collect();
             let budget = self.supplies.budget.clone();
             let renew = move || renew(&site, whole, &paths, budget);
-            let Ok(Some(renewed)) = self.shared.pool.run(renew).await else { continue };
+            let Ok(Some(renewed)) = self.shared.pool.run(renew).await else {
+                continue;
+            };
             let renewed = Arc::new(renewed);
             grown.push((place, renewed.clone()));
             changed = true;
@@ -557,7 +643,9 @@ impl Plane {
                 }
             }
         }
-        self.supplies.sinks.flush(Instant::now() + Duration::from_secs(2));
+        self.supplies
+            .sinks
+            .flush(Instant::now() + Duration::from_secs(2));
     }
 }
 
@@ -565,7 +653,9 @@ impl Plane {
 fn renew(site: &Site, whole: bool, paths: &[PathBuf], budget: Arc<Budget>) -> Option<Site> {
     if whole && site.root_moved() {
         let opened = Site::open(site.rules().clone(), budget);
-        return opened.inspect_err(|error| log::error!("a changed folder is not taken over: {error}")).ok();
+        return opened
+            .inspect_err(|error| log::error!("a changed folder is not taken over: {error}"))
+            .ok();
     }
     let renewed = match whole {
         true => site.with_changes(&[PathBuf::new()]),
@@ -599,7 +689,9 @@ fn bind(config: &Config, workers: usize) -> Result<Listeners, OperatorError> {
     let mut listeners = Listeners::default();
     let passed = sys::systemd_listen_fds()
         .and_then(|passed| listeners.adopt(config, passed))
-        .map_err(|error| OperatorError::failure(format!("sockets passed in by the service manager: {error}")));
+        .map_err(|error| {
+            OperatorError::failure(format!("sockets passed in by the service manager: {error}"))
+        });
     passed?;
     if listeners.is_empty() {
         listeners.bind(config, workers)?;
@@ -611,7 +703,10 @@ fn bind(config: &Config, workers: usize) -> Result<Listeners, OperatorError> {
 fn prepare_state(config: &Config) -> Result<(), OperatorError> {
     let state = &config.server.state;
     let failed = |error: io::Error| {
-        let what = format!("the state folder {} can't be used: {error}", state.get_ref().display());
+        let what = format!(
+            "the state folder {} can't be used: {error}",
+            state.get_ref().display()
+        );
         config.point(state.span(), what, "a folder that the server may write to")
     };
     config::prepare_folder(state.get_ref()).map_err(failed)?;
@@ -622,27 +717,44 @@ fn prepare_state(config: &Config) -> Result<(), OperatorError> {
 }
 
 fn user_ids(config: &Config) -> Result<Option<sys::UserIds>, OperatorError> {
-    let Some(user) = &config.server.user else { return Ok(None) };
+    let Some(user) = &config.server.user else {
+        return Ok(None);
+    };
     if !sys::is_root() {
         return Ok(None);
     }
     match sys::lookup_user(user.get_ref()) {
         Ok(Some(ids)) => Ok(Some(ids)),
-        Ok(None) => Err(config.point(user.span(), format!("there is no user `{}`", user.get_ref()), "")),
-        Err(error) => Err(OperatorError::failure(format!("looking up user `{}`: {error}", user.get_ref()))),
+        Ok(None) => Err(config.point(
+            user.span(),
+            format!("there is no user `{}`", user.get_ref()),
+            "",
+        )),
+        Err(error) => Err(OperatorError::failure(format!(
+            "looking up user `{}`: {error}",
+            user.get_ref()
+        ))),
     }
 }
 
 fn drop_privileges(config: &Config) -> Result<(), OperatorError> {
     if let (Some(ids), Some(user)) = (user_ids(config)?, &config.server.user) {
         sys::drop_privileges(&ids).map_err(|error| {
-            config.point(user.span(), format!("can't become `{}`: {error}", user.get_ref()), "")
+            config.point(
+                user.span(),
+                format!("can't become `{}`: {error}", user.get_ref()),
+                "",
+            )
         })?;
     }
     Ok(())
 }
 
-fn direct_errors(config: &Config, sinks: &Arc<Sinks>, error_log: &ErrorLog) -> Result<(), OperatorError> {
+fn direct_errors(
+    config: &Config,
+    sinks: &Arc<Sinks>,
+    error_log: &ErrorLog,
+) -> Result<(), OperatorError> {
     let to = &config.log.errors;
     if *to.get_ref() == LogTo::Stderr {
         error_log.direct_to_stderr();
@@ -650,7 +762,8 @@ fn direct_errors(config: &Config, sinks: &Arc<Sinks>, error_log: &ErrorLog) -> R
     }
     let sink = build::open(config, to, &build::destination(to.get_ref()), sinks)?;
     let fallback = sinks.open(&crate::base::log::Destination::Stderr);
-    let fallback = fallback.map_err(|error| OperatorError::failure(format!("standard error: {error}")))?;
+    let fallback =
+        fallback.map_err(|error| OperatorError::failure(format!("standard error: {error}")))?;
     error_log.direct_to(sink, fallback);
     Ok(())
 }
@@ -667,10 +780,16 @@ fn tls_supplies(config: &Config) -> Result<TlsSupplies, OperatorError> {
         Some(file) => (Tickets::from_file(file.get_ref()), file.span()),
         None => (Tickets::from_state(state, now), config.server.state.span()),
     };
-    let tickets = tickets.map_err(|error| config.point(span, error.to_string(), error.hint.clone()))?;
+    let tickets =
+        tickets.map_err(|error| config.point(span, error.to_string(), error.hint.clone()))?;
     let names = greeting::own_names(config);
-    let self_signed = SelfSigned::load_or_make(state, &names, now)
-        .map_err(|error| config.point(config.server.state.span(), error.to_string(), error.hint.clone()))?;
+    let self_signed = SelfSigned::load_or_make(state, &names, now).map_err(|error| {
+        config.point(
+            config.server.state.span(),
+            error.to_string(),
+            error.hint.clone(),
+        )
+    })?;
     Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
 }
 
@@ -704,17 +823,21 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     if old.memory_max != new.memory_max {
         keys.push("memory_max");
     }
-    keys.into_iter().map(|key| format!("`{key}` changed: this takes effect after a restart")).collect()
+    keys.into_iter()
+        .map(|key| format!("`{key}` changed: this takes effect after a restart"))
+        .collect()
 }
 
 /// One thread at the lowest priority makes gzip of text as it is loaded.
 fn compress_in_background(budget: Arc<Budget>) {
-    let started = thread::Builder::new().name("anthill-gzip".into()).spawn(move || {
-        sys::lowest_priority_thread();
-        while let Some(job) = budget.gzip().wait() {
-            job.run();
-        }
-    });
+    let started = thread::Builder::new()
+        .name("anthill-gzip".into())
+        .spawn(move || {
+            sys::lowest_priority_thread();
+            while let Some(job) = budget.gzip().wait() {
+                job.run();
+            }
+        });
     if let Err(error) = started {
         log::warn!("text is not compressed: {error}");
     }

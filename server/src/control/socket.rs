@@ -20,8 +20,12 @@ pub(super) fn refuse_second(config: &Config) -> Result<(), OperatorError> {
     let path = config.server.control.get_ref();
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => {
-            let what = format!("an anthill with this configuration is running already (it answers at {})", path.display());
-            let help = "`anthill reload` makes it read its configuration again, `anthill stop` ends it";
+            let what = format!(
+                "an anthill with this configuration is running already (it answers at {})",
+                path.display()
+            );
+            let help =
+                "`anthill reload` makes it read its configuration again, `anthill stop` ends it";
             Err(OperatorError::failure(what).help(help))
         }
         Err(_) => Ok(()),
@@ -33,8 +37,15 @@ pub(super) fn listen(config: &Config) -> Result<UnixListener, OperatorError> {
     let control = &config.server.control;
     let path = control.get_ref();
     bind(path).map_err(|error| {
-        let what = format!("the control socket {} can't be made: {error}", path.display());
-        config.point(control.span(), what, "a path in a folder that the server may write to, at most 107 bytes long")
+        let what = format!(
+            "the control socket {} can't be made: {error}",
+            path.display()
+        );
+        config.point(
+            control.span(),
+            what,
+            "a path in a folder that the server may write to, at most 107 bytes long",
+        )
     })
 }
 

@@ -18,17 +18,33 @@ pub(super) fn text(plane: &Plane) -> String {
         plane.config.shown
     );
     for (address, secure) in plane.listeners.bound() {
-        let _ = writeln!(out, "  {} {address}", if secure { "https" } else { "http " });
+        let _ = writeln!(
+            out,
+            "  {} {address}",
+            if secure { "https" } else { "http " }
+        );
     }
     for (name, _, value) in plane.stats.totals().each() {
         let _ = writeln!(out, "  {:<24} {value}", name.replace('_', " "));
     }
-    let _ = writeln!(out, "  {:<24} {} of {}", "content bytes", facts.content_bytes, facts.content_bytes_max);
+    let _ = writeln!(
+        out,
+        "  {:<24} {} of {}",
+        "content bytes", facts.content_bytes, facts.content_bytes_max
+    );
     let _ = writeln!(out, "  {:<24} {}", "log lines lost", facts.lines_lost);
     for certificate in plane.world.tls.iter().flat_map(|tls| tls.summary()) {
         let days = certificate.days_left(facts.now);
-        let kind = if certificate.certificate.is_some() { "" } else { ", self-signed" };
-        let _ = writeln!(out, "certificate for {}: {days} days left{kind}", certificate.names.join(", "));
+        let kind = if certificate.certificate.is_some() {
+            ""
+        } else {
+            ", self-signed"
+        };
+        let _ = writeln!(
+            out,
+            "certificate for {}: {days} days left{kind}",
+            certificate.names.join(", ")
+        );
     }
     out
 }
@@ -48,9 +64,18 @@ pub(super) fn json(plane: &Plane) -> String {
     let addresses: Vec<String> = plane
         .listeners
         .bound()
-        .map(|(address, secure)| format!("{{\"address\":{},\"tls\":{secure}}}", quoted(&address.to_string())))
+        .map(|(address, secure)| {
+            format!(
+                "{{\"address\":{},\"tls\":{secure}}}",
+                quoted(&address.to_string())
+            )
+        })
         .collect();
-    let _ = write!(out, "\"listening\":[{}],\"counters\":{{", addresses.join(","));
+    let _ = write!(
+        out,
+        "\"listening\":[{}],\"counters\":{{",
+        addresses.join(",")
+    );
     let counters: Vec<String> = plane
         .stats
         .totals()
@@ -103,7 +128,12 @@ impl Facts {
 }
 
 fn duration(seconds: u64) -> String {
-    match (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60) {
+    match (
+        seconds / 86_400,
+        seconds / 3_600 % 24,
+        seconds / 60 % 60,
+        seconds % 60,
+    ) {
         (0, 0, 0, seconds) => format!("{seconds} s"),
         (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
         (0, hours, minutes, _) => format!("{hours} h {minutes} min"),

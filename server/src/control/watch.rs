@@ -43,16 +43,29 @@ pub struct Watch {
 }
 
 enum Watched {
-    Folder { place: Place, relative: PathBuf, real: PathBuf },
+    Folder {
+        place: Place,
+        relative: PathBuf,
+        real: PathBuf,
+    },
     /// The link that a root is: its folder is watched for its name.
-    Root { place: Place, name: PathBuf },
-    File { name: PathBuf },
+    Root {
+        place: Place,
+        name: PathBuf,
+    },
+    File {
+        name: PathBuf,
+    },
 }
 
 impl Watch {
     /// Nothing is watched yet.
     pub fn new() -> io::Result<Watch> {
-        Ok(Watch { inotify: sys::watched(Inotify::new()?)?, folders: HashMap::new(), exhausted: false })
+        Ok(Watch {
+            inotify: sys::watched(Inotify::new()?)?,
+            folders: HashMap::new(),
+            exhausted: false,
+        })
     }
 
     /// Waits until the kernel has something to tell.
@@ -66,12 +79,19 @@ impl Watch {
     /// Watches every folder of `site`, and its root as a link if it is one.
     pub fn site(&mut self, place: Place, site: &Arc<Site>) {
         for (relative, real) in site.folders() {
-            self.add(&real, || Watched::Folder { place, relative: relative.clone(), real: real.clone() });
+            self.add(&real, || Watched::Folder {
+                place,
+                relative: relative.clone(),
+                real: real.clone(),
+            });
         }
         let root = &site.rules().root;
         let is_link = std::fs::symlink_metadata(root).is_ok_and(|metadata| metadata.is_symlink());
         if let (true, Some(parent), Some(name)) = (is_link, root.parent(), root.file_name()) {
-            self.add(parent, || Watched::Root { place, name: name.into() });
+            self.add(parent, || Watched::Root {
+                place,
+                name: name.into(),
+            });
         }
     }
 
@@ -89,13 +109,25 @@ impl Watch {
             .values()
             .flatten()
             .filter_map(|watched| match watched {
-                Watched::Folder { place: its, relative, .. } if *its == place => Some(relative),
+                Watched::Folder {
+                    place: its,
+                    relative,
+                    ..
+                } if *its == place => Some(relative),
                 _ => None,
             })
             .collect();
-        let new: Vec<_> = site.folders().into_iter().filter(|(relative, _)| !known.contains(relative)).collect();
+        let new: Vec<_> = site
+            .folders()
+            .into_iter()
+            .filter(|(relative, _)| !known.contains(relative))
+            .collect();
         for (relative, real) in &new {
-            self.add(real, || Watched::Folder { place, relative: relative.clone(), real: real.clone() });
+            self.add(real, || Watched::Folder {
+                place,
+                relative: relative.clone(),
+                real: real.clone(),
+            });
         }
         new.into_iter().map(|(relative, _)| relative).collect()
     }
@@ -128,23 +160,51 @@ impl Watch {
                 changes.whole.extend(places);
                 continue;
             }
-            let Some(watched) = self.folders.get(&event.watch) else { continue };
-            if event.is_begun() && watched.iter().any(|watched| watched.is_being_written(&event)) {
+            let Some(watched) = self.folders.get(&event.watch) else {
+                continue;
+            };
+            if event.is_begun()
+                && watched
+                    .iter()
+                    .any(|watched| watched.is_being_written(&event))
+            {
                 // Its writer tells us when it is whole.
                 continue;
             }
             for watched in watched {
                 match (watched, &event.name) {
-                    (Watched::Folder { place, relative, .. }, Some(name)) => {
-                        changes.sites.entry(*place).or_default().insert(relative.join(name));
+                    (
+                        Watched::Folder {
+                            place, relative, ..
+                        },
+                        Some(name),
+                    ) => {
+                        changes
+                            .sites
+                            .entry(*place)
+                            .or_default()
+                            .insert(relative.join(name));
                     }
-                    (Watched::Folder { place, relative, .. }, None) => {
-                        changes.sites.entry(*place).or_default().insert(relative.clone());
+                    (
+                        Watched::Folder {
+                            place, relative, ..
+                        },
+                        None,
+                    ) => {
+                        changes
+                            .sites
+                            .entry(*place)
+                            .or_default()
+                            .insert(relative.clone());
                     }
-                    (Watched::Root { place, name }, Some(changed)) if name.as_os_str() == changed => {
+                    (Watched::Root { place, name }, Some(changed))
+                        if name.as_os_str() == changed =>
+                    {
                         changes.whole.insert(*place);
                     }
-                    (Watched::File { name }, Some(changed)) if name.as_os_str() == changed => changes.files = true,
+                    (Watched::File { name }, Some(changed)) if name.as_os_str() == changed => {
+                        changes.files = true
+                    }
                     _ => {}
                 }
             }
@@ -160,7 +220,9 @@ impl Watched {
     /// A plain file that has just come into being is empty or half written. A second name of a file
     /// (a hard link) is whole already, and so are folders and links.
     fn is_being_written(&self, event: &Event) -> bool {
-        let (Watched::Folder { real, .. }, Some(name)) = (self, &event.name) else { return false };
+        let (Watched::Folder { real, .. }, Some(name)) = (self, &event.name) else {
+            return false;
+        };
         let metadata = std::fs::symlink_metadata(real.join(name));
         metadata.is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1)
     }

@@ -34,7 +34,12 @@ pub fn pipe(capacity: usize) -> (Writer, Reader) {
         writer_waits: None,
         reader_waits: None,
     }));
-    (Writer { shared: shared.clone() }, Reader { shared })
+    (
+        Writer {
+            shared: shared.clone(),
+        },
+        Reader { shared },
+    )
 }
 
 /// The end that bytes go into.
@@ -181,7 +186,10 @@ mod tests {
         assert_eq!(writer.write_some(b"abcdef"), Ok(4));
         assert!(writer.poll_room(&mut cx()).is_pending());
         let mut out = Vec::new();
-        assert_eq!(reader.poll_take(&mut cx(), &mut out, 3), Poll::Ready(Ok(Taken::Bytes(3))));
+        assert_eq!(
+            reader.poll_take(&mut cx(), &mut out, 3),
+            Poll::Ready(Ok(Taken::Bytes(3)))
+        );
         assert_eq!(out, b"abc");
         assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(3)));
     }
@@ -192,12 +200,21 @@ mod tests {
         writer.write_some(b"ab").unwrap();
         writer.finish();
         let mut out = Vec::new();
-        assert_eq!(reader.poll_take(&mut cx(), &mut out, 9), Poll::Ready(Ok(Taken::Bytes(2))));
-        assert_eq!(reader.poll_take(&mut cx(), &mut out, 9), Poll::Ready(Ok(Taken::End)));
+        assert_eq!(
+            reader.poll_take(&mut cx(), &mut out, 9),
+            Poll::Ready(Ok(Taken::Bytes(2)))
+        );
+        assert_eq!(
+            reader.poll_take(&mut cx(), &mut out, 9),
+            Poll::Ready(Ok(Taken::End))
+        );
 
         let (writer, mut reader) = pipe(4);
         drop(writer);
-        assert_eq!(reader.poll_take(&mut cx(), &mut out, 9), Poll::Ready(Err(Broken)));
+        assert_eq!(
+            reader.poll_take(&mut cx(), &mut out, 9),
+            Poll::Ready(Err(Broken))
+        );
     }
 
     #[test]

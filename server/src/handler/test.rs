@@ -39,8 +39,15 @@ impl Handler for Test {
             };
             Ok(Response {
                 status: Status::OK,
-                fields: vec![(Cow::Borrowed("Content-Type"), b"text/plain; charset=utf-8".to_vec())],
-                body: Body::Stream { length, reader, work },
+                fields: vec![(
+                    Cow::Borrowed("Content-Type"),
+                    b"text/plain; charset=utf-8".to_vec(),
+                )],
+                body: Body::Stream {
+                    length,
+                    reader,
+                    work,
+                },
             })
         })
     }
@@ -70,7 +77,11 @@ async fn slow(request: Request, mut writer: super::pipe::Writer) {
         if line > 0 {
             tokio::time::sleep(pause).await;
         }
-        if writer.write_all(format!("line {line}\n").as_bytes()).await.is_err() {
+        if writer
+            .write_all(format!("line {line}\n").as_bytes())
+            .await
+            .is_err()
+        {
             return;
         }
     }

@@ -46,7 +46,14 @@ impl<'a> Line<'a> {
         user: Option<&'a str>,
     ) -> Line<'a> {
         let first = head.map_or(&[][..], |head| head.line);
-        Line { head, host, user, reject: None, first, started_us: connection.worker.clock.micros() }
+        Line {
+            head,
+            host,
+            user,
+            reject: None,
+            first,
+            started_us: connection.worker.clock.micros(),
+        }
     }
 
     /// Where this line goes: the site's log, or the server's where no site was found.
@@ -61,7 +68,9 @@ impl<'a> Line<'a> {
     pub(super) fn log(&self, status: Status, bytes: u64, connection: &mut Connection) {
         let worker = connection.worker.clone();
         let world = worker.world();
-        let Some(access) = self.access(&world) else { return };
+        let Some(access) = self.access(&world) else {
+            return;
+        };
         let asks = self.head.map(|head| &head.asks);
         let line = log::Line {
             peer: connection.peer,
@@ -77,7 +86,10 @@ impl<'a> Line<'a> {
             tls: tls_version(connection),
             micros: took(&worker, access, self.started_us),
         };
-        worker.logs.borrow_mut().write(access, &line, &worker.clock.log_time());
+        worker
+            .logs
+            .borrow_mut()
+            .write(access, &line, &worker.clock.log_time());
         worker.has_lines();
     }
 
@@ -119,7 +131,10 @@ impl Record {
             tls: self.tls,
             micros: took(worker, &self.access, self.started_us),
         };
-        worker.logs.borrow_mut().write(&self.access, &line, &worker.clock.log_time());
+        worker
+            .logs
+            .borrow_mut()
+            .write(&self.access, &line, &worker.clock.log_time());
         worker.has_lines();
     }
 }
@@ -148,7 +163,10 @@ pub struct Logs {
 
 impl Logs {
     fn write(&mut self, access: &Access, line: &log::Line<'_>, time: &[u8]) {
-        let known = self.batches.iter().position(|(known, _)| known.is_same(access));
+        let known = self
+            .batches
+            .iter()
+            .position(|(known, _)| known.is_same(access));
         let index = known.unwrap_or_else(|| {
             let batch = Batch::new(access.sink.clone(), access.format);
             self.batches.push((access.clone(), batch));

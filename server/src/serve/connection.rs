@@ -104,7 +104,11 @@ enum Look {
     /// More bytes are needed.
     More,
     /// The same request again, after `next`: keep its head and what begins at `from`.
-    Hold { keep: usize, from: usize, next: Option<Next> },
+    Hold {
+        keep: usize,
+        from: usize,
+        next: Option<Next>,
+    },
     /// So many bytes are done with, then this.
     Then(usize, Next),
 }
@@ -124,7 +128,18 @@ impl Drop for Connection {
 impl Connection {
     /// A connection just accepted.
     pub fn new(stream: Stream, worker: Rc<Worker>, slot: usize, peer: IpAddr) -> Connection {
-        Connection { stream, worker, slot, peer, rest: Vec::new(), scanned: 0, held: None, identity: None, errands: 0, overloaded: false }
+        Connection {
+            stream,
+            worker,
+            slot,
+            peer,
+            rest: Vec::new(),
+            scanned: 0,
+            held: None,
+            identity: None,
+            errands: 0,
+            overloaded: false,
+        }
     }
 
     /// Serves until either side ends.
@@ -183,7 +198,10 @@ impl Connection {
                     Err(_) => return Poll::Ready(Next::Close { linger: false }),
                     Ok(read) => filled += read,
                 }
-                worker.stats.bytes_received.add((filled - self.rest.len()) as u64);
+                worker
+                    .stats
+                    .bytes_received
+                    .add((filled - self.rest.len()) as u64);
             }
             again = false;
             worker.clock.tick();
@@ -195,7 +213,9 @@ impl Connection {
 
     /// Notes which certificate was given, once the handshake is over.
     fn greet(&mut self) {
-        let Some(connection) = self.stream.tls_mut() else { return };
+        let Some(connection) = self.stream.tls_mut() else {
+            return;
+        };
         if connection.is_handshaking() {
             return;
         }
@@ -282,7 +302,11 @@ impl Connection {
                 Ok(Thrown::More(from)) => {
                     let keep = held.head_bytes;
                     self.held = Some(held);
-                    Look::Hold { keep, from, next: None }
+                    Look::Hold {
+                        keep,
+                        from,
+                        next: None,
+                    }
                 }
                 Ok(Thrown::Done(end)) => match h1::parse_head(bytes, &mut 0, &world.limits) {
                     Ok(Parsed::Complete { head, head_bytes }) => {
@@ -303,7 +327,9 @@ impl Connection {
             Ok(Parsed::Complete { head, head_bytes }) => {
                 self.scanned = 0;
                 match head.body {
-                    BodyLength::None | BodyLength::Length(0) => self.answer(&world, &head, head_bytes, head_bytes, cx),
+                    BodyLength::None | BodyLength::Length(0) => {
+                        self.answer(&world, &head, head_bytes, head_bytes, cx)
+                    }
                     _ => self.with_body(&world, &head, head_bytes, bytes, cx),
                 }
             }
@@ -312,7 +338,14 @@ impl Connection {
 
     /// A request with a body: a live call reads it, for anything else it is read and thrown away
     /// first, so that its framing is known to be sound before anything is answered.
-    fn with_body(&mut self, world: &World, head: &Head<'_>, head_bytes: usize, bytes: &[u8], cx: &mut Context<'_>) -> Look {
+    fn with_body(
+        &mut self,
+        world: &World,
+        head: &Head<'_>,
+        head_bytes: usize,
+        bytes: &[u8],
+        cx: &mut Context<'_>,
+    ) -> Look {
         let facts = self.facts();
         let dispatched = dispatch(world, head, &facts);
         // A login is decided before the body is asked for, and a live call reads the body itself.
@@ -330,11 +363,20 @@ impl Connection {
         {
             return self.refused(Reject::BODY_TOO_LARGE, bytes, cx);
         }
-        let mut held = Held { head_bytes, decoder: BodyDecoder::new(head.body), seen: 0, done: false };
+        let mut held = Held {
+            head_bytes,
+            decoder: BodyDecoder::new(head.body),
+            seen: 0,
+            done: false,
+        };
         match self.throw_away(&mut held, bytes, world) {
             Ok(Thrown::More(from)) => {
                 self.held = Some(held);
-                Look::Hold { keep: head_bytes, from, next: None }
+                Look::Hold {
+                    keep: head_bytes,
+                    from,
+                    next: None,
+                }
             }
             Ok(Thrown::Done(end)) => {
                 let look = self.respond(world, head, dispatched, head_bytes, end, cx);
@@ -347,7 +389,12 @@ impl Connection {
         }
     }
 
-    fn throw_away(&mut self, held: &mut Held, bytes: &[u8], world: &World) -> Result<Thrown, Reject> {
+    fn throw_away(
+        &mut self,
+        held: &mut Held,
+        bytes: &[u8],
+        world: &World,
+    ) -> Result<Thrown, Reject> {
         let mut at = held.head_bytes;
         while !held.done {
             match held.decoder.step(&bytes[at..])? {
@@ -372,11 +419,22 @@ impl Connection {
     }
 
     fn facts(&self) -> Facts {
-        Facts { identity: self.identity, peer: self.peer, now_ms: self.worker.clock.millis() }
+        Facts {
+            identity: self.identity,
+            peer: self.peer,
+            now_ms: self.worker.clock.millis(),
+        }
     }
 
     /// Answers a request whose bytes end at `end`.
-    fn answer(&mut self, world: &World, head: &Head<'_>, head_bytes: usize, end: usize, cx: &mut Context<'_>) -> Look {
+    fn answer(
+        &mut self,
+        world: &World,
+        head: &Head<'_>,
+        head_bytes: usize,
+        end: usize,
+        cx: &mut Context<'_>,
+    ) -> Look {
         let facts = self.facts();
         let dispatched = dispatch(world, head, &facts);
         self.respond(world, head, dispatched, head_bytes, end, cx)
@@ -400,20 +458,34 @@ impl Connection {
         if matches!(reply, Reply::Load(_) | Reply::Login(_)) {
             self.errands += 1;
             if std::mem::take(&mut self.overloaded) {
-                reply = Reply::Refuse { reject: Reject::LOGINS_BUSY, page: None };
+                reply = Reply::Refuse {
+                    reject: Reject::LOGINS_BUSY,
+                    page: None,
+                };
             } else if self.errands > ERRANDS_MAX {
-                reply = Reply::Refuse { reject: Reject::CHANGING, page: None };
+                reply = Reply::Refuse {
+                    reject: Reject::CHANGING,
+                    page: None,
+                };
             }
         }
         let line = Line::new(self, Some(head), host, user.as_deref());
         match reply {
             Reply::Load(load) => {
                 self.worker.phase(self.slot, Phase::Busy);
-                Look::Hold { keep: head_bytes, from: end, next: Some(Next::Load(load)) }
+                Look::Hold {
+                    keep: head_bytes,
+                    from: end,
+                    next: Some(Next::Load(load)),
+                }
             }
             Reply::Login(ask) => {
                 self.worker.phase(self.slot, Phase::Busy);
-                Look::Hold { keep: head_bytes, from: end, next: Some(Next::Login(ask)) }
+                Look::Hold {
+                    keep: head_bytes,
+                    from: end,
+                    next: Some(Next::Login(ask)),
+                }
             }
             Reply::Live(handler) => {
                 let call = Call::new(handler, head, host, user.clone(), self, world, &line);
@@ -432,7 +504,10 @@ impl Connection {
                 if reject.close {
                     after = if unread_body { End::Linger } else { End::Close };
                 }
-                let line = Line { reject: Some(reject), ..line };
+                let line = Line {
+                    reject: Some(reject),
+                    ..line
+                };
                 let mut extra = self.worker.lead.take();
                 extra.clear();
                 refusal_fields(reject, &mut extra);
@@ -480,11 +555,22 @@ impl Connection {
 
     /// The fields that belong to the connection and not to the page, and the end of the head.
     fn finish_head(&self, fields: &mut Vec<u8>, version: Version, after: End, host: Option<&Host>) {
-        self.end_head(fields, version, after, host.and_then(|host| host.hsts.as_deref()));
+        self.end_head(
+            fields,
+            version,
+            after,
+            host.and_then(|host| host.hsts.as_deref()),
+        );
     }
 
     /// As [`Connection::finish_head`], for whoever kept only the HSTS field of the site.
-    pub(super) fn end_head(&self, fields: &mut Vec<u8>, version: Version, after: End, hsts: Option<&[u8]>) {
+    pub(super) fn end_head(
+        &self,
+        fields: &mut Vec<u8>,
+        version: Version,
+        after: End,
+        hsts: Option<&[u8]>,
+    ) {
         match (after, version) {
             (End::Keep, Version::Http11) => {}
             (End::Keep, Version::Http10) => fields.extend_from_slice(b"Connection: keep-alive\r\n"),
@@ -515,7 +601,11 @@ impl Connection {
         let head = stored.head(&mut built);
         let whole = match (length, stored.whole_memory()) {
             (0, _) => Some(&[][..]),
-            (_, Some(bytes)) if self.fits_at_once(bytes.len(), head.len() + extra.len(), &stored) => Some(bytes),
+            (_, Some(bytes))
+                if self.fits_at_once(bytes.len(), head.len() + extra.len(), &stored) =>
+            {
+                Some(bytes)
+            }
             _ => None,
         };
         let Some(body) = whole else {
@@ -527,7 +617,11 @@ impl Connection {
         };
         let total = head.len() + extra.len() + body.len();
         let slices = [IoSlice::new(head), IoSlice::new(&extra), IoSlice::new(body)];
-        let slices = if body.is_empty() { &slices[..2] } else { &slices[..] };
+        let slices = if body.is_empty() {
+            &slices[..2]
+        } else {
+            &slices[..]
+        };
         let written = match self.stream.poll_write(cx, slices) {
             Poll::Ready(Ok(written)) => written,
             Poll::Ready(Err(_)) => return Look::Then(end, Next::Close { linger: false }),
@@ -566,7 +660,10 @@ impl Connection {
     }
 
     /// A small response made here: `extra` field lines, then a body of a known type.
-    #[allow(clippy::too_many_arguments, reason = "the parts of one response, named at each call")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of one response, named at each call"
+    )]
     fn send_small(
         &mut self,
         status: Status,
@@ -605,7 +702,11 @@ impl Connection {
         cx: &mut Context<'_>,
     ) -> Look {
         let chunked = head.version == Version::Http11;
-        let after = if chunked || after != End::Keep { after } else { End::Close };
+        let after = if chunked || after != End::Keep {
+            after
+        } else {
+            End::Close
+        };
         let mut built = Vec::new();
         let mut lead = listing.head(&mut built).to_vec();
         if chunked {
@@ -614,13 +715,28 @@ impl Connection {
         self.finish_head(&mut lead, head.version, after, line.host);
         let source = match listing.head_only() {
             true => Source::Nothing,
-            false => Source::Chunks(Box::new(Chunks { listing, chunked, done: false })),
+            false => Source::Chunks(Box::new(Chunks {
+                listing,
+                chunked,
+                done: false,
+            })),
         };
-        self.send_outgoing(Outgoing::new(lead, source), Status::OK, 0, after, line, end, cx)
+        self.send_outgoing(
+            Outgoing::new(lead, source),
+            Status::OK,
+            0,
+            after,
+            line,
+            end,
+            cx,
+        )
     }
 
     /// Tries to send at once, and keeps the rest for later.
-    #[allow(clippy::too_many_arguments, reason = "the parts of one response, named at each call")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of one response, named at each call"
+    )]
     fn send_outgoing(
         &mut self,
         mut outgoing: Outgoing,
@@ -642,19 +758,39 @@ impl Connection {
                 self.done(status, outgoing.sent, line);
                 Look::Then(end, Next::Close { linger: false })
             }
-            Poll::Ready(Ok(Progress::Disk(_))) | Poll::Pending => self.later(outgoing, status, after, line, end),
+            Poll::Ready(Ok(Progress::Disk(_))) | Poll::Pending => {
+                self.later(outgoing, status, after, line, end)
+            }
         }
     }
 
-    fn later(&mut self, outgoing: Outgoing, status: Status, after: End, line: &Line<'_>, end: usize) -> Look {
+    fn later(
+        &mut self,
+        outgoing: Outgoing,
+        status: Status,
+        after: End,
+        line: &Line<'_>,
+        end: usize,
+    ) -> Look {
         let record = line.keep(status, self);
         self.worker.phase(self.slot, Phase::Write);
-        Look::Then(end, Next::Send(Box::new(Sending { outgoing, record, end: after })))
+        Look::Then(
+            end,
+            Next::Send(Box::new(Sending {
+                outgoing,
+                record,
+                end: after,
+            })),
+        )
     }
 
     /// A response is with the kernel: count it and log it.
     fn done(&mut self, status: Status, bytes: u64, line: &Line<'_>) {
-        self.worker.stats.response(status.0, bytes, self.worker.clock.micros() - line.started_us);
+        self.worker.stats.response(
+            status.0,
+            bytes,
+            self.worker.clock.micros() - line.started_us,
+        );
         line.log(status, bytes, self);
     }
 
@@ -663,11 +799,24 @@ impl Connection {
         self.held = None;
         self.worker.stats.rejects.one();
         let page = plain_error(reject.status, reject.reason);
-        let line = Line { first: h1::first_line(bytes), reject: Some(reject), ..Line::new(self, None, None, None) };
+        let line = Line {
+            first: h1::first_line(bytes),
+            reject: Some(reject),
+            ..Line::new(self, None, None, None)
+        };
         let mut extra = self.worker.lead.take();
         extra.clear();
         refusal_fields(reject, &mut extra);
-        self.send_small(reject.status, extra, HTML, &page, End::Linger, &line, bytes.len(), cx)
+        self.send_small(
+            reject.status,
+            extra,
+            HTML,
+            &page,
+            End::Linger,
+            &line,
+            bytes.len(),
+            cx,
+        )
     }
 
     /// Sends the rest of a response, waiting for the socket and the disk.
@@ -676,7 +825,10 @@ impl Connection {
             let progress = poll_fn(|cx| {
                 let before = sending.outgoing.sent;
                 let worker = self.worker.clone();
-                let sent = sending.outgoing.poll_send(&mut self.stream, &mut worker.disk.borrow_mut(), cx);
+                let sent =
+                    sending
+                        .outgoing
+                        .poll_send(&mut self.stream, &mut worker.disk.borrow_mut(), cx);
                 if sending.outgoing.sent != before {
                     self.worker.clock.tick();
                     self.worker.phase(self.slot, Phase::Write);
@@ -729,7 +881,9 @@ impl Connection {
                 let mut buffer = ReadBuf::new(&mut scratch);
                 let mut socket = self.stream.socket.borrow_mut();
                 let socket = Pin::new(&mut *socket);
-                socket.poll_read(cx, &mut buffer).map_ok(|()| buffer.filled().len())
+                socket
+                    .poll_read(cx, &mut buffer)
+                    .map_ok(|()| buffer.filled().len())
             })
             .await;
             match read {
@@ -784,7 +938,9 @@ fn look_after(end: usize, after: End) -> Look {
 fn refusal_fields(reject: Reject, fields: &mut Vec<u8>) {
     match reject.status {
         Status::UNAUTHORIZED => {
-            fields.extend_from_slice(b"WWW-Authenticate: Basic realm=\"anthill\", charset=\"UTF-8\"\r\n");
+            fields.extend_from_slice(
+                b"WWW-Authenticate: Basic realm=\"anthill\", charset=\"UTF-8\"\r\n",
+            );
         }
         Status::METHOD_NOT_ALLOWED => fields.extend_from_slice(ALLOW),
         Status::SERVICE_UNAVAILABLE => fields.extend_from_slice(RETRY_AFTER),
@@ -795,7 +951,14 @@ fn refusal_fields(reject: Reject, fields: &mut Vec<u8>) {
 /// The status line and the Server field.
 pub(super) fn status_line(status: Status) -> Vec<u8> {
     let mut line = Vec::with_capacity(256);
-    line.extend_from_slice(format!("HTTP/1.1 {} {}\r\nServer: anthill\r\n", status.0, status.reason()).as_bytes());
+    line.extend_from_slice(
+        format!(
+            "HTTP/1.1 {} {}\r\nServer: anthill\r\n",
+            status.0,
+            status.reason()
+        )
+        .as_bytes(),
+    );
     line
 }
 

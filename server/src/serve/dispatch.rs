@@ -71,25 +71,59 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         let reply = match head.method {
             Method::Options => Reply::Options,
             // What follows a CONNECT is not for us to read as requests.
-            _ => Reply::Refuse { reject: Reject { close: true, ..Reject::METHOD_NOT_ALLOWED }, page: None },
+            _ => Reply::Refuse {
+                reject: Reject {
+                    close: true,
+                    ..Reject::METHOD_NOT_ALLOWED
+                },
+                page: None,
+            },
         };
-        return Dispatched { host: None, user: None, reply };
+        return Dispatched {
+            host: None,
+            user: None,
+            reply,
+        };
     }
     let Some(host) = world.hosts.find(head.host) else {
-        let reject = if secure { Reject::HOST_UNKNOWN_TLS } else { Reject::HOST_UNKNOWN };
-        return Dispatched { host: None, user: None, reply: Reply::Refuse { reject, page: None } };
+        let reject = if secure {
+            Reject::HOST_UNKNOWN_TLS
+        } else {
+            Reject::HOST_UNKNOWN
+        };
+        return Dispatched {
+            host: None,
+            user: None,
+            reply: Reply::Refuse { reject, page: None },
+        };
     };
     let host: &Host = host;
     // A page of another site may come over this connection only if it would have been given the
     // same certificate and met the same demands (RFC 9110 §15.5.20).
-    if facts.identity.is_some_and(|identity| identity != host.identity) {
+    if facts
+        .identity
+        .is_some_and(|identity| identity != host.identity)
+    {
         return refuse(host, Reject::MISDIRECTED);
     }
     if let Some(location) = elsewhere(world, host, head, secure) {
-        let reply = Reply::Redirect { status: Status::PERMANENT_REDIRECT, location };
-        return Dispatched { host: Some(host), user: None, reply };
+        let reply = Reply::Redirect {
+            status: Status::PERMANENT_REDIRECT,
+            location,
+        };
+        return Dispatched {
+            host: Some(host),
+            user: None,
+            reply,
+        };
     }
-    let mut gate = Gate { world, host, facts, head, user: None };
+    let mut gate = Gate {
+        world,
+        host,
+        facts,
+        head,
+        user: None,
+    };
     let reply = match gate.pass(&head.path) {
         Ok(()) => gate.answer(),
         Err(reply) => reply,
@@ -98,17 +132,32 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         Reply::Refuse { reject, page: None } => with_page(host, reject, head.method),
         reply => reply,
     };
-    Dispatched { host: Some(host), user: gate.user, reply }
+    Dispatched {
+        host: Some(host),
+        user: gate.user,
+        reply,
+    }
 }
 
 fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
-    Dispatched { host: Some(host), user: None, reply: Reply::Refuse { reject, page: None } }
+    Dispatched {
+        host: Some(host),
+        user: None,
+        reply: Reply::Refuse { reject, page: None },
+    }
 }
 
 /// The site's own page for this refusal; loading it comes first if need be.
 fn with_page(host: &Host, reject: Reject, method: Method) -> Reply {
-    match host.site.as_ref().and_then(|site| site.error_page(reject.status, method)) {
-        Some(Answer::Stored(page)) => Reply::Refuse { reject, page: Some(page) },
+    match host
+        .site
+        .as_ref()
+        .and_then(|site| site.error_page(reject.status, method))
+    {
+        Some(Answer::Stored(page)) => Reply::Refuse {
+            reject,
+            page: Some(page),
+        },
         Some(Answer::Load(load)) => Reply::Load(load),
         _ => Reply::Refuse { reject, page: None },
     }
@@ -121,7 +170,8 @@ fn with_page(host: &Host, reject: Reject, method: Method) -> Reply {
 fn elsewhere(world: &World, host: &Host, head: &Head<'_>, secure: bool) -> Option<Vec<u8>> {
     let to_https = !secure && host.http_redirects && world.https_port.is_some();
     let canonical = host.canonical.as_deref();
-    let misnamed = canonical.is_some_and(|name| !head.host.eq_ignore_ascii_case(name)) && !head.host.is_empty();
+    let misnamed = canonical.is_some_and(|name| !head.host.eq_ignore_ascii_case(name))
+        && !head.host.is_empty();
     if !to_https && !misnamed {
         return None;
     }
@@ -176,17 +226,41 @@ impl Gate<'_, '_> {
         if !self.host.guarded {
             return Ok(());
         }
-        let denied = |route: &Route| route.allow.as_ref().is_some_and(|allow| !allow.contains(self.facts.peer));
+        let denied = |route: &Route| {
+            route
+                .allow
+                .as_ref()
+                .is_some_and(|allow| !allow.contains(self.facts.peer))
+        };
         if self.host.guards(path).any(denied) {
-            return Err(Reply::Refuse { reject: Reject::ADDRESS_DENIED, page: None });
+            return Err(Reply::Refuse {
+                reject: Reject::ADDRESS_DENIED,
+                page: None,
+            });
         }
-        for users in self.host.guards(path).filter_map(|route| route.users.as_ref()) {
+        for users in self
+            .host
+            .guards(path)
+            .filter_map(|route| route.users.as_ref())
+        {
             let Some(authorization) = self.head.asks.authorization else {
-                return Err(Reply::Refuse { reject: Reject::LOGIN_NEEDED, page: None });
+                return Err(Reply::Refuse {
+                    reject: Reject::LOGIN_NEEDED,
+                    page: None,
+                });
             };
-            match self.world.logins.check(users, authorization, self.facts.now_ms) {
+            match self
+                .world
+                .logins
+                .check(users, authorization, self.facts.now_ms)
+            {
                 Check::Known(user) => self.user = Some(user),
-                Check::Wrong => return Err(Reply::Refuse { reject: Reject::LOGIN_WRONG, page: None }),
+                Check::Wrong => {
+                    return Err(Reply::Refuse {
+                        reject: Reject::LOGIN_WRONG,
+                        page: None,
+                    });
+                }
                 Check::Ask(ask) => return Err(Reply::Login(ask)),
             }
         }
@@ -204,7 +278,10 @@ impl Gate<'_, '_> {
                     target::encode_path(rest.strip_prefix(b"/").unwrap_or(rest), &mut location);
                 }
                 push_query(&mut location, self.head);
-                Reply::Redirect { status: Status::PERMANENT_REDIRECT, location }
+                Reply::Redirect {
+                    status: Status::PERMANENT_REDIRECT,
+                    location,
+                }
             }
             Some((Target::Rewrite(to), rest)) => {
                 let mut rewritten = to.to_vec();
@@ -227,7 +304,10 @@ impl Gate<'_, '_> {
     fn from_own_site(&mut self, path: &[u8]) -> Reply {
         match &self.host.site {
             Some(site) => self.from_site(site, b"", path),
-            None => Reply::Refuse { reject: Reject::NOT_FOUND, page: None },
+            None => Reply::Refuse {
+                reject: Reject::NOT_FOUND,
+                page: None,
+            },
         }
     }
 
@@ -251,7 +331,10 @@ impl Gate<'_, '_> {
             Answer::Redirect { path } => {
                 let mut location = path;
                 push_query(&mut location, self.head);
-                Reply::Redirect { status: Status::MOVED_PERMANENTLY, location }
+                Reply::Redirect {
+                    status: Status::MOVED_PERMANENTLY,
+                    location,
+                }
             }
         }
     }

@@ -60,7 +60,11 @@ impl Call {
                 writer.finish();
                 None
             }
-            length => Some(Upload { writer, decoder: BodyDecoder::new(length), seen: 0 }),
+            length => Some(Upload {
+                writer,
+                decoder: BodyDecoder::new(length),
+                seen: 0,
+            }),
         };
         let request = Request {
             method: head.method,
@@ -94,7 +98,11 @@ impl Call {
 /// The response on its way to the peer.
 enum Download {
     Waiting,
-    Streaming { reader: pipe::Reader, work: Option<LocalBoxFuture<()>>, framing: Framing },
+    Streaming {
+        reader: pipe::Reader,
+        work: Option<LocalBoxFuture<()>>,
+        framing: Framing,
+    },
     /// All is in `out`; then this.
     Last(End),
 }
@@ -131,15 +139,29 @@ pub(super) async fn run(connection: &mut Connection, call: Box<Call>) -> End {
         status: Status::OK,
     };
     let end = poll_fn(|cx| exchange.poll(cx)).await;
-    let Exchange { connection, call, sent, status, .. } = exchange;
+    let Exchange {
+        connection,
+        call,
+        sent,
+        status,
+        ..
+    } = exchange;
     let started_us = call.started_us;
-    connection.worker.stats.response(status.0, sent, connection.worker.clock.micros() - started_us);
+    connection.worker.stats.response(
+        status.0,
+        sent,
+        connection.worker.clock.micros() - started_us,
+    );
     if let Some(mut record) = call.record {
         record.status = status;
         record.log(sent, &connection.worker);
     }
     // The body that nobody read must not be read as a request.
-    if call.upload.is_some() && end == End::Keep { End::Linger } else { end }
+    if call.upload.is_some() && end == End::Keep {
+        End::Linger
+    } else {
+        end
+    }
 }
 
 impl Exchange<'_> {
@@ -208,7 +230,9 @@ impl Exchange<'_> {
 
     /// Takes up to `room` bytes of what was read out of their framing.
     fn decode(&mut self, room: usize) -> Result<(), Reject> {
-        let Some(upload) = &mut self.call.upload else { return Ok(()) };
+        let Some(upload) = &mut self.call.upload else {
+            return Ok(());
+        };
         let rest = std::mem::take(&mut self.connection.rest);
         let window = &rest[..rest.len().min(room)];
         let mut at = 0;
@@ -296,7 +320,11 @@ impl Exchange<'_> {
         if let Some(record) = &mut self.call.record {
             record.rule = reject.rule;
         }
-        self.begin(Response { status: reject.status, fields: vec![field], body: Body::Whole(page) });
+        self.begin(Response {
+            status: reject.status,
+            fields: vec![field],
+            body: Body::Whole(page),
+        });
         self.download = Download::Last(end);
     }
 
@@ -346,8 +374,13 @@ impl Exchange<'_> {
         let framing = match &response.body {
             Body::Empty => Framing::Length(0),
             Body::Whole(bytes) => Framing::Length(bytes.len() as u64),
-            Body::Stream { length: Some(length), .. } => Framing::Length(*length),
-            Body::Stream { length: None, .. } if self.call.version == Version::Http11 => Framing::Chunked,
+            Body::Stream {
+                length: Some(length),
+                ..
+            } => Framing::Length(*length),
+            Body::Stream { length: None, .. } if self.call.version == Version::Http11 => {
+                Framing::Chunked
+            }
             Body::Stream { length: None, .. } => Framing::Close,
         };
         if framing == Framing::Close && end == End::Keep {
@@ -363,7 +396,11 @@ impl Exchange<'_> {
                 self.out.extend_from_slice(&bytes);
                 Download::Last(end)
             }
-            Body::Stream { reader, work, .. } => Download::Streaming { reader, work: Some(work), framing },
+            Body::Stream { reader, work, .. } => Download::Streaming {
+                reader,
+                work: Some(work),
+                framing,
+            },
         };
     }
 
@@ -378,20 +415,29 @@ impl Exchange<'_> {
         let bodiless = matches!(response.status.0, 100..=199 | 204 | 304);
         match framing {
             _ if bodiless => {}
-            Framing::Chunked => self.out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            Framing::Chunked => self
+                .out
+                .extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             Framing::Length(length) => {
-                self.out.extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+                self.out
+                    .extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
             }
             Framing::Close => {}
         }
         let hsts = self.call.hsts.as_deref();
-        self.connection.end_head(&mut self.out, self.call.version, end, hsts);
+        self.connection
+            .end_head(&mut self.out, self.call.version, end, hsts);
     }
 
     /// Takes a piece of the body from the handler; false when it broke off.
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let after = self.after();
-        let Download::Streaming { reader, work, framing } = &mut self.download else {
+        let Download::Streaming {
+            reader,
+            work,
+            framing,
+        } = &mut self.download
+        else {
             return Poll::Ready(true);
         };
         if let Some(future) = work
@@ -410,7 +456,9 @@ impl Exchange<'_> {
                     Framing::Close => self.out = chunk,
                     Framing::Length(left) => {
                         // More than was promised would be read as the next response.
-                        let Some(less) = left.checked_sub(count as u64) else { return Poll::Ready(false) };
+                        let Some(less) = left.checked_sub(count as u64) else {
+                            return Poll::Ready(false);
+                        };
                         *left = less;
                         self.out = chunk;
                     }
@@ -442,7 +490,9 @@ impl Exchange<'_> {
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
                 Poll::Ready(Ok(taken)) => {
                     self.out_at += taken;
-                    self.connection.worker.phase(self.connection.slot, Phase::Write);
+                    self.connection
+                        .worker
+                        .phase(self.connection.slot, Phase::Write);
                 }
             }
         }

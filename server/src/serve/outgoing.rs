@@ -60,7 +60,9 @@ impl DiskRead {
     /// Blocks; the bytes, or nothing where only the page cache had to be warmed.
     pub fn run(self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; self.bytes];
-        let Some(disk) = self.variant.disk() else { return Ok(Vec::new()) };
+        let Some(disk) = self.variant.disk() else {
+            return Ok(Vec::new());
+        };
         let read = sys::pread(disk.fd(), &mut buffer, self.offset)?;
         buffer.truncate(if self.keep { read } else { 0 });
         Ok(buffer)
@@ -70,12 +72,24 @@ impl DiskRead {
 impl Outgoing {
     /// `lead` goes first, then `source` from its beginning.
     pub fn new(lead: Vec<u8>, source: Source) -> Outgoing {
-        Outgoing { lead, lead_at: 0, source, piece: 0, piece_at: 0, sent: 0, disk: None }
+        Outgoing {
+            lead,
+            lead_at: 0,
+            source,
+            piece: 0,
+            piece_at: 0,
+            sent: 0,
+            disk: None,
+        }
     }
 
     /// Goes on `body_at` bytes into the first piece of `source`, after `lead`.
     pub fn resume(lead: Vec<u8>, source: Source, body_at: u64) -> Outgoing {
-        Outgoing { piece_at: body_at, sent: body_at, ..Outgoing::new(lead, source) }
+        Outgoing {
+            piece_at: body_at,
+            sent: body_at,
+            ..Outgoing::new(lead, source)
+        }
     }
 
     /// Takes what a [`DiskRead`] brought.
@@ -86,7 +100,12 @@ impl Outgoing {
     }
 
     /// Sends as much as the socket takes.
-    pub fn poll_send(&mut self, stream: &mut Stream, scratch: &mut [u8], cx: &mut Context<'_>) -> Poll<io::Result<Progress>> {
+    pub fn poll_send(
+        &mut self,
+        stream: &mut Stream,
+        scratch: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Progress>> {
         if stream.tls.is_some() {
             self.poll_send_tls(stream, scratch, cx)
         } else {
@@ -94,7 +113,11 @@ impl Outgoing {
         }
     }
 
-    fn poll_send_plain(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<Progress>> {
+    fn poll_send_plain(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Progress>> {
         loop {
             let piece = match &self.source {
                 Source::Stored(stored) => by_file(stored, self.piece),
@@ -132,7 +155,11 @@ impl Outgoing {
                     self.piece_at += taken as u64;
                     self.sent += taken as u64;
                 }
-                Some(Piece::File { content, offset, len }) => {
+                Some(Piece::File {
+                    content,
+                    offset,
+                    len,
+                }) => {
                     let left = len - self.piece_at;
                     if left == 0 {
                         if !content.unchanged() {
@@ -155,7 +182,12 @@ impl Outgoing {
         }
     }
 
-    fn poll_send_tls(&mut self, stream: &mut Stream, scratch: &mut [u8], cx: &mut Context<'_>) -> Poll<io::Result<Progress>> {
+    fn poll_send_tls(
+        &mut self,
+        stream: &mut Stream,
+        scratch: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Progress>> {
         loop {
             ready!(stream.poll_flush(cx))?;
             let mut room = limits::UNSENT_BYTES_MAX - TLS_OVERHEAD;
@@ -212,7 +244,11 @@ impl Outgoing {
                         room -= taken;
                         idle = false;
                     }
-                    Some(Piece::File { content, offset, len }) => {
+                    Some(Piece::File {
+                        content,
+                        offset,
+                        len,
+                    }) => {
                         let left = len - self.piece_at;
                         if left == 0 {
                             if !content.unchanged() {
@@ -226,18 +262,25 @@ impl Outgoing {
                         let fed = self.disk.take();
                         let bytes = match &fed {
                             Some(bytes) => &bytes[..bytes.len().min(want)],
-                            None => match sys::pread_nowait(content.fd(), &mut scratch[..want], from)? {
-                                Some(read) => &scratch[..read],
-                                None if !idle => break,
-                                None => {
-                                    let Source::Stored(stored) = &self.source else {
-                                        return Poll::Ready(Err(changed()));
-                                    };
-                                    let variant = stored.variant.clone();
-                                    let read = DiskRead { variant, offset: from, bytes: want, keep: true };
-                                    return Poll::Ready(Ok(Progress::Disk(read)));
+                            None => {
+                                match sys::pread_nowait(content.fd(), &mut scratch[..want], from)? {
+                                    Some(read) => &scratch[..read],
+                                    None if !idle => break,
+                                    None => {
+                                        let Source::Stored(stored) = &self.source else {
+                                            return Poll::Ready(Err(changed()));
+                                        };
+                                        let variant = stored.variant.clone();
+                                        let read = DiskRead {
+                                            variant,
+                                            offset: from,
+                                            bytes: want,
+                                            keep: true,
+                                        };
+                                        return Poll::Ready(Ok(Progress::Disk(read)));
+                                    }
                                 }
-                            },
+                            }
                         };
                         if bytes.is_empty() {
                             return Poll::Ready(Err(changed()));
@@ -260,7 +303,9 @@ impl Outgoing {
 
     /// Makes the next chunk the lead; false at the end.
     fn next_chunk(&mut self) -> bool {
-        let Source::Chunks(chunks) = &mut self.source else { return false };
+        let Source::Chunks(chunks) = &mut self.source else {
+            return false;
+        };
         match chunks.next() {
             Some(chunk) => {
                 self.sent += chunk.len() as u64;
@@ -284,7 +329,9 @@ const PROBE_BYTES_MIN: u64 = 1 << 20;
 /// bytes need no copying then.
 fn by_file(stored: &Stored, nth: usize) -> Option<Piece<'_>> {
     let piece = stored.piece(nth);
-    let Some(Piece::Bytes(bytes)) = &piece else { return piece };
+    let Some(Piece::Bytes(bytes)) = &piece else {
+        return piece;
+    };
     let len = bytes.len() as u64;
     let offset = match stored.part {
         Part::Whole => 0,
@@ -293,7 +340,11 @@ fn by_file(stored: &Stored, nth: usize) -> Option<Piece<'_>> {
     };
     match stored.variant.disk() {
         Some(content) if len >= limits::SENDFILE_BYTES_MIN && content.unchanged() => {
-            Some(Piece::File { content, offset, len })
+            Some(Piece::File {
+                content,
+                offset,
+                len,
+            })
         }
         _ => piece,
     }
@@ -312,18 +363,31 @@ fn cold(variant: &Arc<Variant>, content: &DiskContent, offset: u64, left: u64) -
     let bytes = left.min(SENDFILE_BYTES_MAX) as usize;
     let last = offset + bytes as u64 - 1;
     match sys::pread_nowait(content.fd(), &mut probe, last) {
-        Ok(None) => Some(DiskRead { variant: variant.clone(), offset, bytes, keep: false }),
+        Ok(None) => Some(DiskRead {
+            variant: variant.clone(),
+            offset,
+            bytes,
+            keep: false,
+        }),
         _ => None,
     }
 }
 
 /// Sends with MSG_MORE: the file's first bytes share the packet.
-fn poll_send_more(stream: &mut Stream, bytes: &[u8], cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+fn poll_send_more(
+    stream: &mut Stream,
+    bytes: &[u8],
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
     let socket = &*stream.socket.borrow();
     loop {
         ready!(socket.poll_write_ready(cx))?;
         let sent = socket.try_io(Interest::WRITABLE, || {
-            Ok(rustix::net::send(socket, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)?)
+            Ok(rustix::net::send(
+                socket,
+                bytes,
+                SendFlags::MORE | SendFlags::NOSIGNAL,
+            )?)
         });
         match sent {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -343,7 +407,12 @@ fn poll_sendfile(
     loop {
         ready!(socket.poll_write_ready(cx))?;
         let sent = socket.try_io(Interest::WRITABLE, || {
-            sys::sendfile(socket.as_fd(), content.fd(), offset, left.min(SENDFILE_BYTES_MAX) as usize)
+            sys::sendfile(
+                socket.as_fd(),
+                content.fd(),
+                offset,
+                left.min(SENDFILE_BYTES_MAX) as usize,
+            )
         });
         match sent {
             // Shorter than it was: the rest can't be sent as promised.

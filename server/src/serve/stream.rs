@@ -5,10 +5,10 @@
 //! spent on hearing EAGAIN.
 
 use crate::tls::{Choice, Handshake};
-use rustls::ServerConnection;
 use rustls::ProtocolVersion;
-use std::io::{self, IoSlice, Read, Write};
+use rustls::ServerConnection;
 use std::cell::RefCell;
+use std::io::{self, IoSlice, Read, Write};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -66,7 +66,11 @@ impl Stream {
     }
 
     /// Writes plain bytes in one call (over TLS: encrypts them all; flush afterwards).
-    pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+    pub fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
         match self.tls_mut() {
             Some(connection) => Poll::Ready(connection.writer().write_vectored(slices)),
             None => Pin::new(&mut *self.socket.borrow_mut()).poll_write_vectored(cx, slices),
@@ -83,7 +87,11 @@ impl Stream {
 }
 
 /// Reads the ClientHello and decides which configuration answers it.
-fn poll_choose(socket: &mut TcpStream, tls: &mut Handshake, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+fn poll_choose(
+    socket: &mut TcpStream,
+    tls: &mut Handshake,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
     while let Handshake::Choosing(choosing) = tls {
         match choosing.choose(&mut Reading { socket, cx }) {
             Ok(Choice::More) => {}
@@ -123,7 +131,9 @@ fn poll_fill_tls(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             // Closed without close_notify: no request can be cut by it, since heads and bodies say
             // their own ends.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Poll::Ready(Ok(0)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Poll::Ready(Ok(0));
+            }
             Err(error) => return Poll::Ready(Err(error)),
         }
         match connection.read_tls(&mut Reading { socket, cx }) {

@@ -148,7 +148,10 @@ pub fn run(
     stats: Arc<Counters>,
     commands: UnboundedReceiver<Command>,
 ) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_io().enable_time().build_local(Default::default())?;
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(Default::default())?;
     let worker = Rc::new(Worker {
         clock: Clock::system(shared.origin, date::format_imf),
         stats,
@@ -196,10 +199,18 @@ impl Worker {
     }
 
     fn listen(self: &Rc<Self>, listening: Listening) {
-        let Listening { socket, address, secure } = listening;
+        let Listening {
+            socket,
+            address,
+            secure,
+        } = listening;
         match TcpListener::from_std(socket) {
             Ok(listener) => {
-                let accepting = Rc::new(Accepting { address, secure, stop: Notify::new() });
+                let accepting = Rc::new(Accepting {
+                    address,
+                    secure,
+                    stop: Notify::new(),
+                });
                 self.listeners.borrow_mut().push(accepting.clone());
                 spawn_local(self.clone().accept(listener, accepting));
             }
@@ -281,7 +292,11 @@ impl Worker {
         self.shared.open.fetch_add(1, Ordering::Relaxed);
         self.stats.connections_opened.one();
         let socket = Rc::new(RefCell::new(socket));
-        let phase = if secure { Phase::Handshake } else { Phase::Idle };
+        let phase = if secure {
+            Phase::Handshake
+        } else {
+            Phase::Idle
+        };
         let row = self.rows.borrow_mut().insert(socket.clone(), peer);
         self.phase(row, phase);
         if self.rows.borrow().open == 1 {
@@ -390,8 +405,14 @@ impl Worker {
                 let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
             }
         };
-        if tokio::time::timeout(deadline, everybody_left).await.is_err() {
-            log::warn!("stopped with {} connections still open", self.rows.borrow().open);
+        if tokio::time::timeout(deadline, everybody_left)
+            .await
+            .is_err()
+        {
+            log::warn!(
+                "stopped with {} connections still open",
+                self.rows.borrow().open
+            );
         }
         self.logs.borrow_mut().flush();
     }
@@ -431,7 +452,10 @@ impl Rows {
     }
 
     fn of(&self, peer: IpAddr) -> usize {
-        self.rows.iter().filter(|row| row.socket.is_some() && row.peer == peer).count()
+        self.rows
+            .iter()
+            .filter(|row| row.socket.is_some() && row.peer == peer)
+            .count()
     }
 
     fn expire(&mut self, now_ms: u64) {

@@ -29,12 +29,22 @@ pub struct Supplies {
 
 /// Builds a World. Sites of `previous` whose rules are the same go on, with all that they have
 /// loaded: they are kept true by watching. `now` is Unix time in seconds.
-pub fn build(config: &Config, supplies: &Supplies, previous: Option<&World>, now: u64) -> Result<World, OperatorError> {
+pub fn build(
+    config: &Config,
+    supplies: &Supplies,
+    previous: Option<&World>,
+    now: u64,
+) -> Result<World, OperatorError> {
     let server_access = access(config, &config.log.access, supplies)?;
     let tls = tls(config, supplies, previous, now)?;
     let mut hosts = Vec::with_capacity(config.sites.len());
     for site in &config.sites {
-        let builder = HostBuilder { config, site, supplies, previous };
+        let builder = HostBuilder {
+            config,
+            site,
+            supplies,
+            previous,
+        };
         hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));
     }
     Ok(World {
@@ -48,7 +58,11 @@ pub fn build(config: &Config, supplies: &Supplies, previous: Option<&World>, now
     })
 }
 
-fn access(config: &Config, to: &Spanned<LogTo>, supplies: &Supplies) -> Result<Option<Access>, OperatorError> {
+fn access(
+    config: &Config,
+    to: &Spanned<LogTo>,
+    supplies: &Supplies,
+) -> Result<Option<Access>, OperatorError> {
     let destination = destination(to.get_ref());
     let sink = open(config, to, &destination, &supplies.sinks)?;
     let format = match config.log.format {
@@ -67,7 +81,11 @@ pub fn open(
 ) -> Result<Sink, OperatorError> {
     sinks.open(destination).map_err(|error| {
         let what = format!("the log {destination} can't be opened: {error}");
-        config.point(to.span(), what, "a file in a folder that the server may write to, \"-\" or \"off\"")
+        config.point(
+            to.span(),
+            what,
+            "a file in a folder that the server may write to, \"-\" or \"off\"",
+        )
     })
 }
 
@@ -94,7 +112,11 @@ pub fn quiet(config: &Config) -> Config {
 fn pair(site: &config::Site) -> PairSpec {
     let path = |path: &Option<Spanned<PathBuf>>| path.as_ref().map(|path| path.get_ref().clone());
     PairSpec {
-        names: site.names.iter().map(|name| name.get_ref().clone()).collect(),
+        names: site
+            .names
+            .iter()
+            .map(|name| name.get_ref().clone())
+            .collect(),
         certificate: path(&site.certificate),
         key: path(&site.key),
         client_ca: path(&site.client_ca),
@@ -138,13 +160,21 @@ fn point_tls(config: &Config, error: &crate::tls::TlsError) -> OperatorError {
     let site = error.pair.and_then(|index| config.sites.get(index));
     let span = match (error.part, site) {
         (Part::Certificate, Some(site)) => site.certificate.as_ref().map(Spanned::span),
-        (Part::Key, Some(site)) => site.key.as_ref().or(site.certificate.as_ref()).map(Spanned::span),
+        (Part::Key, Some(site)) => site
+            .key
+            .as_ref()
+            .or(site.certificate.as_ref())
+            .map(Spanned::span),
         (Part::ClientCa, Some(site)) => site.client_ca.as_ref().map(Spanned::span),
         (Part::Ciphers, _) => config
             .tls
             .ciphers
             .as_ref()
-            .and_then(|ciphers| ciphers.iter().find(|name| error.what.contains(name.get_ref().as_str())))
+            .and_then(|ciphers| {
+                ciphers
+                    .iter()
+                    .find(|name| error.what.contains(name.get_ref().as_str()))
+            })
             .map(Spanned::span),
         (Part::Tickets, _) => config.tls.tickets.as_ref().map(Spanned::span),
         _ => None,
@@ -160,28 +190,55 @@ struct HostBuilder<'b> {
 }
 
 impl HostBuilder<'_> {
-    fn host(&self, server_access: &Option<Access>, tls: Option<&Tls>) -> Result<Host, OperatorError> {
+    fn host(
+        &self,
+        server_access: &Option<Access>,
+        tls: Option<&Tls>,
+    ) -> Result<Host, OperatorError> {
         let site = self.site;
-        let names: Vec<String> = site.names.iter().map(|name| name.get_ref().clone()).collect();
+        let names: Vec<String> = site
+            .names
+            .iter()
+            .map(|name| name.get_ref().clone())
+            .collect();
         let canonical = match names.first() {
-            Some(name) if !names.iter().any(|name| name.starts_with('*')) => Some(name.as_bytes().into()),
+            Some(name) if !names.iter().any(|name| name.starts_with('*')) => {
+                Some(name.as_bytes().into())
+            }
             _ => None,
         };
-        let routes = site.routes.iter().map(|route| self.route(route)).collect::<Result<Vec<_>, _>>()?;
-        let root = site.root.as_ref().map(|root| self.open_site(root)).transpose()?;
+        let routes = site
+            .routes
+            .iter()
+            .map(|route| self.route(route))
+            .collect::<Result<Vec<_>, _>>()?;
+        let root = site
+            .root
+            .as_ref()
+            .map(|root| self.open_site(root))
+            .transpose()?;
         let log = match &site.log {
             Some(log) => access(self.config, log, self.supplies)?,
             None => server_access.clone(),
         };
         // A name's own pair; for `*` the pair that a client without SNI gets.
-        let name = names.first().map(String::as_str).filter(|name| *name != "*");
+        let name = names
+            .first()
+            .map(String::as_str)
+            .filter(|name| *name != "*");
         let name = name.map(|name| name.replacen('*', "x", 1));
         Ok(Host {
             canonical,
             http_redirects: site.http == PlainHttp::Redirect,
-            hsts: site.hsts.map(|age| format!("Strict-Transport-Security: max-age={age}\r\n").into_bytes().into()),
+            hsts: site.hsts.map(|age| {
+                format!("Strict-Transport-Security: max-age={age}\r\n")
+                    .into_bytes()
+                    .into()
+            }),
             site: root,
-            guarded: routes.iter().any(|route| route.allow.is_some() || route.users.is_some()),
+            guarded: routes
+                .iter()
+                .any(|route| route.allow.is_some() || route.users.is_some()),
             routes,
             identity: tls.map_or(Identity::NONE, |tls| tls.identity(name.as_deref())),
             access: log,
@@ -193,8 +250,12 @@ impl HostBuilder<'_> {
         let prefix = route.path.get_ref().trim_end_matches('/').as_bytes().into();
         let target = match &route.target {
             None => None,
-            Some(config::Target::Redirect(to)) => Some(Target::Redirect(to.get_ref().as_bytes().into())),
-            Some(config::Target::Rewrite(to)) => Some(Target::Rewrite(to.get_ref().as_bytes().into())),
+            Some(config::Target::Redirect(to)) => {
+                Some(Target::Redirect(to.get_ref().as_bytes().into()))
+            }
+            Some(config::Target::Rewrite(to)) => {
+                Some(Target::Rewrite(to.get_ref().as_bytes().into()))
+            }
             Some(config::Target::Root(root)) => Some(Target::Site(self.open_site(root)?)),
             Some(config::Target::Test(test)) => Some(Target::Handler(Arc::new(match test {
                 config::TestHandler::Echo => Test::Echo,
@@ -202,22 +263,40 @@ impl HostBuilder<'_> {
                 config::TestHandler::Endless => Test::Endless,
             }))),
         };
-        let allow = route.allow.as_ref().map(|networks| self.allow(networks)).transpose()?;
+        let allow = route
+            .allow
+            .as_ref()
+            .map(|networks| self.allow(networks))
+            .transpose()?;
         let users = match &route.users {
             None => None,
             Some(path) => Some(Arc::new(self.users(path)?)),
         };
-        Ok(Route { prefix, target, allow, users })
+        Ok(Route {
+            prefix,
+            target,
+            allow,
+            users,
+        })
     }
 
     fn users(&self, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
         let shown = path.get_ref().display();
         let text = std::fs::read(path.get_ref()).map_err(|error| {
             let what = format!("{shown} can't be read: {error}");
-            self.config.point(path.span(), what, format!("`anthill passwd {shown} NAME` makes one"))
+            self.config.point(
+                path.span(),
+                what,
+                format!("`anthill passwd {shown} NAME` makes one"),
+            )
         })?;
-        Users::parse(&text)
-            .map_err(|error| self.config.point(path.span(), format!("{shown}:{}: {}", error.line, error.what), error.help))
+        Users::parse(&text).map_err(|error| {
+            self.config.point(
+                path.span(),
+                format!("{shown}:{}: {}", error.line, error.what),
+                error.help,
+            )
+        })
     }
 
     fn allow(&self, networks: &[Spanned<String>]) -> Result<Allow, OperatorError> {
@@ -237,7 +316,11 @@ impl HostBuilder<'_> {
         }
         let site = Site::open(rules, self.supplies.budget.clone());
         let site = site.map_err(|error| {
-            self.config.point(root.span(), error.to_string(), "a folder that the server may read")
+            self.config.point(
+                root.span(),
+                error.to_string(),
+                "a folder that the server may read",
+            )
         })?;
         Ok(Arc::new(site))
     }
@@ -247,7 +330,11 @@ impl HostBuilder<'_> {
         let mut rules = SiteRules::new(root);
         rules.index.clone_from(&site.index);
         rules.try_paths.clone_from(&site.try_paths);
-        rules.errors = site.errors.iter().map(|(status, page)| (*status, page.get_ref().clone())).collect();
+        rules.errors = site
+            .errors
+            .iter()
+            .map(|(status, page)| (*status, page.get_ref().clone()))
+            .collect();
         rules.listing = site.listing;
         rules.symlinks = match site.symlinks {
             config::Symlinks::Inside => Symlinks::Inside,
@@ -255,11 +342,16 @@ impl HostBuilder<'_> {
         };
         rules.mime.clone_from(&site.mime);
         for cache in &site.cache {
-            let rule = CacheRule { max_age_seconds: cache.max_age, immutable: cache.immutable };
+            let rule = CacheRule {
+                max_age_seconds: cache.max_age,
+                immutable: cache.immutable,
+            };
             rules.cache.push((self.glob(&cache.files)?, rule));
         }
         for headers in &site.headers {
-            rules.headers.push((self.glob(&headers.files)?, headers.set.clone()));
+            rules
+                .headers
+                .push((self.glob(&headers.files)?, headers.set.clone()));
         }
         Ok(rules)
     }
@@ -281,7 +373,12 @@ impl World {
         };
         self.hosts
             .iter()
-            .flat_map(|host| host.site.iter().cloned().chain(host.routes.iter().filter_map(of_route)))
+            .flat_map(|host| {
+                host.site
+                    .iter()
+                    .cloned()
+                    .chain(host.routes.iter().filter_map(of_route))
+            })
             .find(|site| site.rules() == rules)
     }
 }

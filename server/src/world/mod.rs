@@ -143,7 +143,10 @@ pub struct Hosts {
 impl Hosts {
     /// Sorts the names of `hosts`; two sites with one name were refused before.
     pub fn new(all: Vec<Arc<Host>>) -> Hosts {
-        let mut hosts = Hosts { all, ..Hosts::default() };
+        let mut hosts = Hosts {
+            all,
+            ..Hosts::default()
+        };
         for (index, host) in hosts.all.iter().enumerate() {
             for name in &host.names {
                 match name.strip_prefix('*') {
@@ -154,7 +157,9 @@ impl Hosts {
             }
         }
         hosts.exact.sort();
-        hosts.suffixes.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
+        hosts
+            .suffixes
+            .sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
         hosts
     }
 
@@ -178,7 +183,10 @@ impl Hosts {
     }
 
     fn find_lower(&self, name: &[u8]) -> Option<usize> {
-        if let Ok(found) = self.exact.binary_search_by(|(exact, _)| (**exact).cmp(name)) {
+        if let Ok(found) = self
+            .exact
+            .binary_search_by(|(exact, _)| (**exact).cmp(name))
+        {
             return Some(self.exact[found].1);
         }
         self.suffixes
