@@ -235,7 +235,7 @@ fn time_of_day(text: &[u8]) -> Option<u64> {
 
 /// Days since 1970-01-01; `None` for a day that the calendar doesn't have.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
-    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let month_days = match month {
         2 => 28 + u64::from(leap),
         4 | 6 | 9 | 11 => 30,

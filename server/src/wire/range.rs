@@ -154,8 +154,9 @@ mod tests {
     #[test]
     #[rustfmt::skip] // A table reads better in columns.
     fn sets() {
-        // None = ignored, [] = unsatisfiable.
-        let table: &[(&str, u64, Option<&[(u64, u64)]>)] = &[
+        /// None = ignored, empty = unsatisfiable.
+        type Expected = Option<&'static [(u64, u64)]>;
+        let table: &[(&str, u64, Expected)] = &[
             ("bytes=0-0", 10, Some(&[(0, 0)])),
             ("bytes=0-9", 10, Some(&[(0, 9)])),
             ("bytes=0-", 10, Some(&[(0, 9)])),

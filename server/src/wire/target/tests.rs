@@ -60,13 +60,14 @@ fn paths() {
 #[test]
 #[rustfmt::skip]
 fn escapes() {
-    const PERCENT: Result<&[u8], u16> = Err(112);
-    const CLIMBS: Result<&[u8], u16> = Err(111);
-    const NUL: Result<&[u8], u16> = Err(113);
-    const SLASH: Result<&[u8], u16> = Err(114);
-    const BACKSLASH: Result<&[u8], u16> = Err(115);
-    const MALFORMED: Result<&[u8], u16> = Err(110);
-    let table: &[(&[u8], Result<&[u8], u16>)] = &[
+    type Expected = Result<&'static [u8], u16>;
+    const PERCENT: Expected = Err(112);
+    const CLIMBS: Expected = Err(111);
+    const NUL: Expected = Err(113);
+    const SLASH: Expected = Err(114);
+    const BACKSLASH: Expected = Err(115);
+    const MALFORMED: Expected = Err(110);
+    let table: &[(&[u8], Expected)] = &[
         (b"/..", CLIMBS),
         (b"/../", CLIMBS),
         (b"/../etc/passwd", CLIMBS),
