@@ -6,12 +6,12 @@
 pub mod limits;
 
 pub mod base;
-pub mod cli;
-pub mod config;
-pub mod control;
-pub mod handler;
-pub mod serve;
+pub mod wire;
 pub mod site;
 pub mod tls;
-pub mod wire;
+pub mod handler;
+pub mod config;
 pub mod world;
+pub mod serve;
+pub mod control;
+pub mod cli;
