@@ -2,4 +2,6 @@
 
 mod journal;
 mod layers;
+mod mirror;
+mod papers;
 mod support;
