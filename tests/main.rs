@@ -2,4 +2,5 @@
 
 mod journal;
 mod layers;
+mod papers;
 mod support;
