@@ -57,6 +57,9 @@ impl Default for Limits {
 /// One chunk-extension part of a chunk-size line, bytes: real clients send none (RFC 9112 §7.1.1
 /// asks for a bound).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
+/// All trailer lines of one chunked body, bytes; they are checked and dropped, so this only ends
+/// what would never end.
+pub const TRAILER_BYTES_MAX: usize = 4 * 1024;
 /// Ranges in one request; more are answered with the whole (RFC 9110 §14.2 lets a server ignore them).
 pub const RANGES_MAX: usize = 8;
 /// Never more response bytes waiting unsent in a connection: 1,500 silent readers stay cheap.
@@ -79,3 +82,41 @@ pub const LISTING_PAGE_ENTRIES: usize = 1_000;
 pub const LOG_QUEUE_BYTES: usize = 4 << 20;
 /// How deep folders are followed: a loop of links must end.
 pub const FOLDER_DEPTH_MAX: usize = 64;
+/// A log line's bytes are collected by each worker up to this before they are handed over.
+pub const LOG_BATCH_BYTES: usize = 16 * 1024;
+/// Empty buffers that a log destination keeps for its workers: about one for each, and one on its way.
+pub const LOG_SPARES_MAX: usize = 32;
+/// A thread for blocking work ends after this time without any.
+pub const POOL_IDLE_SECONDS: u64 = 10;
+/// Password hashes computed at the same time: they are made to be slow, and pages go first.
+pub const LOGIN_THREADS: usize = 2;
+/// Logins waiting to be checked before more are told to come back (503).
+pub const LOGIN_QUEUE_MAX: usize = 64;
+/// A checked login, right or wrong, is remembered this long.
+pub const LOGIN_REMEMBERED_SECONDS: u64 = 60;
+/// Logins remembered at the same time; of more, the wrong ones are forgotten first.
+pub const LOGINS_MAX: usize = 4_096;
+/// A longer password is wrong without hashing it: the cost of some schemes grows with its square.
+pub const PASSWORD_BYTES_MAX: usize = 512;
+/// Contents and caches never take more than this of memory by themselves, however much there is.
+pub const MEMORY_BYTES_MAX: u64 = 256 << 20;
+/// The content budget is never smaller: a page just loaded must outlive the load of a few others,
+/// or the request it was loaded for would not find it.
+pub const CONTENT_BUDGET_BYTES_MIN: usize = 2 << 20;
+/// Descriptors of files that stay open between requests, for all sites together: what a process
+/// may open by default is 1,024, and connections need most of it.
+pub const DESCRIPTORS_KEPT_MAX: usize = 256;
+/// Text up to this size is compressed in the background; a larger one should bring its own sidecar.
+pub const GZIP_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Files waiting to be compressed; one that finds no place is asked for again later.
+pub const GZIP_QUEUE_MAX: usize = 1_024;
+/// Folders reached through links in one scan: links that cross each other multiply.
+pub const LINKED_FOLDERS_MAX: usize = 4_096;
+/// Links followed while one path is opened, as many as the kernel follows.
+pub const LINK_HOPS_MAX: usize = 40;
+/// One piece of a directory listing on its way out.
+pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;
+/// Paths remembered as changed behind the watcher's back until somebody rescans them.
+pub const STALE_PATHS_MAX: usize = 64;
+/// What the braces of one glob may multiply to.
+pub const GLOB_ALTERNATIVES_MAX: usize = 64;

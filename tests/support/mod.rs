@@ -135,7 +135,7 @@ impl Server {
         let said = server.errors.wait_until(START, "`ready`", |lines| {
             lines
                 .iter()
-                .any(|line| line == "ready")
+                .any(|line| line.starts_with("ready"))
                 .then(|| lines.to_vec())
         });
         server.https_port = port_said(&said, "https");
@@ -244,11 +244,12 @@ impl Drop for Server {
 
 /// `listening https 127.0.0.1:40123` → 40123; 0 if it doesn't listen for that.
 fn port_said(lines: &[String], scheme: &str) -> u16 {
-    let prefix = format!("listening {scheme} ");
-    let address = lines.iter().find_map(|line| line.strip_prefix(&prefix));
-    address
-        .and_then(|address| address.rsplit(':').next())
-        .map_or(0, |port| port.parse().expect("a port"))
+    let prefix = format!("{scheme}://");
+    let address = lines
+        .iter()
+        .find_map(|line| line.trim().strip_prefix(&prefix));
+    let port = address.and_then(|address| address.split_whitespace().next()?.rsplit(':').next());
+    port.map_or(0, |port| port.parse().expect("a port"))
 }
 
 /// What a program has written so far, line by line, collected by a thread of its own.

@@ -1,1 +1,295 @@
-//! (to be written)
+//! The time, as a worker knows it: read once a tick, formatted once a second.
+//!
+//! Every request needs the time several times (its Date field, its log line, its deadlines), and the
+//! time of the tick is good enough for all of them. Log lines carry UTC: it never jumps, and a
+//! static binary knows no zones. The calendar is the proleptic Gregorian one, from 1970 on.
+
+use std::cell::Cell;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// `Date: ` + IMF-fixdate + CRLF, bytes.
+pub const DATE_FIELD_BYTES: usize = 37;
+/// `[20/Nov/2026:18:39:14 +0000]`, bytes.
+pub const LOG_TIME_BYTES: usize = 28;
+
+/// Formats Unix seconds as IMF-fixdate (RFC 9110 §5.6.7); given from above, for `base` knows no HTTP.
+pub type FormatDate = fn(u64) -> [u8; 29];
+
+/// One worker's time. Shared within its thread by reference; not `Sync`.
+pub struct Clock {
+    origin: Option<Instant>,
+    format_date: FormatDate,
+    micros: Cell<u64>,
+    /// Unix time at `origin`, milliseconds: corrected once a second, since the system's time can be set.
+    unix_ms_at_origin: Cell<u64>,
+    /// The second that the texts below are of.
+    second: Cell<u64>,
+    corrected_at_second: Cell<u64>,
+    date_field: Cell<[u8; DATE_FIELD_BYTES]>,
+    log_time: Cell<[u8; LOG_TIME_BYTES]>,
+}
+
+impl Clock {
+    /// The system's time. All clocks of a process take the same `origin`, so that their monotonic
+    /// times can be compared.
+    pub fn system(origin: Instant, format_date: FormatDate) -> Clock {
+        let clock = Clock::new(Some(origin), format_date);
+        clock.correct();
+        clock.tick();
+        clock.format();
+        clock
+    }
+
+    /// A clock for tests, which stands at `unix_ms` until [`Clock::advance`].
+    pub fn standing(unix_ms: u64, format_date: FormatDate) -> Clock {
+        let clock = Clock::new(None, format_date);
+        clock.unix_ms_at_origin.set(unix_ms);
+        clock.format();
+        clock
+    }
+
+    fn new(origin: Option<Instant>, format_date: FormatDate) -> Clock {
+        Clock {
+            origin,
+            format_date,
+            micros: Cell::new(0),
+            unix_ms_at_origin: Cell::new(0),
+            second: Cell::new(0),
+            corrected_at_second: Cell::new(0),
+            date_field: Cell::new([0; DATE_FIELD_BYTES]),
+            log_time: Cell::new([0; LOG_TIME_BYTES]),
+        }
+    }
+
+    /// Reads the time anew: once each time the worker wakes for a connection. All other questions
+    /// are answered from what this found.
+    pub fn tick(&self) {
+        if let Some(origin) = self.origin {
+            self.micros.set(origin.elapsed().as_micros() as u64);
+            if self.micros.get() / 1_000_000 != self.corrected_at_second.get() {
+                self.correct();
+            }
+        }
+        if self.unix_seconds() != self.second.get() {
+            self.format();
+        }
+    }
+
+    /// Moves a standing clock on. The system's clock moves by itself, so nothing happens to it.
+    pub fn advance(&self, micros: u64) {
+        if self.origin.is_none() {
+            self.micros.set(self.micros.get() + micros);
+            self.tick();
+        }
+    }
+
+    /// Milliseconds since the origin; never goes back. For deadlines.
+    pub fn millis(&self) -> u64 {
+        self.micros.get() / 1_000
+    }
+
+    /// Microseconds since the origin; never goes back. For what took how long.
+    pub fn micros(&self) -> u64 {
+        self.micros.get()
+    }
+
+    /// Milliseconds since 1970.
+    pub fn unix_ms(&self) -> u64 {
+        self.unix_ms_at_origin.get() + self.millis()
+    }
+
+    /// Seconds since 1970.
+    pub fn unix_seconds(&self) -> u64 {
+        self.unix_ms() / 1_000
+    }
+
+    /// The whole field line, with its CRLF.
+    pub fn date_field(&self) -> [u8; DATE_FIELD_BYTES] {
+        self.date_field.get()
+    }
+
+    /// As the combined log has it, with its brackets.
+    pub fn log_time(&self) -> [u8; LOG_TIME_BYTES] {
+        self.log_time.get()
+    }
+
+    fn correct(&self) {
+        let Some(origin) = self.origin else { return };
+        let unix_ms = unix_ms_now();
+        let elapsed = origin.elapsed();
+        self.unix_ms_at_origin
+            .set(unix_ms.saturating_sub(elapsed.as_millis() as u64));
+        self.corrected_at_second.set(elapsed.as_secs());
+    }
+
+    fn format(&self) {
+        let second = self.unix_seconds();
+        let mut field = *b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
+        field[6..35].copy_from_slice(&(self.format_date)(second));
+        self.date_field.set(field);
+        self.log_time.set(log_time(second));
+        self.second.set(second);
+    }
+}
+
+/// Seconds since 1970 by the system's clock.
+pub fn unix_seconds_now() -> u64 {
+    unix_ms_now() / 1_000
+}
+
+/// Milliseconds since 1970 by the system's clock; 0 if it stands before.
+pub fn unix_ms_now() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A moment as people write it, UTC.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Civil {
+    /// 1970 and later.
+    pub year: u32,
+    /// 1 to 12.
+    pub month: u32,
+    /// 1 to 31.
+    pub day: u32,
+    /// 0 to 23.
+    pub hour: u32,
+    /// 0 to 59.
+    pub minute: u32,
+    /// 0 to 59: Unix time has no leap seconds.
+    pub second: u32,
+}
+
+/// Unix seconds as date and time, by the days of 400-year eras that begin in March (so that the leap
+/// day comes last).
+pub fn civil(unix_seconds: u64) -> Civil {
+    let days = unix_seconds / 86_400 + 719_468;
+    let second_of_day = (unix_seconds % 86_400) as u32;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = (day_of_year - (153 * month_from_march + 2) / 5 + 1) as u32;
+    let month = (if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    }) as u32;
+    let year = (era * 400 + year_of_era + u64::from(month <= 2)) as u32;
+    Civil {
+        year,
+        month,
+        day,
+        hour: second_of_day / 3_600,
+        minute: second_of_day / 60 % 60,
+        second: second_of_day % 60,
+    }
+}
+
+/// `[20/Nov/2026:18:39:14 +0000]`.
+pub fn log_time(unix_seconds: u64) -> [u8; LOG_TIME_BYTES] {
+    let at = civil(unix_seconds);
+    let mut out = *b"[00/Jan/0000:00:00:00 +0000]";
+    digits(&mut out[1..3], at.day);
+    out[4..7].copy_from_slice(MONTHS[at.month as usize - 1]);
+    digits(&mut out[8..12], at.year);
+    digits(&mut out[13..15], at.hour);
+    digits(&mut out[16..18], at.minute);
+    digits(&mut out[19..21], at.second);
+    out
+}
+
+/// `2026-11-20T18:39:14.123Z` (RFC 3339).
+pub fn rfc3339_ms(unix_ms: u64) -> [u8; 24] {
+    let at = civil(unix_ms / 1_000);
+    let mut out = *b"0000-00-00T00:00:00.000Z";
+    digits(&mut out[0..4], at.year);
+    digits(&mut out[5..7], at.month);
+    digits(&mut out[8..10], at.day);
+    digits(&mut out[11..13], at.hour);
+    digits(&mut out[14..16], at.minute);
+    digits(&mut out[17..19], at.second);
+    digits(&mut out[20..23], (unix_ms % 1_000) as u32);
+    out
+}
+
+fn digits(out: &mut [u8], mut number: u32) {
+    for digit in out.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+const MONTHS: [&[u8; 3]; 12] = [
+    b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format(second: u64) -> [u8; 29] {
+        let mut out = *b"date of second 00000000000000";
+        digits(&mut out[20..29], second as u32);
+        out
+    }
+
+    #[test]
+    fn texts_of_moments() {
+        assert_eq!(&log_time(0), b"[01/Jan/1970:00:00:00 +0000]");
+        assert_eq!(&log_time(1_795_199_954), b"[20/Nov/2026:18:39:14 +0000]");
+        assert_eq!(&rfc3339_ms(1_795_199_954_123), b"2026-11-20T18:39:14.123Z");
+        assert_eq!(&rfc3339_ms(951_782_400_000), b"2000-02-29T00:00:00.000Z");
+        assert_eq!(&rfc3339_ms(4_107_542_399_999), b"2100-02-28T23:59:59.999Z");
+        assert_eq!(&rfc3339_ms(4_107_542_400_000), b"2100-03-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn every_day_follows_the_one_before() {
+        let mut last = civil(0);
+        for day in 1..146_097_u64 {
+            let next = civil(day * 86_400);
+            let next_day = next.day == last.day + 1 && next.month == last.month;
+            let next_month = next.day == 1
+                && last.day >= 28
+                && (next.month == last.month + 1 && next.year == last.year
+                    || next.month == 1 && last.month == 12 && next.year == last.year + 1);
+            assert!(next_day || next_month, "{last:?} {next:?}");
+            last = next;
+        }
+        assert_eq!((last.year, last.month, last.day), (2369, 12, 31));
+    }
+
+    #[test]
+    fn a_standing_clock_moves_when_told() {
+        let clock = Clock::standing(1_795_199_954_900, format);
+        assert_eq!((clock.millis(), clock.unix_ms()), (0, 1_795_199_954_900));
+        assert_eq!(&clock.log_time(), b"[20/Nov/2026:18:39:14 +0000]");
+        let first = clock.date_field();
+        assert!(first.starts_with(b"Date: date of") && first.ends_with(b"\r\n"));
+        clock.tick();
+        assert_eq!(clock.date_field(), first);
+        clock.advance(100_500);
+        assert_eq!((clock.millis(), clock.micros()), (100, 100_500));
+        assert_eq!(clock.unix_seconds(), 1_795_199_955);
+        assert_eq!(&clock.log_time(), b"[20/Nov/2026:18:39:15 +0000]");
+        assert_ne!(clock.date_field(), first);
+    }
+
+    #[test]
+    fn the_systems_clock_agrees_with_the_system() {
+        let before = unix_ms_now();
+        let clock = Clock::system(Instant::now(), format);
+        clock.tick();
+        let after = unix_ms_now();
+        // Rounded to milliseconds twice.
+        assert!(clock.unix_ms() + 2 >= before && clock.unix_ms() <= after + 2);
+        assert_eq!(clock.log_time(), log_time(clock.unix_seconds()));
+        let micros = clock.micros();
+        clock.tick();
+        assert!(clock.micros() >= micros);
+    }
+}

@@ -1,1 +1,98 @@
-//! (to be written)
+//! SHA-256, and the two ways in which digests are written down.
+//!
+//! Entity tags, fingerprints and names of stored things use the same digest, so there is one here.
+
+use aws_lc_rs::digest;
+
+/// A digest being made from bytes that come piece by piece.
+pub struct Digest(digest::Context);
+
+impl Digest {
+    /// Starts an empty one.
+    pub fn new() -> Digest {
+        Digest(digest::Context::new(&digest::SHA256))
+    }
+
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The 32 bytes.
+    pub fn finish(self) -> [u8; 32] {
+        let mut out = [0; 32];
+        out.copy_from_slice(self.0.finish().as_ref());
+        out
+    }
+}
+
+impl Default for Digest {
+    fn default() -> Digest {
+        Digest::new()
+    }
+}
+
+/// SHA-256 of bytes that are all there.
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut digest = Digest::new();
+    digest.update(bytes);
+    digest.finish()
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut out = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        out.push(DIGITS[usize::from(byte >> 4)] as char);
+        out.push(DIGITS[usize::from(byte & 15)] as char);
+    }
+    out
+}
+
+/// Base64 in the URL-safe alphabet without padding (RFC 4648 §5).
+pub fn base64url(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for three in bytes.chunks(3) {
+        let mut group = [0; 3];
+        group[..three.len()].copy_from_slice(three);
+        let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
+        for digit in 0..=three.len() {
+            out.push(DIGITS[(bits >> (18 - 6 * digit)) as usize & 63] as char);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_digests() {
+        let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(hex(&sha256(b"abc")), abc);
+        let mut pieces = Digest::new();
+        pieces.update(b"a");
+        pieces.update(b"bc");
+        assert_eq!(hex(&pieces.finish()), abc);
+    }
+
+    #[test]
+    fn base64_of_the_standard() {
+        // RFC 4648 §10, without the padding.
+        for (plain, coded) in [
+            ("", ""),
+            ("f", "Zg"),
+            ("fo", "Zm8"),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg"),
+            ("fooba", "Zm9vYmE"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64url(plain.as_bytes()), coded);
+        }
+        assert_eq!(base64url(&[0xfb, 0xff]), "-_8");
+    }
+}

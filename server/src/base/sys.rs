@@ -1,1 +1,525 @@
-//! (to be written)
+//! The operating system, thinly wrapped: the only file that may say `unsafe`.
+//!
+//! Nearly everything goes through rustix and is safe; what is not carries its SAFETY line. Each
+//! wrapper says what the kernel may answer and what the caller should do about it. Linux only.
+
+#![allow(unsafe_code)]
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::inotify;
+use rustix::io::{Errno, FdFlags, ReadWriteFlags};
+use rustix::net::sockopt;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::{Gid, Uid};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
+
+// ---- Files ----
+
+/// Sends up to `len` bytes of `in_fd` from `offset` to the socket `out_fd`, copying nothing.
+/// Returns the bytes taken; 0 means the file ended early. `WouldBlock` when the socket is full.
+pub fn sendfile(
+    out_fd: BorrowedFd<'_>,
+    in_fd: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+) -> io::Result<usize> {
+    let mut at = offset;
+    Ok(rustix::fs::sendfile(out_fd, in_fd, Some(&mut at), len)?)
+}
+
+/// Reads at `offset` only what is in memory already: `None` when the disk would have to be asked
+/// (then do it off the worker, with [`pread`]). Fewer bytes than asked for is normal; 0 is the end.
+///
+/// Where the file system can't tell (tmpfs and some stacked ones on older kernels), it reads
+/// plainly: those are in memory, or nobody could know better.
+pub fn pread_nowait(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
+    let mut into = [IoSliceMut::new(buf)];
+    loop {
+        return match rustix::io::preadv2(fd, &mut into, offset, ReadWriteFlags::NOWAIT) {
+            Ok(read) => Ok(Some(read)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(Errno::INTR) => continue,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => pread(fd, buf, offset).map(Some),
+            Err(errno) => Err(errno.into()),
+        };
+    }
+}
+
+/// Reads at `offset`, waiting for the disk if need be. Fewer bytes than asked for is normal; 0 is
+/// the end.
+pub fn pread(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| {
+        rustix::io::pread(fd, &mut *buf, offset)
+    })?)
+}
+
+/// What happened below a watched folder.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// The watch, as [`Inotify::watch`] returned it; -1 for an overflow, which belongs to none.
+    pub watch: i32,
+    /// What: `CLOSE_WRITE`, `MOVED_TO`, …; `IGNORED` when the watch is gone.
+    pub flags: ReadFlags,
+    /// Joins the `MOVED_FROM` and the `MOVED_TO` of one rename; else 0.
+    pub cookie: u32,
+    /// The name in the folder; `None` when the folder itself is meant.
+    pub name: Option<OsString>,
+}
+
+impl Event {
+    /// The watch has ended, with its folder or by being removed.
+    pub fn is_gone(&self) -> bool {
+        self.flags.contains(ReadFlags::IGNORED)
+    }
+
+    /// A name came into being, and nothing more is known.
+    pub fn is_begun(&self) -> bool {
+        self.flags.contains(ReadFlags::CREATE)
+    }
+
+    /// Events were lost: nothing known about any watch holds any more, so scan anew.
+    pub fn is_overflow(&self) -> bool {
+        self.flags.contains(ReadFlags::QUEUE_OVERFLOW)
+    }
+}
+
+/// The kernel's news about folders. Readable (for epoll) while events wait.
+#[derive(Debug)]
+pub struct Inotify(OwnedFd);
+
+impl Inotify {
+    /// Everything that can change what a folder's files hold: completed writes, names that come or
+    /// go, permissions; and the folder itself going away.
+    pub const FOLDER: WatchFlags = WatchFlags::CLOSE_WRITE
+        .union(WatchFlags::CREATE)
+        .union(WatchFlags::DELETE)
+        .union(WatchFlags::MOVE)
+        .union(WatchFlags::ATTRIB)
+        .union(WatchFlags::DELETE_SELF)
+        .union(WatchFlags::MOVE_SELF)
+        .union(WatchFlags::ONLYDIR)
+        .union(WatchFlags::EXCL_UNLINK);
+
+    /// A new one, non-blocking. Fails with EMFILE when the user has too many (128 by default).
+    pub fn new() -> io::Result<Inotify> {
+        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
+        Ok(Inotify(inotify::init(flags)?))
+    }
+
+    /// Watches `path`; the same file again gives the same number. ENOSPC (`StorageFull`) means that
+    /// the user has no watches left: rescan instead.
+    pub fn watch(&self, path: &Path, flags: WatchFlags) -> io::Result<i32> {
+        Ok(inotify::add_watch(&self.0, path, flags)?)
+    }
+
+    /// Watches an open folder, whatever its path has become.
+    pub fn watch_fd(&self, folder: BorrowedFd<'_>, flags: WatchFlags) -> io::Result<i32> {
+        let path = format!("/proc/self/fd/{}", folder.as_raw_fd());
+        Ok(inotify::add_watch(&self.0, path.as_str(), flags)?)
+    }
+
+    /// Ends a watch; an `IGNORED` event follows.
+    pub fn remove(&self, watch: i32) -> io::Result<()> {
+        Ok(inotify::remove_watch(&self.0, watch)?)
+    }
+
+    /// All events that wait; empty if none. Never blocks. Bounded by the kernel's own queue
+    /// (16,384 events by default, then an overflow event).
+    pub fn read(&self) -> io::Result<Vec<Event>> {
+        let mut buf = [std::mem::MaybeUninit::uninit(); 8 * 1024];
+        let mut reader = inotify::Reader::new(&self.0, &mut buf);
+        let mut events = Vec::new();
+        loop {
+            match reader.next() {
+                Ok(event) => events.push(Event {
+                    watch: event.wd(),
+                    flags: event.events(),
+                    cookie: event.cookie(),
+                    name: event
+                        .file_name()
+                        .map(|name| OsString::from_vec(name.to_bytes().to_vec())),
+                }),
+                Err(Errno::AGAIN) => return Ok(events),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+/// Registers `inotify` with the runtime of this thread, to wait until it is readable.
+pub fn watched(inotify: Inotify) -> io::Result<AsyncFd<Inotify>> {
+    // SAFETY: the descriptor that `as_raw_fd` names is owned by the value itself, private to it, and
+    // neither replaced nor closed before it is dropped.
+    unsafe { AsyncFd::register_with_interest(inotify, Interest::READABLE) }.map_err(io::Error::from)
+}
+
+impl AsFd for Inotify {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsRawFd for Inotify {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+// ---- Sockets ----
+
+/// A listening TCP socket, non-blocking and closed on exec. `v6_only` matters for IPv6 addresses
+/// alone. With `reuse_port` several may listen on one address, and another program of the same user
+/// could too: ask [`is_free`] first.
+pub fn listen(
+    address: SocketAddr,
+    reuse_port: bool,
+    backlog: i32,
+    v6_only: bool,
+) -> io::Result<OwnedFd> {
+    let socket = bound(address, reuse_port, v6_only)?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(socket)
+}
+
+/// Whether nobody listens on this address: an error of kind `AddrInUse` if somebody does, even with
+/// SO_REUSEPORT. Port 0 is always free.
+pub fn is_free(address: SocketAddr, v6_only: bool) -> io::Result<()> {
+    bound(address, false, v6_only).map(drop)
+}
+
+fn bound(address: SocketAddr, reuse_port: bool, v6_only: bool) -> io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    // A restart must not wait for the TIME_WAIT of the last run's connections.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if reuse_port {
+        sockopt::set_socket_reuseport(&socket, true)?;
+    }
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, v6_only)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
+
+/// Sends what is written at once: our writes are whole responses, so waiting for more is only delay.
+pub fn set_nodelay(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(sockopt::set_tcp_nodelay(socket, true)?)
+}
+
+/// Lets the kernel find out that a silent peer is gone: first probe after `idle`.
+pub fn set_keepalive(socket: BorrowedFd<'_>, idle: Duration) -> io::Result<()> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    Ok(sockopt::set_tcp_keepidle(socket, idle)?)
+}
+
+/// Acknowledges what was received at once; the kernel takes this as a hint and may fall back.
+pub fn set_quickack(socket: BorrowedFd<'_>, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_quickack(socket, on)?)
+}
+
+/// Reads nothing more from the peer. On a listening socket it ends accepting.
+pub fn shutdown_read(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::shutdown(socket, Shutdown::Read)?)
+}
+
+/// Says that we send nothing more (FIN); the peer's bytes can still be read.
+pub fn shutdown_write(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::shutdown(socket, Shutdown::Write)?)
+}
+
+/// Ends both ways of a connection.
+pub fn shutdown_both(socket: BorrowedFd<'_>) -> io::Result<()> {
+    Ok(rustix::net::shutdown(socket, Shutdown::Both)?)
+}
+
+/// The other end, IPv4 as IPv4 even when it came in through an IPv6 socket.
+pub fn peer_address(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    let any = rustix::net::getpeername(socket)?.ok_or(Errno::NOTCONN)?;
+    let address = SocketAddr::try_from(any).map_err(|_| Errno::AFNOSUPPORT)?;
+    Ok(SocketAddr::new(address.ip().to_canonical(), address.port()))
+}
+
+/// Our own end, as it was bound (port 0 became a real one).
+pub fn socket_address(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    let any = rustix::net::getsockname(socket)?;
+    Ok(SocketAddr::try_from(any).map_err(|_| Errno::AFNOSUPPORT)?)
+}
+
+/// The addresses by which others on the network reach this machine: those that a packet to the
+/// outside would carry, IPv4 first. Nothing is sent. Without a way out, the first local address
+/// that isn't a loopback; empty when there is none.
+pub fn local_addresses() -> Vec<IpAddr> {
+    // Documentation addresses (RFC 5737, RFC 3849): routed like any other, and nobody's.
+    let v4 = outgoing("0.0.0.0:0", "192.0.2.1:9").or_else(|| {
+        let trie = fs::read_to_string("/proc/net/fib_trie").ok()?;
+        first_local_v4(&trie).map(IpAddr::V4)
+    });
+    let v6 = outgoing("[::]:0", "[2001:db8::1]:9");
+    v4.into_iter().chain(v6).collect()
+}
+
+fn outgoing(from: &str, to: &str) -> Option<IpAddr> {
+    let socket = UdpSocket::bind(from).ok()?;
+    // Connecting a datagram socket only asks the routing table.
+    socket.connect(to).ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_unspecified() && !address.is_loopback()).then_some(address)
+}
+
+/// The first own address in /proc/net/fib_trie: a line `|-- ADDRESS` above one of `host LOCAL`.
+fn first_local_v4(trie: &str) -> Option<Ipv4Addr> {
+    let mut last = None;
+    for line in trie.lines() {
+        let line = line.trim_start();
+        if let Some(address) = line.strip_prefix("|-- ") {
+            last = address.trim().parse::<Ipv4Addr>().ok();
+        } else if line.ends_with("host LOCAL")
+            && let Some(address) = last.filter(|address| !address.is_loopback())
+        {
+            return Some(address);
+        }
+    }
+    None
+}
+
+/// Whether this machine can speak IPv6 at all.
+pub fn has_ipv6() -> bool {
+    let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
+    bound(any, false, true).is_ok()
+}
+
+// ---- The service manager ----
+
+/// The sockets that systemd (or whoever speaks its protocol) passed in: LISTEN_PID, LISTEN_FDS.
+/// Each is checked to be open, and is made non-blocking and closed on exec. The variables are
+/// removed, so that neither a second call nor a child takes them for its own.
+///
+/// Call it once, from `main`, before there is a second thread; with one it returns an error.
+pub fn systemd_listen_fds() -> io::Result<Vec<OwnedFd>> {
+    let Some(count) = listen_fds_count(
+        std::env::var_os("LISTEN_PID").as_deref(),
+        std::env::var_os("LISTEN_FDS").as_deref(),
+        std::process::id(),
+    ) else {
+        return Ok(Vec::new());
+    };
+    must_be_single_threaded()?;
+    for name in ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"] {
+        // SAFETY: this is the process's only thread (checked above), so nobody reads the
+        // environment meanwhile.
+        unsafe { std::env::remove_var(name) };
+    }
+    let mut sockets = Vec::new();
+    for number in 3..3 + count {
+        // SAFETY: the descriptor is only asked for its flags; if it isn't open, that fails with
+        // EBADF and nothing is kept.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+        let flags = rustix::io::fcntl_getfd(borrowed)?;
+        rustix::io::fcntl_setfd(borrowed, flags | FdFlags::CLOEXEC)?;
+        rustix::io::ioctl_fionbio(borrowed, true)?;
+        // SAFETY: it is open (checked above), was made for this process by whoever started it
+        // (LISTEN_PID is ours), and nothing else here knows its number: it becomes ours alone.
+        sockets.push(unsafe { OwnedFd::from_raw_fd(number) });
+    }
+    Ok(sockets)
+}
+
+fn listen_fds_count(pid: Option<&OsStr>, fds: Option<&OsStr>, own_pid: u32) -> Option<RawFd> {
+    let pid: u32 = pid?.to_str()?.parse().ok()?;
+    let count: RawFd = fds?.to_str()?.parse().ok()?;
+    (pid == own_pid && (1..=1024).contains(&count)).then_some(count)
+}
+
+/// Tells the service manager about our state (`READY=1`, `RELOADING=1\nMONOTONIC_USEC=…`,
+/// `STOPPING=1`, `STATUS=…`), if there is one (NOTIFY_SOCKET). Returns whether it was told.
+pub fn notify(state: &str) -> io::Result<bool> {
+    match std::env::var_os("NOTIFY_SOCKET") {
+        Some(name) if !name.is_empty() => notify_at(&name, state).map(|()| true),
+        _ => Ok(false),
+    }
+}
+
+/// A name that begins with `@` is abstract: it is no file.
+fn notify_at(name: &OsStr, state: &str) -> io::Result<()> {
+    let address = match name.as_bytes() {
+        [b'@', rest @ ..] => UnixAddress::from_abstract_name(rest)?,
+        _ => UnixAddress::from_pathname(name)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.send_to_addr(state.as_bytes(), &address)?;
+    Ok(())
+}
+
+// ---- Who we are and what we may use ----
+
+/// A user by numbers, as privileges are dropped to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UserIds {
+    /// User number.
+    pub uid: u32,
+    /// The user's first group.
+    pub gid: u32,
+    /// All groups that it is in, the first one too.
+    pub groups: Vec<u32>,
+}
+
+/// The user of this name in /etc/passwd, with its groups from /etc/group; `None` if there is none.
+/// (Other name services aren't asked: a static binary has none.)
+pub fn lookup_user(name: &str) -> io::Result<Option<UserIds>> {
+    let passwd = fs::read_to_string("/etc/passwd")?;
+    let group = fs::read_to_string("/etc/group").unwrap_or_default();
+    Ok(find_user(name, &passwd, &group))
+}
+
+fn find_user(name: &str, passwd: &str, group: &str) -> Option<UserIds> {
+    let fields = |line: &str| -> Vec<String> { line.split(':').map(str::to_owned).collect() };
+    let entry = passwd
+        .lines()
+        .map(fields)
+        .find(|fields| fields.len() >= 4 && fields[0] == name && !name.is_empty())?;
+    let number = |text: &str| text.parse::<u32>().ok().filter(|&id| id != u32::MAX);
+    let uid = number(&entry[2])?;
+    let gid = number(&entry[3])?;
+    let mut groups = vec![gid];
+    for fields in group.lines().map(fields) {
+        let Some(id) = fields.get(2).and_then(|text| number(text)) else {
+            continue;
+        };
+        let is_member = fields
+            .get(3)
+            .is_some_and(|members| members.split(',').any(|member| member == name));
+        if is_member && !groups.contains(&id) {
+            groups.push(id);
+        }
+    }
+    Some(UserIds { uid, gid, groups })
+}
+
+/// Whether we are root, and so may bind low ports and become another user.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Becomes `user` for good: groups, group, user, in this order, and then checks that there is no
+/// way back. The kernel does this by thread, so there may be only one: call it before the log's
+/// writers, the pools and the workers begin (else an error).
+pub fn drop_privileges(user: &UserIds) -> io::Result<()> {
+    must_be_single_threaded()?;
+    drop_thread_privileges(user)
+}
+
+fn drop_thread_privileges(user: &UserIds) -> io::Result<()> {
+    let groups: Vec<Gid> = user.groups.iter().map(|&id| Gid::from_raw(id)).collect();
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    rustix::thread::set_thread_groups(&groups)?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    let root = Uid::from_raw(0);
+    let returned = rustix::thread::set_thread_res_uid(root, root, root).is_ok();
+    if !uid.is_root() && (returned || rustix::process::geteuid() != uid) {
+        return Err(io::Error::other("root could be regained after dropping it"));
+    }
+    Ok(())
+}
+
+fn must_be_single_threaded() -> io::Result<()> {
+    match fs::read_dir("/proc/self/task")?.count() {
+        1 => Ok(()),
+        many => Err(io::Error::other(format!(
+            "must run before other threads, and there are {many}"
+        ))),
+    }
+}
+
+/// Raises the limit of open files to the most that is allowed; returns what it is now.
+pub fn raise_nofile_limit() -> u64 {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    let now = match rustix::process::setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    now.unwrap_or(u64::MAX)
+}
+
+/// Gives the calling thread the lowest priority (nice 19): for work that nobody waits for.
+pub fn lowest_priority_thread() {
+    // Process "0" is the calling thread alone on Linux. Lowering is always allowed; if a sandbox
+    // forbids it all the same, the work is done at the usual priority.
+    let _ = rustix::process::setpriority_process(None, 19);
+}
+
+/// Processors that we may use (affinity and cgroup quota counted), at least 1.
+pub fn cpu_count() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
+
+/// Memory that we may use, bytes: the machine's, or less where a cgroup (v1 or v2) says so.
+/// `None` if /proc doesn't tell.
+pub fn memory_limit_bytes() -> Option<u64> {
+    memory_limit_below(Path::new("/"))
+}
+
+fn memory_limit_below(root: &Path) -> Option<u64> {
+    let read = |path: &str| fs::read_to_string(root.join(path)).ok();
+    let total = read("proc/meminfo").and_then(|text| mem_total_bytes(&text));
+    let own_groups = read("proc/self/cgroup").unwrap_or_default();
+    let mut limits: Vec<u64> = total.into_iter().collect();
+    for line in own_groups.lines() {
+        // `hierarchy:controllers:path`; version 2 names no controllers.
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let (mount, file) = if controllers.is_empty() {
+            ("sys/fs/cgroup", "memory.max")
+        } else if controllers.split(',').any(|name| name == "memory") {
+            ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else {
+            continue;
+        };
+        // A group is bound by all groups above it too. In a container the path may be one of the
+        // host's, of which only the mount's top is to be seen: that is the last of the ancestors.
+        for ancestor in Path::new(group.trim_start_matches('/')).ancestors() {
+            let path = root.join(mount).join(ancestor).join(file);
+            let text = fs::read_to_string(path).unwrap_or_default();
+            // No limit is `max` in version 2, an enormous number in version 1.
+            limits.extend(text.trim().parse::<u64>());
+        }
+    }
+    limits.into_iter().min()
+}
+
+fn mem_total_bytes(meminfo: &str) -> Option<u64> {
+    let rest = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = rest.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+#[cfg(test)]
+mod tests;

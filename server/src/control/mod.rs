@@ -1,1 +1,75 @@
-//! (to be written)
+//! The control plane: what `anthill serve` and `anthill check` do.
+
+mod greeting;
+mod listeners;
+mod plane;
+mod socket;
+mod status;
+mod watch;
+
+use crate::base::clock;
+use crate::base::log::{ErrorLog, Sinks};
+use crate::config::{self, Chosen, OperatorError, Overrides};
+use crate::site::Budget;
+use crate::tls::{SelfSigned, Tickets};
+use crate::world::build::{self, Supplies};
+use log::LevelFilter;
+use plane::{Plane, logins};
+use std::sync::Arc;
+
+/// What the command line asked to serve.
+#[derive(Clone, Debug)]
+pub struct ServeOptions {
+    /// The configuration file, or the folder without one.
+    pub chosen: Chosen,
+    /// What options change in it, also after a reload.
+    pub overrides: Overrides,
+}
+
+/// What `anthill check` found, when nothing is wrong.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// One line for standard output.
+    pub summary: String,
+    /// What works but probably isn't meant.
+    pub warnings: Vec<String>,
+}
+
+/// Serves until told to stop; returns after everything was drained.
+pub fn serve(options: &ServeOptions) -> Result<(), OperatorError> {
+    let error_log = ErrorLog::install(LevelFilter::Info)
+        .map_err(|error| OperatorError::failure(format!("the error log: {error}")))?;
+    Plane::start(options.chosen.clone(), options.overrides.clone(), error_log)?.run()
+}
+
+/// Tests a configuration without serving it: everything is read and built as for serving, but no
+/// address is bound and nothing is written.
+pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
+    let config = options.chosen.read(&options.overrides)?;
+    let mut warnings = config::check(&config)?;
+    let now = clock::unix_seconds_now();
+    let made = |error: crate::tls::TlsError| OperatorError::failure(error.to_string());
+    let supplies = Supplies {
+        budget: Arc::new(Budget::new(0)),
+        sinks: Arc::new(Sinks::default()),
+        logins: logins()?,
+        tickets: Some(Arc::new(Tickets::in_memory(now).map_err(made)?)),
+        self_signed: Some(Arc::new(SelfSigned::in_memory(&[], now).map_err(made)?)),
+        https_port: config.https_port(),
+    };
+    let world = build::build(&build::quiet(&config), &supplies, None, now)?;
+    warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
+    let names: Vec<&str> = config
+        .sites
+        .iter()
+        .map(|site| site.names[0].get_ref().as_str())
+        .collect();
+    let sites = if names.len() == 1 { "site" } else { "sites" };
+    let summary = format!(
+        "{} is right: {} {sites} ({})",
+        config.shown,
+        names.len(),
+        names.join(", ")
+    );
+    Ok(Checked { summary, warnings })
+}

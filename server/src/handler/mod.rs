@@ -1,1 +1,114 @@
-//! (to be written)
+//! All that isn't precomputed, behind one trait.
+//!
+//! A live request is copied out of the read buffer into an owned [`Request`] and runs as a future
+//! on its connection's worker. Each body, both ways, is a bounded [`pipe`]; dropping the future, or
+//! either end of a pipe, ends what the call started. Handlers don't know each other, and don't know
+//! which version of HTTP asked.
+
+pub mod pipe;
+pub mod test;
+
+use crate::wire::body::BodyLength;
+use crate::wire::head::{Method, Version};
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use std::borrow::Cow;
+use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+
+/// A future that stays on its worker.
+pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Answers live requests; shared by all workers, while each call lives on one.
+pub trait Handler: Send + Sync {
+    /// Begins to answer. The body of `request` comes as the peer sends it, that of the response
+    /// leaves as it is made; neither waits for the other.
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>>;
+}
+
+/// One request, owned.
+pub struct Request {
+    /// The method, one of those that parsing knows.
+    pub method: Method,
+    /// The version that the peer spoke.
+    pub version: Version,
+    /// Host without port, as sent.
+    pub host: Vec<u8>,
+    /// The path as sent, percent-encoded.
+    pub raw_path: Vec<u8>,
+    /// Decoded and normalised.
+    pub path: Vec<u8>,
+    /// Without the `?`.
+    pub query: Option<Vec<u8>>,
+    /// The field lines as sent, to be read with `wire::fields::Fields`.
+    pub fields: Vec<u8>,
+    /// Who asks.
+    pub peer: IpAddr,
+    /// Came over TLS.
+    pub secure: bool,
+    /// Who logged in, if the route asks for it.
+    pub user: Option<String>,
+    /// What the head says of the body.
+    pub length: BodyLength,
+    /// The body, out of its framing; its end is the body's end.
+    pub body: pipe::Reader,
+}
+
+/// What a handler answers.
+pub struct Response {
+    /// A final status.
+    pub status: Status,
+    /// Field lines in order; framing fields (Content-Length, Transfer-Encoding, Connection) and Date
+    /// are the driver's and are left out here.
+    pub fields: Vec<(Cow<'static, str>, Vec<u8>)>,
+    /// The content.
+    pub body: Body,
+}
+
+/// A response's content.
+pub enum Body {
+    /// None at all.
+    Empty,
+    /// All of it is here.
+    Whole(Vec<u8>),
+    /// It comes through a pipe; `length` in bytes where it is known beforehand.
+    Stream {
+        /// Bytes in all, if known.
+        length: Option<u64>,
+        /// The end to read.
+        reader: pipe::Reader,
+        /// What fills the pipe; it runs as long as the call does, and dropping the call ends it.
+        work: LocalBoxFuture<()>,
+    },
+}
+
+/// A handler failed.
+#[derive(Debug)]
+pub struct Fault {
+    /// What it was doing, for the log.
+    pub stage: &'static str,
+    /// Would another try be right (nothing was sent on yet)?
+    pub retry: bool,
+    /// The answer to the peer.
+    pub reject: Reject,
+    /// What lay beneath.
+    pub source: Option<std::io::Error>,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.stage, self.reject.reason)?;
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Fault {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|e| e as _)
+    }
+}

@@ -1,1 +1,10 @@
-//! (to be written)
+//! The data plane: one thread per worker, its connections, and the one place where every version of
+//! HTTP meets the World.
+
+pub mod access;
+pub mod connection;
+pub mod dispatch;
+pub mod live;
+pub mod outgoing;
+pub mod stream;
+pub mod worker;

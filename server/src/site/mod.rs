@@ -1,1 +1,311 @@
-//! (to be written)
+//! One frozen site: a folder scanned into a tree, files loaded when they are first asked for, and
+//! from the two an answer to a request's head.
+//!
+//! Answering is pure: it reads the tree and the head and returns a value. What blocks is a value
+//! too: a [`Load`] that the caller runs elsewhere. A change makes a new [`Site`] that shares with
+//! the old one all that stayed.
+
+mod answer;
+mod budget;
+mod conditions;
+mod error_page;
+mod file;
+mod folder;
+pub mod glob;
+mod gzip;
+mod heads;
+mod html;
+mod listing;
+mod load;
+pub mod mime;
+mod resolve;
+mod root;
+pub mod rules;
+mod scan;
+mod stored;
+mod variant;
+
+#[cfg(test)]
+mod tests;
+
+pub use answer::{ALLOW, Answer};
+pub use budget::Budget;
+pub use error_page::plain_error;
+pub use glob::{Glob, GlobError};
+pub use gzip::{GzipJob, GzipQueue};
+pub use html::escape;
+pub use listing::Listing;
+pub use load::Load;
+pub use rules::{CacheRule, SiteRules, Symlinks, TryPath};
+pub use stored::{Multipart, Part, Piece, Stored};
+pub use variant::{Content, DiskContent, Variant};
+
+use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN, STALE_PATHS_MAX};
+use crate::wire::fields::Coding;
+use file::{File, Why};
+use folder::{Folder, Node};
+use gzip::GzipJob as Job;
+use root::{Resolver, Root};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::hash::RandomState;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use std::{fmt, io};
+
+/// A site as it was when it was last scanned. Cloning it is cheap.
+#[derive(Clone)]
+pub struct Site {
+    shared: Arc<Shared>,
+    tree: Arc<Folder>,
+}
+
+/// What stays the same from one scan of a site to the next.
+struct Shared {
+    rules: SiteRules,
+    tries: Vec<TryPath>,
+    root: Root,
+    budget: Arc<Budget>,
+    /// For the age of failures.
+    started: Instant,
+    /// Files that were found other than the tree says.
+    stale: Mutex<Vec<PathBuf>>,
+    /// For boundaries between ranges.
+    seed: RandomState,
+}
+
+/// Why a site can't be opened.
+#[derive(Debug)]
+pub enum SiteError {
+    /// The root isn't there, is no folder, or can't be read.
+    Root(PathBuf, io::Error),
+    /// One of the `try` paths, and what is wrong with it.
+    Try(String, &'static str),
+}
+
+impl fmt::Display for SiteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SiteError::Root(root, error) => write!(f, "cannot read {}: {error}", root.display()),
+            SiteError::Try(text, what) => write!(f, "`{text}` {what}"),
+        }
+    }
+}
+
+impl std::error::Error for SiteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            SiteError::Root(_, error) => Some(error),
+            SiteError::Try(..) => None,
+        }
+    }
+}
+
+impl Site {
+    /// Opens the root and scans all of it; blocks.
+    pub fn open(rules: SiteRules, budget: Arc<Budget>) -> Result<Site, SiteError> {
+        Site::open_with(rules, budget, None)
+    }
+
+    fn open_with(
+        rules: SiteRules,
+        budget: Arc<Budget>,
+        resolver: Option<Resolver>,
+    ) -> Result<Site, SiteError> {
+        let parse =
+            |text: &String| TryPath::parse(text).map_err(|what| SiteError::Try(text.clone(), what));
+        let tries = rules
+            .try_paths
+            .iter()
+            .map(parse)
+            .collect::<Result<_, _>>()?;
+        let wrong = |error| SiteError::Root(rules.root.clone(), error);
+        let root = Root::open(&rules.root, rules.symlinks, resolver).map_err(wrong)?;
+        let tree = scan::scan(&root, &rules.index, None).map_err(|why| {
+            wrong(match why {
+                Why::Unreadable => io::ErrorKind::PermissionDenied.into(),
+                why => io::Error::other(why.reject().reason),
+            })
+        })?;
+        let shared = Shared {
+            rules,
+            tries,
+            root,
+            budget,
+            started: Instant::now(),
+            stale: Mutex::default(),
+            seed: RandomState::new(),
+        };
+        Ok(Site {
+            shared: Arc::new(shared),
+            tree,
+        })
+    }
+
+    /// The site after changes at these paths, relative to the root, each a file or folder that came,
+    /// went or changed; the empty path is all of it. Blocks. Only what is named is read, folders
+    /// whole, and what links lead to; the rest is shared, and files that are the same keep what is
+    /// loaded of them.
+    pub fn with_changes(&self, changes: &[PathBuf]) -> Site {
+        let names = changes.iter().map(|path| {
+            path.components()
+                .filter_map(|part| match part {
+                    Component::Normal(name) => Some(name.as_bytes()),
+                    _ => None,
+                })
+                .collect()
+        });
+        let shared = &self.shared;
+        let tree = scan::rescan(&shared.root, &shared.rules.index, &self.tree, names);
+        let site = Site {
+            shared: Arc::clone(shared),
+            tree,
+        };
+        if !site.same_tree(self) {
+            shared.budget.sweep();
+        }
+        site
+    }
+
+    /// Is it the very same tree, so that nothing need be published?
+    pub fn same_tree(&self, other: &Site) -> bool {
+        Arc::ptr_eq(&self.tree, &other.tree)
+    }
+
+    /// The rules that it was opened with; with the same rules a new scan is
+    /// `with_changes(&[PathBuf::new()])`.
+    pub fn rules(&self) -> &SiteRules {
+        &self.shared.rules
+    }
+
+    /// Where the root really lies, links resolved.
+    pub fn root(&self) -> &Path {
+        self.shared.root.path()
+    }
+
+    /// Does the root's name lead elsewhere by now (a link was turned, a folder replaced)? Then the
+    /// site must be opened anew.
+    pub fn root_moved(&self) -> bool {
+        self.shared.root.moved(&self.shared.rules.root)
+    }
+
+    /// The folders to watch: path for [`Site::with_changes`], and where the folder lies. One real
+    /// folder may stand under several paths (any of them will do when it changes). Also those in
+    /// which the targets of linked files lie, under the path of the folder with the link.
+    pub fn folders(&self) -> Vec<(PathBuf, PathBuf)> {
+        let mut watched = Watched::default();
+        watched.collect(self.root(), &self.tree, &mut PathBuf::new());
+        let plain: HashSet<&PathBuf> = watched.folders.iter().map(|(_, real)| real).collect();
+        let targets: Vec<_> = watched
+            .targets
+            .iter()
+            .filter(|(_, real)| !plain.contains(real))
+            .cloned()
+            .collect();
+        watched.folders.extend(targets);
+        watched.folders
+    }
+
+    /// How many files there are, and how many bytes they have.
+    pub fn count(&self) -> (usize, u64) {
+        count(&self.tree)
+    }
+
+    /// Takes the paths of files that turned out to be other than the tree says: changed behind the
+    /// watcher's back, or just before it tells. Rescan them when they have been quiet for a moment.
+    pub fn take_stale(&self) -> Vec<PathBuf> {
+        std::mem::take(&mut *self.shared.stale())
+    }
+}
+
+impl Shared {
+    /// Seconds since the site was opened.
+    fn now(&self) -> u32 {
+        u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX)
+    }
+
+    fn stale(&self) -> std::sync::MutexGuard<'_, Vec<PathBuf>> {
+        self.stale.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_stale(&self, path: &[u8]) {
+        let path = Path::new(OsStr::from_bytes(path));
+        let mut stale = self.stale();
+        if stale.len() < STALE_PATHS_MAX && !stale.iter().any(|known| known == path) {
+            stale.push(path.to_path_buf());
+        }
+    }
+
+    /// Queues a text to be compressed, if it is one, has no gzip beside it and isn't queued yet.
+    fn want_gzip(self: &Arc<Self>, file: &Arc<File>, path: impl FnOnce() -> Vec<u8>) {
+        if !file.claim_gzip() {
+            return;
+        }
+        let path = path();
+        let in_range = (GZIP_FILE_BYTES_MIN..=GZIP_FILE_BYTES_MAX).contains(&file.meta.size);
+        let text = mime::compressible(mime::of(&path, &self.rules.mime));
+        if !in_range || !text || file.sidecar(Coding::Gzip).is_some() {
+            return file.give_up_gzip();
+        }
+        let job = Job {
+            shared: Arc::downgrade(self),
+            file: Arc::downgrade(file),
+            path: path.into_boxed_slice(),
+        };
+        if !self.budget.gzip().push(job) {
+            file.release_gzip();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.budget.sweep();
+    }
+}
+
+#[derive(Default)]
+struct Watched {
+    folders: Vec<(PathBuf, PathBuf)>,
+    targets: HashSet<(PathBuf, PathBuf)>,
+}
+
+impl Watched {
+    fn collect(&mut self, root: &Path, folder: &Folder, path: &mut PathBuf) {
+        self.folders.push((path.clone(), root.join(&path)));
+        for (name, entry) in folder.iter() {
+            match &entry.node {
+                Node::Folder(below) => {
+                    path.push(OsStr::from_bytes(name));
+                    self.collect(root, below, path);
+                    path.pop();
+                }
+                Node::File(_) if entry.link => {
+                    let real = root
+                        .join(&path)
+                        .join(OsStr::from_bytes(name))
+                        .canonicalize();
+                    if let Some(parent) = real.ok().as_deref().and_then(Path::parent) {
+                        self.targets.insert((path.clone(), parent.to_path_buf()));
+                    }
+                }
+                Node::File(_) | Node::Refused(_) => {}
+            }
+        }
+    }
+}
+
+fn count(folder: &Folder) -> (usize, u64) {
+    folder
+        .iter()
+        .fold((0, 0), |(files, bytes), (_, entry)| match &entry.node {
+            Node::File(file) => (files + 1, bytes + file.meta.size),
+            Node::Folder(below) => {
+                let (more, size) = count(below);
+                (files + more, bytes + size)
+            }
+            Node::Refused(_) => (files, bytes),
+        })
+}

@@ -1,1 +1,527 @@
-//! (to be written)
+//! TLS: which certificate a name gets, in which ciphers, and how a client comes back cheaply.
+//!
+//! A [`Tls`] is frozen: all certificates of one World, read and checked before it exists. Built
+//! again when files change, it takes over from the previous one what can't be replaced yet. The
+//! ticket keys ([`Tickets`]) outlive it.
+
+// A test may panic: that is how it fails.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+mod der;
+mod error;
+mod handshake;
+mod names;
+mod pair;
+mod provider;
+mod self_signed;
+mod tickets;
+mod whole;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, DnsName};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{
+    ClientHello, NoClientAuth, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ProtocolVersion, RootCertStore, ServerConfig, SupportedProtocolVersion};
+
+pub use error::{Part, TlsError};
+pub use handshake::{Choice, Choosing, Handshake};
+pub use provider::{Ciphers, aes_in_hardware, provider};
+pub use self_signed::SelfSigned;
+pub use tickets::Tickets;
+
+use names::{Chosen, Names};
+use pair::Pair;
+
+/// A certificate and the names that get it, as the operator wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PairSpec {
+    /// Exact names, `*.parent` for one label in its place, or `*` for any name and for none.
+    pub names: Vec<String>,
+    /// PEM file; None = the self-signed certificate.
+    pub certificate: Option<PathBuf>,
+    /// PEM file of the private key, if it isn't in the certificate's.
+    pub key: Option<PathBuf>,
+    /// PEM file of the CAs that must have signed a client's certificate; None = none is asked for.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The oldest version of TLS that is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MinVersion {
+    /// TLS 1.2 and 1.3.
+    #[default]
+    Tls12,
+    /// TLS 1.3 alone.
+    Tls13,
+}
+
+/// What holds for all certificates.
+#[derive(Clone, Debug)]
+pub struct TlsSettings {
+    /// The oldest version.
+    pub min_version: MinVersion,
+    /// Cipher suites and their order.
+    pub ciphers: Ciphers,
+    /// Application protocols (ALPN), the most wanted first.
+    pub alpn: Vec<Vec<u8>>,
+    /// The keys of session tickets.
+    pub tickets: Arc<Tickets>,
+    /// Whether AES is cheap here; decides the order of [`Ciphers::Auto`].
+    pub aes_in_hardware: bool,
+}
+
+impl TlsSettings {
+    /// TLS 1.2 and 1.3, ciphers by this machine's hardware, HTTP/1.1.
+    pub fn new(tickets: Arc<Tickets>) -> TlsSettings {
+        TlsSettings {
+            min_version: MinVersion::Tls12,
+            ciphers: Ciphers::Auto,
+            alpn: vec![b"http/1.1".to_vec()],
+            tickets,
+            aes_in_hardware: aes_in_hardware(),
+        }
+    }
+}
+
+/// Stands for one set of certificate, key and demanded client CA: a connection that was given one
+/// may only be used for sites with the same (else 421). A hash of the files' names: the same after
+/// a reload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity(pub u64);
+
+impl Identity {
+    /// No certificate at all: this name is refused.
+    pub const NONE: Identity = Identity(0);
+
+    fn of(certificate: Option<&Path>, key: Option<&Path>, client_ca: Option<&Path>) -> Identity {
+        let mut hash = digest::Context::new(&digest::SHA256);
+        for path in [certificate, key, client_ca] {
+            let bytes = path.map_or(&[][..], |path| path.as_os_str().as_encoded_bytes());
+            hash.update(&(bytes.len() as u64).to_be_bytes());
+            hash.update(bytes);
+        }
+        let hash = hash.finish();
+        let (first, _) = hash.as_ref().split_at(8);
+        Identity(u64::from_be_bytes(first.try_into().unwrap_or([1; 8])))
+    }
+}
+
+/// What `anthill status` says of a pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PairSummary {
+    /// Its names.
+    pub names: Vec<String>,
+    /// Its certificate's file; None = self-signed.
+    pub certificate: Option<PathBuf>,
+    /// Last second of validity, Unix time.
+    pub not_after: u64,
+    /// Whether clients must have a certificate.
+    pub client_certificate: bool,
+}
+
+impl PairSummary {
+    /// Whole days that the certificate is still valid at `now` (Unix time); negative once expired.
+    pub fn days_left(&self, now: u64) -> i64 {
+        let seconds = i128::from(self.not_after) - i128::from(now);
+        seconds.div_euclid(86_400) as i64
+    }
+}
+
+/// All certificates of one World. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    names: Arc<Names>,
+    entries: Vec<Entry>,
+    /// For every name whose pair demands no client certificate.
+    open: Arc<ServerConfig>,
+    /// Whether some pair does demand one, so that the hello must be read first.
+    choosing: bool,
+    self_signed: Identity,
+    warnings: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    spec: PairSpec,
+    identity: Identity,
+    pair: Arc<Pair>,
+    /// The configuration that demands a client certificate, if the pair does.
+    demanding: Option<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads and checks all pairs. Where a file was replaced but its counterpart not yet, so that
+    /// certificate and key don't match, the pair of `previous` stays, with a warning. `now` is Unix
+    /// time.
+    ///
+    /// # Errors
+    /// The first pair or setting that can't be used.
+    pub fn build(
+        pairs: &[PairSpec],
+        settings: &TlsSettings,
+        self_signed: &SelfSigned,
+        previous: Option<&Tls>,
+        now: u64,
+    ) -> Result<Tls, TlsError> {
+        let builder = Builder::new(settings)?;
+        let mut warnings = builder.warnings(settings);
+        let mut names = Names::default();
+        let mut loaded = HashMap::new();
+        let mut entries = Vec::with_capacity(pairs.len());
+        for (index, spec) in pairs.iter().enumerate() {
+            let entry = add_names(&mut names, spec, index)
+                .and_then(|()| load(spec, self_signed, previous, &mut loaded, &mut warnings))
+                .and_then(|pair| builder.entry(spec, pair))
+                .map_err(|error| error.of_pair(index))?;
+            if let Some(file) = &spec.certificate {
+                let found = entry.pair.warnings(&spec.names, now);
+                let found = found
+                    .iter()
+                    .map(|what| format!("{}: {what}", file.display()));
+                warnings.extend(found);
+            }
+            entries.push(entry);
+        }
+        warnings.sort();
+        warnings.dedup();
+        let names = Arc::new(names);
+        let resolver = ByName {
+            names: Arc::clone(&names),
+            pairs: entries.iter().map(Entry::without_demand).collect(),
+            self_signed: Arc::clone(self_signed.certified()),
+        };
+        let open = builder.config(Arc::new(NoClientAuth), Arc::new(resolver), OPEN_SCOPE)?;
+        Ok(Tls {
+            shared: Arc::new(Shared {
+                names,
+                choosing: entries.iter().any(|entry| entry.demanding.is_some()),
+                entries,
+                open,
+                self_signed: Identity::of(None, None, None),
+                warnings,
+            }),
+        })
+    }
+
+    /// The server's end of a new connection.
+    ///
+    /// # Errors
+    /// rustls refuses its own configuration, which it has no reason to.
+    pub fn accept(&self) -> Result<Handshake, rustls::Error> {
+        if self.shared.choosing {
+            let choosing = Choosing::new(Arc::clone(&self.shared));
+            return Ok(Handshake::Choosing(Box::new(choosing)));
+        }
+        handshake::connect(&self.shared.open).map(Handshake::Ready)
+    }
+
+    /// What a connection with this server name was given, or what a site with this name wants: a
+    /// site may answer on a connection where both are the same. None = the client named nobody.
+    pub fn identity(&self, name: Option<&str>) -> Identity {
+        match self.shared.names.choose(name) {
+            Chosen::Pair(index) => self.shared.entries[index].identity,
+            Chosen::SelfSigned => self.shared.self_signed,
+            Chosen::Nobody => Identity::NONE,
+        }
+    }
+
+    /// Every file that was read, to watch for changes.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<PathBuf> = self
+            .shared
+            .entries
+            .iter()
+            .flat_map(|entry| {
+                let spec = &entry.spec;
+                [&spec.certificate, &spec.key, &spec.client_ca]
+            })
+            .flatten()
+            .cloned()
+            .collect();
+        files.sort();
+        files.dedup();
+        files
+    }
+
+    /// What is strange but didn't keep the certificates from being served, with the file's name.
+    pub fn warnings(&self) -> &[String] {
+        &self.shared.warnings
+    }
+
+    /// The pairs in the order of the configuration.
+    pub fn summary(&self) -> Vec<PairSummary> {
+        let of_entry = |entry: &Entry| PairSummary {
+            names: entry.spec.names.clone(),
+            certificate: entry.spec.certificate.clone(),
+            not_after: entry.pair.not_after,
+            client_certificate: entry.demanding.is_some(),
+        };
+        self.shared.entries.iter().map(of_entry).collect()
+    }
+
+    /// The pair that these files had here.
+    fn pair_of(&self, spec: &PairSpec) -> Option<Arc<Pair>> {
+        let same = |entry: &&Entry| {
+            entry.spec.certificate == spec.certificate && entry.spec.key == spec.key
+        };
+        let entry = self.shared.entries.iter().find(same)?;
+        Some(Arc::clone(&entry.pair))
+    }
+}
+
+impl Shared {
+    /// The configuration for a client that named `name`; a name that nobody answers to gets the
+    /// open one, whose resolver refuses it.
+    fn config(&self, name: Option<&str>) -> &Arc<ServerConfig> {
+        match self.names.choose(name) {
+            Chosen::Pair(index) => self.entries[index].demanding.as_ref().unwrap_or(&self.open),
+            Chosen::SelfSigned | Chosen::Nobody => &self.open,
+        }
+    }
+}
+
+impl Entry {
+    fn without_demand(&self) -> Option<Arc<CertifiedKey>> {
+        let open = self.demanding.is_none();
+        open.then(|| Arc::clone(&self.pair.certified))
+    }
+}
+
+fn add_names(names: &mut Names, spec: &PairSpec, index: usize) -> Result<(), TlsError> {
+    for name in &spec.names {
+        let plain = name.strip_prefix("*.").unwrap_or(name);
+        let plain = plain.strip_suffix('.').unwrap_or(plain);
+        // An address is never sent as a server name (RFC 6066 §3); the site may have one for its
+        // plain requests.
+        let fits = name == "*" || DnsName::try_from(plain).is_ok() || is_address(plain);
+        if !fits {
+            let hint = if name.is_ascii() {
+                "a host name, *.parent for one label in its place, or * for any"
+            } else {
+                "certificates have such names in their ASCII form, xn--…"
+            };
+            let what = format!("\"{name}\" is no server name");
+            return Err(TlsError::new(Part::Names, what, hint));
+        }
+        if !names.add(name, index) {
+            return Err(TlsError::new(
+                Part::Names,
+                format!("\"{name}\" stands with another site already"),
+                "each name belongs to one site",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn is_address(name: &str) -> bool {
+    name.trim_matches(['[', ']'])
+        .parse::<std::net::IpAddr>()
+        .is_ok()
+}
+
+/// Files that a pair is read from.
+type Files = (PathBuf, Option<PathBuf>);
+
+/// The spec's pair, read once however many specs name its files.
+fn load(
+    spec: &PairSpec,
+    self_signed: &SelfSigned,
+    previous: Option<&Tls>,
+    loaded: &mut HashMap<Files, Arc<Pair>>,
+    warnings: &mut Vec<String>,
+) -> Result<Arc<Pair>, TlsError> {
+    let Some(certificate) = &spec.certificate else {
+        return Ok(Arc::clone(self_signed.pair()));
+    };
+    let files = (certificate.clone(), spec.key.clone());
+    if let Some(pair) = loaded.get(&files) {
+        return Ok(Arc::clone(pair));
+    }
+    let pair = match Pair::load(certificate, spec.key.as_deref()) {
+        Ok(pair) => Arc::new(pair),
+        Err(error) => {
+            let kept = previous.filter(|_| error.mismatch);
+            let Some(pair) = kept.and_then(|previous| previous.pair_of(spec)) else {
+                return Err(error);
+            };
+            warnings.push(format!("{error}: the previous pair stays until both match"));
+            pair
+        }
+    };
+    loaded.insert(files, Arc::clone(&pair));
+    Ok(pair)
+}
+
+/// Makes rustls configurations that differ in certificate, client's CA and ticket scope alone.
+struct Builder<'a> {
+    settings: &'a TlsSettings,
+    provider: Arc<CryptoProvider>,
+    versions: &'static [&'static SupportedProtocolVersion],
+}
+
+impl<'a> Builder<'a> {
+    fn new(settings: &'a TlsSettings) -> Result<Builder<'a>, TlsError> {
+        let provider = provider(&settings.ciphers, settings.aes_in_hardware)?;
+        let versions = match settings.min_version {
+            MinVersion::Tls12 => rustls::ALL_VERSIONS,
+            MinVersion::Tls13 => TLS13_ALONE,
+        };
+        let builder = Builder {
+            settings,
+            provider,
+            versions,
+        };
+        if settings.min_version == MinVersion::Tls13 && !builder.has(ProtocolVersion::TLSv1_3) {
+            return Err(TlsError::new(
+                Part::Ciphers,
+                "min_version is 1.3, but no cipher in the list is for TLS 1.3",
+                "TLS_AES_128_GCM_SHA256 is, for one",
+            ));
+        }
+        Ok(builder)
+    }
+
+    fn has(&self, version: ProtocolVersion) -> bool {
+        let mut suites = self.provider.cipher_suites.iter();
+        suites.any(|suite| suite.version().version == version)
+    }
+
+    fn warnings(&self, settings: &TlsSettings) -> Vec<String> {
+        let list = matches!(settings.ciphers, Ciphers::List(_));
+        let mut warnings = Vec::new();
+        if list && !self.has(ProtocolVersion::TLSv1_3) {
+            warnings.push("no cipher in the list is for TLS 1.3, so it is off".to_owned());
+        }
+        if list && settings.min_version == MinVersion::Tls12 && !self.has(ProtocolVersion::TLSv1_2)
+        {
+            warnings.push("no cipher in the list is for TLS 1.2, so it is off".to_owned());
+        }
+        warnings
+    }
+
+    fn entry(&self, spec: &PairSpec, pair: Arc<Pair>) -> Result<Entry, TlsError> {
+        let demanding = match &spec.client_ca {
+            Some(path) => Some(self.demanding(spec, path, &pair)?),
+            None => None,
+        };
+        Ok(Entry {
+            identity: Identity::of(
+                spec.certificate.as_deref(),
+                spec.key.as_deref(),
+                spec.client_ca.as_deref(),
+            ),
+            spec: spec.clone(),
+            pair,
+            demanding,
+        })
+    }
+
+    fn demanding(
+        &self,
+        spec: &PairSpec,
+        client_ca: &Path,
+        pair: &Pair,
+    ) -> Result<Arc<ServerConfig>, TlsError> {
+        let authorities = pair::certificates(client_ca)?;
+        let unusable = |error: &dyn std::fmt::Display| {
+            TlsError::new(
+                Part::ClientCa,
+                format!("this CA can't check clients: {error}"),
+                "an X.509 v3 certificate of a CA belongs here",
+            )
+            .in_file(client_ca)
+        };
+        let mut roots = RootCertStore::empty();
+        for authority in &authorities {
+            roots
+                .add(authority.clone())
+                .map_err(|error| unusable(&error))?;
+        }
+        let provider = Arc::clone(&self.provider);
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|error| unusable(&error))?;
+        let resolver = SingleCertAndKey::from(Arc::clone(&pair.certified));
+        self.config(verifier, Arc::new(resolver), &scope(spec, &authorities))
+    }
+
+    fn config(
+        &self,
+        verifier: Arc<dyn ClientCertVerifier>,
+        resolver: Arc<dyn ResolvesServerCert>,
+        ticket_scope: &[u8],
+    ) -> Result<Arc<ServerConfig>, TlsError> {
+        let mut config = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(self.versions)
+            .map_err(|error| TlsError::new(Part::Ciphers, error.to_string(), ""))?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(resolver);
+        config.alpn_protocols = self.settings.alpn.clone();
+        config.ignore_client_order = true;
+        // Tickets are the only way back: a cache of sessions would cost memory per client.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = self.settings.tickets.producer(ticket_scope)?;
+        // One is what a client uses; each more costs it bytes and us a sealing.
+        config.send_tls13_tickets = 1;
+        // Early data can be replayed, and our clients have nothing to say that early.
+        config.max_early_data_size = 0;
+        Ok(Arc::new(config))
+    }
+}
+
+/// What the tickets of a pair that demands client certificates are bound to: its names, and the
+/// authorities themselves, so that an authority that was taken away can't come back by ticket.
+/// Nothing of this machine, so that other nodes agree.
+fn scope(spec: &PairSpec, authorities: &[CertificateDer<'_>]) -> Vec<u8> {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    for name in &spec.names {
+        hash.update(name.to_ascii_lowercase().as_bytes());
+        hash.update(b"\0");
+    }
+    for authority in authorities {
+        hash.update(digest::digest(&digest::SHA256, authority).as_ref());
+    }
+    [b"client ", hash.finish().as_ref()].concat()
+}
+
+static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
+/// Scope of all pairs that demand no client certificate. rustls itself holds a ticket to the
+/// server name that it was issued for.
+const OPEN_SCOPE: &[u8] = b"open";
+
+/// Chooses among the pairs that demand no client certificate.
+#[derive(Debug)]
+struct ByName {
+    names: Arc<Names>,
+    /// None where a client certificate is demanded, which this configuration can't do.
+    pairs: Vec<Option<Arc<CertifiedKey>>>,
+    self_signed: Arc<CertifiedKey>,
+}
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        match self.names.choose(hello.server_name()) {
+            Chosen::Pair(index) => self.pairs.get(index)?.clone(),
+            Chosen::SelfSigned => Some(Arc::clone(&self.self_signed)),
+            Chosen::Nobody => None,
+        }
+    }
+}

@@ -1,5 +1,454 @@
 //! How long a request's body is, and taking it out of its framing (RFC 9112 §6, §7).
+//!
+//! The decoder copies nothing: it says which bytes of the input are payload. It reads framing byte
+//! by byte, so where the input was cut can't matter.
+
+use super::reject::Reject;
+use super::scan;
+use crate::limits::{CHUNK_EXTENSION_BYTES_MAX, TRAILER_BYTES_MAX};
+use std::ops::Range;
 
 /// What the head says of the body.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum BodyLength { None, Length(u64), Chunked }
+pub enum BodyLength {
+    /// No body.
+    None,
+    /// As many bytes, from Content-Length.
+    Length(u64),
+    /// `Transfer-Encoding: chunked`.
+    Chunked,
+}
+
+/// What one step found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Payload: `input[payload]`, which ends where the consumed bytes end. Call again.
+    Data {
+        /// Bytes of the input that are done with.
+        consumed: usize,
+        /// Where in the input the payload stands; never empty.
+        payload: Range<usize>,
+    },
+    /// All of the input was framing, and more is needed.
+    More {
+        /// All of the input.
+        consumed: usize,
+    },
+    /// The body has ended; what follows in the input is the next request.
+    End {
+        /// Bytes of the input that are done with.
+        consumed: usize,
+    },
+}
+
+/// Takes one body out of its framing. An error stays: each later step gives it again.
+#[derive(Clone, Debug)]
+pub struct BodyDecoder {
+    state: State,
+}
+
+#[derive(Copy, Clone, Debug)]
+enum State {
+    Done,
+    Failed(Reject),
+    /// Of a body of known length.
+    Length {
+        left: u64,
+    },
+    /// In the size of a chunk.
+    Size {
+        digits: u8,
+        size: u64,
+    },
+    /// Behind the size: in spaces before an extension, or in the extension.
+    Extension {
+        size: u64,
+        bytes: usize,
+        begun: bool,
+    },
+    SizeLf {
+        size: u64,
+    },
+    Data {
+        left: u64,
+    },
+    DataCr,
+    DataLf,
+    /// `bytes` counts the whole trailer section.
+    TrailerStart {
+        bytes: usize,
+    },
+    TrailerName {
+        bytes: usize,
+    },
+    TrailerValue {
+        bytes: usize,
+    },
+    TrailerLf {
+        bytes: usize,
+    },
+    LastLf,
+}
+
+/// More digits than any `u64` has; leading zeros count.
+const SIZE_DIGITS_MAX: u8 = 16;
+
+impl BodyDecoder {
+    /// A decoder at the first byte behind the head.
+    pub fn new(length: BodyLength) -> BodyDecoder {
+        let state = match length {
+            BodyLength::None | BodyLength::Length(0) => State::Done,
+            BodyLength::Length(left) => State::Length { left },
+            BodyLength::Chunked => State::SIZE,
+        };
+        BodyDecoder { state }
+    }
+
+    /// Has the body ended?
+    pub fn is_done(&self) -> bool {
+        matches!(self.state, State::Done)
+    }
+
+    /// Takes framing up to and including the next run of payload. How much payload is too much is
+    /// the caller's to say.
+    pub fn step(&mut self, input: &[u8]) -> Result<Step, Reject> {
+        let mut consumed = 0;
+        loop {
+            match self.state {
+                State::Done => return Ok(Step::End { consumed }),
+                State::Failed(reject) => return Err(reject),
+                State::Length { left } => {
+                    let after = |left| match left {
+                        0 => State::Done,
+                        left => State::Length { left },
+                    };
+                    return Ok(self.data(input, consumed, left, after));
+                }
+                State::Data { left } => {
+                    let after = |left| match left {
+                        0 => State::DataCr,
+                        left => State::Data { left },
+                    };
+                    return Ok(self.data(input, consumed, left, after));
+                }
+                framing => {
+                    let Some(&byte) = input.get(consumed) else {
+                        return Ok(Step::More { consumed });
+                    };
+                    consumed += 1;
+                    self.state = framing.next(byte).unwrap_or_else(State::Failed);
+                }
+            }
+        }
+    }
+
+    /// A run of payload from `start` on, at most `left` bytes.
+    fn data(&mut self, input: &[u8], start: usize, left: u64, after: fn(u64) -> State) -> Step {
+        let here = input.len() - start;
+        let taken = usize::try_from(left).map_or(here, |left| left.min(here));
+        if taken == 0 {
+            return Step::More { consumed: start };
+        }
+        self.state = after(left - taken as u64);
+        let consumed = start + taken;
+        Step::Data {
+            consumed,
+            payload: start..consumed,
+        }
+    }
+}
+
+impl State {
+    const SIZE: State = State::Size { digits: 0, size: 0 };
+
+    /// The state after one byte of chunked framing.
+    fn next(self, byte: u8) -> Result<State, Reject> {
+        match self {
+            State::Size { digits, size } => next_in_size(digits, size, byte),
+            State::Extension { size, bytes, begun } => next_in_extension(size, bytes, begun, byte),
+            State::SizeLf { size } => match (byte, size) {
+                (b'\n', 0) => Ok(State::TrailerStart { bytes: 0 }),
+                (b'\n', left) => Ok(State::Data { left }),
+                _ => Err(Reject::CHUNK_MALFORMED),
+            },
+            State::DataCr if byte == b'\r' => Ok(State::DataLf),
+            State::DataLf if byte == b'\n' => Ok(State::SIZE),
+            State::DataCr | State::DataLf => Err(Reject::CHUNK_MALFORMED),
+            State::LastLf if byte == b'\n' => Ok(State::Done),
+            State::LastLf => Err(Reject::TRAILER_MALFORMED),
+            State::TrailerStart { bytes }
+            | State::TrailerName { bytes }
+            | State::TrailerValue { bytes }
+            | State::TrailerLf { bytes } => self.next_in_trailer(bytes + 1, byte),
+            // These read no framing.
+            State::Done | State::Failed(_) | State::Length { .. } | State::Data { .. } => Ok(self),
+        }
+    }
+
+    /// Trailer lines are field lines (RFC 9112 §7.1.2), checked as strictly as those of the head.
+    fn next_in_trailer(self, bytes: usize, byte: u8) -> Result<State, Reject> {
+        if bytes > TRAILER_BYTES_MAX {
+            return Err(Reject::TRAILER_TOO_LARGE);
+        }
+        match (self, byte) {
+            (State::TrailerStart { .. }, b'\r') => Ok(State::LastLf),
+            (State::TrailerStart { .. } | State::TrailerName { .. }, _) if scan::is_token(byte) => {
+                Ok(State::TrailerName { bytes })
+            }
+            (State::TrailerName { .. }, b':') => Ok(State::TrailerValue { bytes }),
+            (State::TrailerValue { .. }, b'\r') => Ok(State::TrailerLf { bytes }),
+            (State::TrailerValue { .. }, b'\t' | b' '..=0x7e | 0x80..) => {
+                Ok(State::TrailerValue { bytes })
+            }
+            (State::TrailerLf { .. }, b'\n') => Ok(State::TrailerStart { bytes }),
+            _ => Err(Reject::TRAILER_MALFORMED),
+        }
+    }
+}
+
+fn next_in_size(digits: u8, size: u64, byte: u8) -> Result<State, Reject> {
+    if let Some(digit) = char::from(byte).to_digit(16) {
+        return match digits {
+            SIZE_DIGITS_MAX => Err(Reject::CHUNK_MALFORMED),
+            _ => Ok(State::Size {
+                digits: digits + 1,
+                size: size << 4 | u64::from(digit),
+            }),
+        };
+    }
+    match byte {
+        _ if digits == 0 => Err(Reject::CHUNK_MALFORMED),
+        b'\r' => Ok(State::SizeLf { size }),
+        b';' | b' ' | b'\t' => Ok(State::Extension {
+            size,
+            bytes: 1,
+            begun: byte == b';',
+        }),
+        _ => Err(Reject::CHUNK_MALFORMED),
+    }
+}
+
+/// Extensions mean nothing to us; they must be free of control characters, where parsers that
+/// disagree on the end of the line have been tricked, and stay within their bound.
+fn next_in_extension(size: u64, bytes: usize, begun: bool, byte: u8) -> Result<State, Reject> {
+    if byte == b'\r' && begun {
+        return Ok(State::SizeLf { size });
+    }
+    if bytes == CHUNK_EXTENSION_BYTES_MAX {
+        return Err(Reject::CHUNK_EXTENSION);
+    }
+    let begun = match byte {
+        b';' => true,
+        b' ' | b'\t' => begun,
+        0x21..=0x7e | 0x80.. if begun => true,
+        _ => return Err(Reject::CHUNK_MALFORMED),
+    };
+    Ok(State::Extension {
+        size,
+        bytes: bytes + 1,
+        begun,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The payload, and what ended it: the number of bytes left over, "more", or the rule.
+    fn decode(length: BodyLength, input: &[u8]) -> (Vec<u8>, Result<usize, String>) {
+        let mut decoder = BodyDecoder::new(length);
+        let mut payload = Vec::new();
+        let mut at = 0;
+        loop {
+            match decoder.step(&input[at..]) {
+                Ok(Step::Data {
+                    consumed,
+                    payload: span,
+                }) => {
+                    payload.extend_from_slice(&input[at..][span]);
+                    at += consumed;
+                }
+                Ok(Step::More { consumed }) => {
+                    assert_eq!(at + consumed, input.len());
+                    return (payload, Err("more".to_owned()));
+                }
+                Ok(Step::End { consumed }) => return (payload, Ok(input.len() - at - consumed)),
+                Err(reject) => {
+                    assert_eq!(decoder.step(&input[at..]), Err(reject), "errors stay");
+                    return (payload, Err(reject.rule.to_string()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn known_lengths() {
+        let (payload, end) = decode(BodyLength::None, b"GET");
+        assert_eq!((&payload[..], end), (&b""[..], Ok(3)));
+        let (payload, end) = decode(BodyLength::Length(0), b"GET");
+        assert_eq!((&payload[..], end), (&b""[..], Ok(3)));
+        let (payload, end) = decode(BodyLength::Length(5), b"helloGET");
+        assert_eq!((&payload[..], end), (&b"hello"[..], Ok(3)));
+        let (payload, end) = decode(BodyLength::Length(u64::MAX), b"hel");
+        assert_eq!((&payload[..], end), (&b"hel"[..], Err("more".to_owned())));
+    }
+
+    #[test]
+    fn chunked_well_formed() {
+        let table: &[(&[u8], &[u8], usize)] = &[
+            (b"0\r\n\r\n", b"", 0),
+            (b"000\r\n\r\nGET", b"", 3),
+            (b"5\r\nhello\r\n0\r\n\r\n", b"hello", 0),
+            (b"5\r\nhello\r\n1\r\n!\r\n0\r\n\r\nG", b"hello!", 1),
+            (b"0000000000000005\r\nhello\r\n0\r\n\r\n", b"hello", 0),
+            (b"a\r\n0123456789\r\n0\r\n\r\n", b"0123456789", 0),
+            (b"A\r\n0123456789\r\n0\r\n\r\n", b"0123456789", 0),
+            (b"2\r\n\r\n\r\n0\r\n\r\n", b"\r\n", 0),
+            (b"5;a\r\nhello\r\n0;b=\"c;d\"\r\n\r\n", b"hello", 0),
+            (b"5 ; a = b\r\nhello\r\n0\r\n\r\n", b"hello", 0),
+            (b"0\r\nA: b\r\n\r\nG", b"", 1),
+            (b"0\r\nA: \tb\xe9 \r\nB:\r\n\r\n", b"", 0),
+        ];
+        for (input, payload, left) in table {
+            let found = decode(BodyLength::Chunked, input);
+            assert_eq!(
+                found,
+                (payload.to_vec(), Ok(*left)),
+                "{}",
+                input.escape_ascii()
+            );
+        }
+    }
+
+    #[test]
+    fn chunked_malformed() {
+        const CHUNK: u16 = 306;
+        const TRAILER: u16 = 308;
+        let table: &[(&[u8], u16)] = &[
+            (b"\r\n", CHUNK),
+            (b"\n", CHUNK),
+            (b" 5\r\nhello\r\n", CHUNK),
+            (b"x\r\n", CHUNK),
+            (b"g\r\n", CHUNK),
+            (b"0x5\r\nhello\r\n", CHUNK),
+            (b"+5\r\nhello\r\n", CHUNK),
+            (b"-1\r\n", CHUNK),
+            (b";a\r\n", CHUNK),
+            (b"5\nhello\r\n", CHUNK),
+            (b"5\r\r\nhello", CHUNK),
+            (b"5\rhello\r\n", CHUNK),
+            (b"5 \r\nhello\r\n", CHUNK),
+            (b"5\t\r\nhello\r\n", CHUNK),
+            (b"5 5\r\nhello\r\n", CHUNK),
+            (b"5,5\r\nhello\r\n", CHUNK),
+            (b"5.0\r\nhello\r\n", CHUNK),
+            (b"1_0\r\nhello\r\n", CHUNK),
+            (b"5\0\r\nhello\r\n", CHUNK),
+            (b"5;a\nhello\r\n", CHUNK),
+            (b"5;a\r\r\nhello", CHUNK),
+            (b"5;a\0\r\nhello", CHUNK),
+            (b"5;a\x7f\r\nhello", CHUNK),
+            (b"5\r\nhello", 0),
+            (b"5\r\nhello0\r\n\r\n", CHUNK),
+            (b"5\r\nhello\n0\r\n\r\n", CHUNK),
+            (b"5\r\nhello!\r\n", CHUNK),
+            (b"5\r\nhello\r0\r\n\r\n", CHUNK),
+            (b"5\r\nhello\r\n\r\n", CHUNK),
+            (b"10000000000000000\r\n", CHUNK),
+            (b"00000000000000005\r\n", CHUNK),
+            (b"fffffffffffffffff\r\n", CHUNK),
+            (b"0\r\n\n", TRAILER),
+            (b"0\r\n\rX", TRAILER),
+            (b"0\r\n A: b\r\n\r\n", TRAILER),
+            (b"0\r\nA: b\r\n c\r\n\r\n", TRAILER),
+            (b"0\r\nA : b\r\n\r\n", TRAILER),
+            (b"0\r\n: b\r\n\r\n", TRAILER),
+            (b"0\r\nA\r\n\r\n", TRAILER),
+            (b"0\r\nA: b\n\r\n", TRAILER),
+            (b"0\r\nA: b\rc\r\n\r\n", TRAILER),
+            (b"0\r\nA: \0\r\n\r\n", TRAILER),
+            (b"0\r\nGET / HTTP/1.1\r\n\r\n", TRAILER),
+        ];
+        for (input, rule) in table {
+            let (_, end) = decode(BodyLength::Chunked, input);
+            let expected = match rule {
+                0 => "more".to_owned(),
+                rule => rule.to_string(),
+            };
+            assert_eq!(end, Err(expected), "{}", input.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn chunked_bounds() {
+        let extended = |bytes: usize| format!("5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(bytes - 1));
+        let fits = extended(CHUNK_EXTENSION_BYTES_MAX);
+        assert_eq!(decode(BodyLength::Chunked, fits.as_bytes()).1, Ok(0));
+        let over = extended(CHUNK_EXTENSION_BYTES_MAX + 1);
+        assert_eq!(
+            decode(BodyLength::Chunked, over.as_bytes()).1,
+            Err("307".to_owned())
+        );
+        let trailed = |bytes: usize| format!("0\r\nA:{}\r\n\r\n", "x".repeat(bytes - 4));
+        let fits = trailed(TRAILER_BYTES_MAX - 1);
+        assert_eq!(decode(BodyLength::Chunked, fits.as_bytes()).1, Ok(0));
+        let over = trailed(TRAILER_BYTES_MAX + 1);
+        assert_eq!(
+            decode(BodyLength::Chunked, over.as_bytes()).1,
+            Err("310".to_owned())
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn invariants_of_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            check::body(&bytes);
+        }
+
+        #[test]
+        fn invariants_of_near_chunks(
+            text in "\u{2}([0-9a-f]{1,2}(;[a-z =]{0,6})?\r\n[a-z]{0,6}\r?\n?){0,6}0\r\n(A: b\r\n)?\r\n"
+        ) {
+            check::body(text.as_bytes());
+        }
+
+        #[test]
+        fn what_is_framed_is_decoded(
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..8),
+            cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6)
+        ) {
+            let mut framed = Vec::new();
+            for chunk in &chunks {
+                framed.extend_from_slice(format!("{:x};x\r\n", chunk.len()).as_bytes());
+                framed.extend_from_slice(chunk);
+                framed.extend_from_slice(b"\r\n");
+            }
+            framed.extend_from_slice(b"0\r\nA: b\r\n\r\n");
+            let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(framed.len())).collect();
+            cuts.push(framed.len());
+            cuts.sort_unstable();
+            let mut decoder = BodyDecoder::new(BodyLength::Chunked);
+            let (mut payload, mut at) = (Vec::new(), 0);
+            for cut in cuts {
+                loop {
+                    let input = &framed[at..cut];
+                    match decoder.step(input).expect("well-formed") {
+                        Step::Data { consumed, payload: span } => {
+                            payload.extend_from_slice(&input[span]);
+                            at += consumed;
+                        }
+                        Step::More { consumed } | Step::End { consumed } => {
+                            at += consumed;
+                            break;
+                        }
+                    }
+                }
+            }
+            prop_assert!(decoder.is_done());
+            prop_assert_eq!(at, framed.len());
+            prop_assert_eq!(payload, chunks.concat());
+        }
+    }
+}

@@ -1,9 +1,214 @@
 //! Field lines and what values they hold (RFC 9110 §5).
+//!
+//! Nothing is collected into a map: the lines stay where they arrived, and whoever wants a field
+//! that isn't in `Asks` walks over them.
+
+use super::scan;
+
+pub use super::coding::{Accepted, Coding};
+pub use super::etag::{ETag, EntityTags, TagItem, entity_tags};
 
 /// All field lines of one head, borrowed: the bytes between the request line and the empty line.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct Fields<'a>(pub &'a [u8]);
 
-/// The values of one list-typed field: none, one line, or (rare) several lines to be read as one list.
+impl<'a> Fields<'a> {
+    /// Every line as name and trimmed value, in order.
+    pub fn iter(self) -> FieldLines<'a> {
+        FieldLines { rest: self.0 }
+    }
+
+    /// The values of all lines of this name, whatever the case it came in.
+    pub fn all<'n>(self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
+        self.iter().filter_map(move |(line_name, value)| {
+            line_name
+                .eq_ignore_ascii_case(name.as_bytes())
+                .then_some(value)
+        })
+    }
+
+    /// The value of the first line of this name.
+    pub fn first(self, name: &str) -> Option<&'a [u8]> {
+        self.all(name).next()
+    }
+}
+
+impl<'a> IntoIterator for Fields<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+    type IntoIter = FieldLines<'a>;
+
+    fn into_iter(self) -> FieldLines<'a> {
+        self.iter()
+    }
+}
+
+/// Iterates over (name, trimmed value).
+#[derive(Clone, Debug)]
+pub struct FieldLines<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for FieldLines<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.rest.is_empty() {
+            let end = scan::find(self.rest, b'\n', 0).unwrap_or(self.rest.len());
+            let (line, rest) = self.rest.split_at(end);
+            self.rest = rest.get(1..).unwrap_or_default();
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            // A parsed head has no line without a colon.
+            if let Some(colon) = scan::find(line, b':', 0) {
+                return Some((&line[..colon], scan::trim(&line[colon + 1..])));
+            }
+        }
+        None
+    }
+}
+
+/// The values of one list-typed field: none, one line, or (rare) several lines to be read as one
+/// list. Kept so that the usual single line costs no walk and no allocation.
 #[derive(Copy, Clone, Debug, Default)]
-pub enum Values<'a> { #[default] None, One(&'a [u8]), Many(Fields<'a>, &'static str) }
+pub enum Values<'a> {
+    /// The field is absent.
+    #[default]
+    None,
+    /// One line; its trimmed value.
+    One(&'a [u8]),
+    /// Several lines: all the head's fields and the (lower-case) name to look for in them.
+    Many(Fields<'a>, &'static str),
+}
+
+impl<'a> Values<'a> {
+    /// Is the field absent?
+    pub fn is_none(&self) -> bool {
+        matches!(self, Values::None)
+    }
+
+    /// The trimmed value of each line, in order.
+    pub fn lines(&self) -> Lines<'a> {
+        match *self {
+            Values::None => Lines(Remaining::One(None)),
+            Values::One(line) => Lines(Remaining::One(Some(line))),
+            Values::Many(fields, name) => Lines(Remaining::Many(fields.iter(), name)),
+        }
+    }
+
+    /// The members of the list, trimmed; empty ones are dropped (RFC 9110 §5.6.1.2).
+    pub fn items(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.lines().flat_map(items)
+    }
+}
+
+/// Iterates over the lines of one field.
+#[derive(Clone, Debug)]
+pub struct Lines<'a>(Remaining<'a>);
+
+#[derive(Clone, Debug)]
+enum Remaining<'a> {
+    One(Option<&'a [u8]>),
+    Many(FieldLines<'a>, &'static str),
+}
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match &mut self.0 {
+            Remaining::One(line) => line.take(),
+            Remaining::Many(lines, name) => lines
+                .find(|(line_name, _)| line_name.eq_ignore_ascii_case(name.as_bytes()))
+                .map(|(_, value)| value),
+        }
+    }
+}
+
+/// The members of one line's list: split at commas outside quoted strings, trimmed, empty ones
+/// dropped.
+pub fn items(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = line;
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            let end = item_end(rest);
+            let item = scan::trim(&rest[..end]);
+            rest = rest.get(end + 1..).unwrap_or_default();
+            if !item.is_empty() {
+                return Some(item);
+            }
+        }
+        None
+    })
+}
+
+/// Where the first comma outside a quoted string (RFC 9110 §5.6.4) stands, or the end.
+fn item_end(list: &[u8]) -> usize {
+    let mut quoted = false;
+    let mut escaped = false;
+    for (at, &byte) in list.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' if !quoted => return at,
+            _ => {}
+        }
+    }
+    list.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &[u8] =
+        b"Host: a\r\nAccept-Encoding:gzip, br\r\nX:\r\naccept-encoding:\t zstd \r\n";
+
+    #[test]
+    fn lines_in_order_with_trimmed_values() {
+        let fields: Vec<_> = Fields(LINES).iter().collect();
+        let expected: [(&[u8], &[u8]); 4] = [
+            (b"Host", b"a"),
+            (b"Accept-Encoding", b"gzip, br"),
+            (b"X", b""),
+            (b"accept-encoding", b"zstd"),
+        ];
+        assert_eq!(fields, expected);
+        assert_eq!(
+            Fields(LINES).first("ACCEPT-ENCODING"),
+            Some(&b"gzip, br"[..])
+        );
+        assert_eq!(Fields(LINES).first("accept"), None);
+        assert_eq!(Fields(LINES).all("accept-encoding").count(), 2);
+    }
+
+    #[test]
+    fn values_of_several_lines_are_one_list() {
+        let many = Values::Many(Fields(LINES), "accept-encoding");
+        let items: Vec<_> = many.items().collect();
+        assert_eq!(items, [&b"gzip"[..], b"br", b"zstd"]);
+        assert!(Values::None.is_none() && !many.is_none());
+        assert_eq!(Values::None.items().count(), 0);
+    }
+
+    #[test]
+    fn items_split_outside_quotes() {
+        #[rustfmt::skip] // A table reads better in columns.
+        let table: &[(&str, &[&str])] = &[
+            ("", &[]),
+            (" , ,", &[]),
+            ("a", &["a"]),
+            ("a,b", &["a", "b"]),
+            (" a ,\tb ,, c", &["a", "b", "c"]),
+            (r#""a,b", c"#, &[r#""a,b""#, "c"]),
+            (r#"x="a\",b", c"#, &[r#"x="a\",b""#, "c"]),
+            (r#""open, c"#, &[r#""open, c"#]),
+            (r"a\,b", &[r"a\", "b"]),
+        ];
+        for (line, expected) in table {
+            let found: Vec<_> = items(line.as_bytes())
+                .map(String::from_utf8_lossy)
+                .collect();
+            assert_eq!(found, *expected, "{line}");
+        }
+    }
+}

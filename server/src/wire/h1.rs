@@ -1,1 +1,503 @@
-//! (to be written)
+//! Heads of HTTP/1.0 and 1.1 requests, our own parser, strict (RFC 9112).
+//!
+//! One pass over the bytes, nothing copied. Two parsers that read one message differently are how
+//! requests get smuggled, so there is one reading of each line, and what doubts it is refused.
+//!
+//! The verdict depends on the bytes alone, never on how they were cut: lines are judged in their
+//! order, each when its line feed has come or its limit is passed.
+
+use super::body::BodyLength;
+use super::fields::{Fields, Values, items};
+use super::head::{Asks, Head, Method, Version};
+use super::reject::Reject;
+use super::scan;
+use super::target::{Target, parse_target, valid_host};
+use crate::limits::Limits;
+
+/// What the bytes so far amount to.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every head comes whole, and lives on the stack"
+)]
+pub enum Parsed<'a> {
+    /// A whole head.
+    Complete {
+        /// What it asks.
+        head: Head<'a>,
+        /// Where it ends; the body, or the next request, begins there.
+        head_bytes: usize,
+    },
+    /// More is needed.
+    Partial,
+}
+
+/// Parses the head at the start of `buf`.
+///
+/// `scanned` is the caller's to keep between calls, 0 for a new head: how many bytes were there
+/// last time. With it a head that drips in costs one look at each byte, and one parse a line.
+pub fn parse_head<'a>(
+    buf: &'a [u8],
+    scanned: &mut usize,
+    limits: &Limits,
+) -> Result<Parsed<'a>, Reject> {
+    let bounds = Bounds::new(limits);
+    if let Some(verdict) = without_new_line(buf, *scanned, &bounds) {
+        *scanned = buf.len();
+        return verdict.map(|()| Parsed::Partial);
+    }
+    let parsed = parse(buf, &bounds)?;
+    if matches!(parsed, Parsed::Partial) {
+        *scanned = buf.len();
+    }
+    Ok(parsed)
+}
+
+/// The best effort at the first line for the log when a head was refused.
+pub fn first_line(buf: &[u8]) -> &[u8] {
+    let line = buf.strip_prefix(b"\r\n").unwrap_or(buf);
+    let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
+    &line[..line.iter().position(is_end).unwrap_or(line.len())]
+}
+
+struct Bounds {
+    /// The request line without its line end.
+    line_bytes: usize,
+    /// The whole head.
+    head_bytes: usize,
+    /// Field lines.
+    fields: usize,
+}
+
+impl Bounds {
+    fn new(limits: &Limits) -> Bounds {
+        Bounds {
+            line_bytes: limits.request_line_bytes.min(limits.head_bytes),
+            head_bytes: limits.head_bytes,
+            fields: limits.fields,
+        }
+    }
+}
+
+/// The verdict on a partial head to which no line feed was added: only limits can be passed then.
+/// `None`: it must be parsed.
+fn without_new_line(buf: &[u8], scanned: usize, bounds: &Bounds) -> Option<Result<(), Reject>> {
+    // The first bytes are judged singly.
+    if scanned <= EMPTY_LINE.len() || scan::find(buf, b'\n', scanned).is_some() {
+        return None;
+    }
+    let line_end_max = bounds.line_bytes.saturating_add(2 * EMPTY_LINE.len());
+    if buf.len() <= bounds.line_bytes {
+        Some(Ok(()))
+    } else if scanned <= line_end_max {
+        // Too long for a request line, if it is one.
+        None
+    } else if buf.len() <= bounds.head_bytes {
+        Some(Ok(()))
+    } else {
+        Some(Err(Reject::HEAD_TOO_LARGE))
+    }
+}
+
+fn parse<'a>(buf: &'a [u8], bounds: &Bounds) -> Result<Parsed<'a>, Reject> {
+    let Some(start) = line_start(buf)? else {
+        return Ok(Parsed::Partial);
+    };
+    let Some(line) = request_line(&buf[start..], bounds.line_bytes)? else {
+        return Ok(Parsed::Partial);
+    };
+    let fields_start = start + line.text.len() + EMPTY_LINE.len();
+    // No line that ends behind the limit is looked at.
+    let window = &buf[..buf.len().min(bounds.head_bytes)];
+    let mut noted = Noted::default();
+    let mut at = fields_start;
+    let mut count = 0;
+    loop {
+        match field_line(window, at)? {
+            FieldLine::Field { name, value, next } => {
+                count += 1;
+                if count > bounds.fields {
+                    return Err(Reject::FIELDS_TOO_MANY);
+                }
+                noted.note(name, value)?;
+                at = next;
+            }
+            FieldLine::Empty => break,
+            FieldLine::Unfinished if buf.len() > bounds.head_bytes => {
+                return Err(Reject::HEAD_TOO_LARGE);
+            }
+            FieldLine::Unfinished => return Ok(Parsed::Partial),
+        }
+    }
+    Ok(Parsed::Complete {
+        head: noted.finish(line, Fields(&buf[fields_start..at]))?,
+        head_bytes: at + EMPTY_LINE.len(),
+    })
+}
+
+const EMPTY_LINE: &[u8] = b"\r\n";
+
+/// Where the request line begins: one empty line before it is skipped (RFC 9112 §2.2). What can't
+/// be a request by its first byte, such as TLS to a plain port, is refused without waiting for a
+/// line feed.
+fn line_start(buf: &[u8]) -> Result<Option<usize>, Reject> {
+    let start = match buf {
+        [] | [b'\r'] => return Ok(None),
+        [b'\r', b'\n', ..] => EMPTY_LINE.len(),
+        [b'\r', ..] => return Err(Reject::LINE_END),
+        _ => 0,
+    };
+    match buf.get(start) {
+        None => Ok(None),
+        Some(b'\n') => Err(Reject::LINE_END),
+        Some(&byte) if !scan::is_token(byte) => Err(Reject::LINE_MALFORMED),
+        Some(_) => Ok(Some(start)),
+    }
+}
+
+struct RequestLine<'a> {
+    /// Without its line end.
+    text: &'a [u8],
+    method: Method,
+    version: Version,
+    target: Target<'a>,
+}
+
+/// The request line that `rest` begins with; `None` if it is unfinished.
+fn request_line(rest: &[u8], bytes_max: usize) -> Result<Option<RequestLine<'_>>, Reject> {
+    let window_end = bytes_max.saturating_add(EMPTY_LINE.len()).min(rest.len());
+    let window = &rest[..window_end];
+    let Some(split) = SplitLine::new(window) else {
+        return odd_request_line(window, bytes_max).map(|()| None);
+    };
+    let version = match (split.major, split.minor) {
+        (b'1', b'0') => Version::Http10,
+        (b'1', _) => Version::Http11,
+        _ => return Err(Reject::VERSION_UNSUPPORTED),
+    };
+    let method = Method::from_name(split.method).ok_or(Reject::METHOD_UNKNOWN)?;
+    Ok(Some(RequestLine {
+        text: split.text,
+        method,
+        version,
+        target: parse_target(method, split.target)?,
+    }))
+}
+
+struct SplitLine<'a> {
+    text: &'a [u8],
+    method: &'a [u8],
+    target: &'a [u8],
+    major: u8,
+    minor: u8,
+}
+
+impl<'a> SplitLine<'a> {
+    /// `method SP target SP HTTP/d.d CRLF` with single spaces; `None` for anything else.
+    fn new(window: &'a [u8]) -> Option<SplitLine<'a>> {
+        let method_end = scan::token_end(window, 0);
+        if window.get(method_end) != Some(&b' ') {
+            return None;
+        }
+        let target_start = method_end + 1;
+        let target_end = scan::visible_end(window, target_start);
+        let rest = window.get(target_end..)?.first_chunk()?;
+        let [
+            b' ',
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            major,
+            b'.',
+            minor,
+            b'\r',
+            b'\n',
+        ] = *rest
+        else {
+            return None;
+        };
+        let is_whole =
+            target_end > target_start && major.is_ascii_digit() && minor.is_ascii_digit();
+        is_whole.then(|| SplitLine {
+            text: &window[..target_end + rest.len() - EMPTY_LINE.len()],
+            method: &window[..method_end],
+            target: &window[target_start..target_end],
+            major,
+            minor,
+        })
+    }
+}
+
+/// Why a request line couldn't be split; `Ok` if it is only unfinished.
+#[cold]
+fn odd_request_line(window: &[u8], bytes_max: usize) -> Result<(), Reject> {
+    let line_feed = scan::find(window, b'\n', 0);
+    let line = &window[..line_feed.unwrap_or(window.len())];
+    let text = line.strip_suffix(b"\r");
+    if text.unwrap_or(line).len() > bytes_max {
+        return Err(Reject::LINE_TOO_LONG);
+    }
+    match (line_feed, text) {
+        (None, _) => Ok(()),
+        (Some(_), Some(text)) if !text.contains(&b'\r') => Err(Reject::LINE_MALFORMED),
+        (Some(_), _) => Err(Reject::LINE_END),
+    }
+}
+
+enum FieldLine<'a> {
+    Field {
+        name: &'a [u8],
+        /// Trimmed.
+        value: &'a [u8],
+        /// Where the next line begins.
+        next: usize,
+    },
+    /// The line that ends the head.
+    Empty,
+    Unfinished,
+}
+
+/// The field line that begins at `at`.
+#[inline]
+fn field_line(window: &[u8], at: usize) -> Result<FieldLine<'_>, Reject> {
+    let name_end = scan::token_end(window, at);
+    if name_end > at && window.get(name_end) == Some(&b':') {
+        let value_end = scan::value_end(window, name_end + 1);
+        let next = value_end + EMPTY_LINE.len();
+        if window.get(value_end..next) == Some(EMPTY_LINE) {
+            return Ok(FieldLine::Field {
+                name: &window[at..name_end],
+                value: scan::trim(&window[name_end + 1..value_end]),
+                next,
+            });
+        }
+    } else if window.get(at..at + EMPTY_LINE.len()) == Some(EMPTY_LINE) {
+        return Ok(FieldLine::Empty);
+    }
+    odd_field_line(window, at)
+}
+
+/// Why a field line couldn't be read; `Ok` if it is only unfinished.
+#[cold]
+fn odd_field_line(window: &[u8], at: usize) -> Result<FieldLine<'_>, Reject> {
+    let Some(line_feed) = scan::find(window, b'\n', at) else {
+        return Ok(FieldLine::Unfinished);
+    };
+    let line = &window[at..line_feed];
+    let Some(text) = line
+        .strip_suffix(b"\r")
+        .filter(|text| !text.contains(&b'\r'))
+    else {
+        return Err(Reject::LINE_END);
+    };
+    if let [b' ' | b'\t', ..] = text {
+        return Err(Reject::FIELD_FOLDED);
+    }
+    let Some(colon) = scan::find(text, b':', 0) else {
+        return Err(Reject::FIELD_MALFORMED);
+    };
+    // That includes a space before the colon (RFC 9112 §5.1).
+    if colon == 0 || scan::token_end(text, 0) < colon {
+        return Err(Reject::FIELD_NAME);
+    }
+    Err(Reject::FIELD_VALUE)
+}
+
+/// What the field lines have said so far.
+#[derive(Default)]
+struct Noted<'a> {
+    asks: Asks<'a>,
+    host: Option<&'a [u8]>,
+    length: Option<&'a [u8]>,
+    coding: TransferCoding,
+    expectation: Expectation,
+    close: bool,
+    keep_alive: bool,
+}
+
+#[derive(Default, PartialEq)]
+enum TransferCoding {
+    #[default]
+    Absent,
+    Chunked,
+    Other,
+}
+
+#[derive(Default, PartialEq)]
+enum Expectation {
+    #[default]
+    Absent,
+    Continue,
+    Other,
+}
+
+impl<'a> Noted<'a> {
+    /// By length first: most names then meet at most two comparisons.
+    #[inline]
+    fn note(&mut self, name: &'a [u8], value: &'a [u8]) -> Result<(), Reject> {
+        let asks = &mut self.asks;
+        match name.len() {
+            4 if scan::is_name(name, b"host") => {
+                once(&mut self.host, value, Reject::HOST_DUPLICATE)?
+            }
+            5 if scan::is_name(name, b"range") => single(&mut asks.range, value),
+            6 if scan::is_name(name, b"expect") => self.note_expect(value),
+            7 if scan::is_name(name, b"referer") => first(&mut asks.referer, value),
+            8 if scan::is_name(name, b"if-match") => list(&mut asks.if_match, value, "if-match"),
+            8 if scan::is_name(name, b"if-range") => single(&mut asks.if_range, value),
+            10 if scan::is_name(name, b"connection") => self.note_connection(value),
+            10 if scan::is_name(name, b"user-agent") => first(&mut asks.user_agent, value),
+            13 if scan::is_name(name, b"if-none-match") => {
+                list(&mut asks.if_none_match, value, "if-none-match");
+            }
+            13 if scan::is_name(name, b"authorization") => {
+                once(
+                    &mut asks.authorization,
+                    value,
+                    Reject::AUTHORIZATION_DUPLICATE,
+                )?;
+            }
+            14 if scan::is_name(name, b"content-length") => {
+                once(&mut self.length, value, Reject::LENGTH_DUPLICATE)?;
+            }
+            15 if scan::is_name(name, b"accept-encoding") => {
+                list(&mut asks.accept_encoding, value, "accept-encoding");
+            }
+            17 if scan::is_name(name, b"if-modified-since") => {
+                single(&mut asks.if_modified_since, value);
+            }
+            17 if scan::is_name(name, b"transfer-encoding") => self.note_coding(value),
+            19 if scan::is_name(name, b"if-unmodified-since") => {
+                single(&mut asks.if_unmodified_since, value);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn note_connection(&mut self, value: &[u8]) {
+        for option in items(value) {
+            self.close |= option.eq_ignore_ascii_case(b"close");
+            self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+
+    /// Several lines are one list (RFC 9110 §5.3), so more than one `chunked`.
+    fn note_coding(&mut self, value: &[u8]) {
+        let is_first = self.coding == TransferCoding::Absent;
+        self.coding = if is_first && value.eq_ignore_ascii_case(b"chunked") {
+            TransferCoding::Chunked
+        } else {
+            TransferCoding::Other
+        };
+    }
+
+    fn note_expect(&mut self, value: &[u8]) {
+        let is_first = self.expectation != Expectation::Other;
+        self.expectation = if is_first && value.eq_ignore_ascii_case(b"100-continue") {
+            Expectation::Continue
+        } else {
+            Expectation::Other
+        };
+    }
+
+    fn finish(mut self, line: RequestLine<'a>, fields: Fields<'a>) -> Result<Head<'a>, Reject> {
+        let host = self.host(&line)?;
+        let body = self.body_length(line.version)?;
+        if self.expectation == Expectation::Other {
+            return Err(Reject::EXPECTATION_UNKNOWN);
+        }
+        let asks = &mut self.asks;
+        for values in [
+            &mut asks.accept_encoding,
+            &mut asks.if_none_match,
+            &mut asks.if_match,
+        ] {
+            if let Values::Many(all, _) = values {
+                *all = fields;
+            }
+        }
+        asks.range = asks.range.filter(|value| !value.is_empty());
+        let is_1_1 = line.version == Version::Http11;
+        Ok(Head {
+            method: line.method,
+            version: line.version,
+            line: line.text,
+            host,
+            raw_path: line.target.raw_path,
+            path: line.target.path,
+            query: line.target.query,
+            asks: self.asks,
+            fields,
+            keep_alive: !self.close && (is_1_1 || self.keep_alive),
+            body,
+            expect_continue: is_1_1 && self.expectation == Expectation::Continue,
+        })
+    }
+
+    /// RFC 9112 §3.2: HTTP/1.1 must send one valid Host, even where the target's own host counts.
+    fn host(&self, line: &RequestLine<'a>) -> Result<&'a [u8], Reject> {
+        let sent = match self.host {
+            Some(value) => valid_host(value).ok_or(Reject::HOST_MALFORMED)?.0,
+            None if line.version == Version::Http10 => b"",
+            None => return Err(Reject::HOST_MISSING),
+        };
+        let from_target = line.target.authority.and_then(valid_host);
+        Ok(from_target.map_or(sent, |(name, _)| name))
+    }
+
+    /// RFC 9112 §6.3, without any of its leniency.
+    fn body_length(&self, version: Version) -> Result<BodyLength, Reject> {
+        match (&self.coding, self.length) {
+            (TransferCoding::Absent, None) => Ok(BodyLength::None),
+            (TransferCoding::Absent, Some(value)) => content_length(value).map(BodyLength::Length),
+            (_, Some(_)) => Err(Reject::LENGTH_AND_CODING),
+            _ if version == Version::Http10 => Err(Reject::CODING_IN_1_0),
+            (TransferCoding::Chunked, None) => Ok(BodyLength::Chunked),
+            (TransferCoding::Other, None) => Err(Reject::CODING_UNKNOWN),
+        }
+    }
+}
+
+/// Digits and nothing else, within a `u64`.
+fn content_length(value: &[u8]) -> Result<u64, Reject> {
+    let length = value.iter().try_fold(0u64, |number, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    });
+    length
+        .filter(|_| !value.is_empty())
+        .ok_or(Reject::LENGTH_MALFORMED)
+}
+
+/// A field that must not come twice.
+fn once<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8], twice: Reject) -> Result<(), Reject> {
+    if slot.replace(value).is_some() {
+        return Err(twice);
+    }
+    Ok(())
+}
+
+/// A field that means nothing if it comes twice: no field of this kind is valid with an empty value.
+fn single<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) {
+    *slot = Some(if slot.is_some() { b"" } else { value });
+}
+
+/// A field of which the first line counts.
+fn first<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) {
+    slot.get_or_insert(value);
+}
+
+/// A field whose lines are one list.
+fn list<'a>(slot: &mut Values<'a>, value: &'a [u8], name: &'static str) {
+    *slot = match slot {
+        Values::None => Values::One(value),
+        // All the fields are put in when they are known.
+        _ => Values::Many(Fields(b""), name),
+    };
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,50 +8,130 @@ use std::borrow::Cow;
 
 /// A known method (RFC 9110 §9, RFC 5789); any other is refused with 501 while parsing.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Method { Get, Head, Options, Post, Put, Delete, Patch, Trace, Connect }
+#[expect(missing_docs, reason = "each is the method of its name")]
+pub enum Method {
+    Get,
+    Head,
+    Options,
+    Post,
+    Put,
+    Delete,
+    Patch,
+    Trace,
+    Connect,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Method; 9] = [
+        Method::Get,
+        Method::Head,
+        Method::Options,
+        Method::Post,
+        Method::Put,
+        Method::Delete,
+        Method::Patch,
+        Method::Trace,
+        Method::Connect,
+    ];
+
+    /// The method of this name; names are case-sensitive (RFC 9110 §9.1).
+    pub fn from_name(name: &[u8]) -> Option<Method> {
+        Some(match name {
+            b"GET" => Method::Get,
+            b"HEAD" => Method::Head,
+            b"OPTIONS" => Method::Options,
+            b"POST" => Method::Post,
+            b"PUT" => Method::Put,
+            b"DELETE" => Method::Delete,
+            b"PATCH" => Method::Patch,
+            b"TRACE" => Method::Trace,
+            b"CONNECT" => Method::Connect,
+            _ => return None,
+        })
+    }
+
+    /// As it stands in a request line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Options => "OPTIONS",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+            Method::Patch => "PATCH",
+            Method::Trace => "TRACE",
+            Method::Connect => "CONNECT",
+        }
+    }
+}
 
 /// The version that the peer spoke.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Version { Http10, Http11 }
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1 and any later minor version, which must be understood as it (RFC 9110 §2.5).
+    Http11,
+}
 
 /// One request's head, parsed.
 #[derive(Debug)]
 pub struct Head<'a> {
+    /// What is to be done.
     pub method: Method,
+    /// The version that the peer spoke.
     pub version: Version,
     /// The request line as it came, without its line end (for the log).
     pub line: &'a [u8],
-    /// Host without port, as sent; empty only in HTTP/1.0 without Host.
+    /// Host without port, as sent; an IPv6 address keeps its brackets. Empty only in HTTP/1.0
+    /// without Host.
     pub host: &'a [u8],
-    /// The target's path as it was sent, still percent-encoded (for redirects); `*` for `OPTIONS *`.
+    /// The target's path as it was sent, still percent-encoded; `*` for `OPTIONS *` and CONNECT.
+    /// It may begin with `//`, so in a Location it must follow a scheme and host.
     pub raw_path: &'a [u8],
-    /// Decoded and normalised: begins with `/`, no empty, `.` or `..` component. `*` for `OPTIONS *`.
+    /// Decoded and normalised: begins with `/`, no `.` or `..` component, no empty one but the
+    /// last. `*` for `OPTIONS *` and CONNECT.
     pub path: Cow<'a, [u8]>,
     /// Without the `?`.
     pub query: Option<&'a [u8]>,
+    /// The fields that stored pages look at.
     pub asks: Asks<'a>,
     /// Every field line, in order.
     pub fields: Fields<'a>,
     /// May the connection stay open after this exchange (RFC 9112 §9.3)?
     pub keep_alive: bool,
+    /// How the body that follows is framed.
     pub body: BodyLength,
-    /// `Expect: 100-continue` was sent.
+    /// `Expect: 100-continue` was sent, and in HTTP/1.1 (RFC 9110 §10.1.1).
     pub expect_continue: bool,
 }
 
 /// The fields that stored pages look at, picked out while parsing.
+///
+/// A single-valued field that was sent twice has an empty value here, which is malformed and so
+/// is never met: a date is ignored, an If-Range doesn't match (RFC 9110 §13.1.3 to §13.1.5).
 #[derive(Default, Debug)]
 pub struct Asks<'a> {
+    /// Accept-Encoding.
     pub accept_encoding: Values<'a>,
+    /// If-None-Match.
     pub if_none_match: Values<'a>,
+    /// If-Match.
     pub if_match: Values<'a>,
+    /// If-Modified-Since.
     pub if_modified_since: Option<&'a [u8]>,
+    /// If-Unmodified-Since.
     pub if_unmodified_since: Option<&'a [u8]>,
+    /// If-Range.
     pub if_range: Option<&'a [u8]>,
-    /// None if absent or sent twice.
+    /// Range; None if absent or sent twice.
     pub range: Option<&'a [u8]>,
+    /// Authorization; sent twice, the head is refused.
     pub authorization: Option<&'a [u8]>,
-    /// For the log.
+    /// For the log; the first.
     pub referer: Option<&'a [u8]>,
+    /// For the log; the first.
     pub user_agent: Option<&'a [u8]>,
 }

@@ -3,11 +3,15 @@
 //! Everything here can be fed at any split point, and is fuzzed without a port.
 
 pub mod body;
+pub mod check;
+pub mod coding;
 pub mod date;
+pub mod etag;
 pub mod fields;
 pub mod h1;
 pub mod head;
 pub mod range;
 pub mod reject;
+mod scan;
 pub mod status;
 pub mod target;

@@ -9,6 +9,7 @@ use super::status::Status;
 pub struct Reject {
     /// Stable; printed by the log as `rule`.
     pub rule: u16,
+    /// What the peer is told.
     pub status: Status,
     /// One clause for the log and the plain error page.
     pub reason: &'static str,
@@ -17,10 +18,13 @@ pub struct Reject {
 }
 
 macro_rules! rejects {
-    ($( $(#[$doc:meta])* $name:ident = $rule:literal $status:literal $close:literal $reason:literal; )*) => {
+    ($( $name:ident = $rule:literal $status:literal $close:literal $reason:literal; )*) => {
         impl Reject {
-            $( $(#[$doc])* pub const $name: Reject =
-                Reject { rule: $rule, status: Status($status), reason: $reason, close: $close }; )*
+            $(
+                #[doc = $reason]
+                pub const $name: Reject =
+                    Reject { rule: $rule, status: Status($status), reason: $reason, close: $close };
+            )*
             /// All of them, in the order of their numbers (for the table in the docs).
             pub const ALL: &'static [Reject] = &[$( Reject::$name, )*];
         }
@@ -62,6 +66,7 @@ rejects! {
     CHUNK_EXTENSION = 307 400 true "chunk extension too long";
     TRAILER_MALFORMED = 308 400 true "malformed trailer section";
     BODY_TOO_LARGE = 309 413 true "request body too large";
+    TRAILER_TOO_LARGE = 310 431 true "trailer section too large";
     // 4xx: routing and access.
     HOST_UNKNOWN = 401 404 false "no such site";
     MISDIRECTED = 402 421 true "another site than this connection was opened for";
@@ -83,8 +88,27 @@ rejects! {
     HEAD_SLOW = 601 408 true "head not finished in time";
     BODY_SLOW = 602 408 true "body too slow";
     OVERLOADED = 603 503 true "too many connections";
+    LOGINS_BUSY = 604 503 false "too many logins at once";
     // 7xx: live calls.
     HANDLER_FAILED = 701 502 false "handler failed";
     HANDLER_SLOW = 702 504 false "handler took too long";
     PANICKED = 703 500 true "internal error";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_unique_and_ascend() {
+        for pair in Reject::ALL.windows(2) {
+            let group = |reject: &Reject| reject.rule / 100;
+            let (left, right) = (&pair[0], &pair[1]);
+            assert!(left.rule < right.rule, "{left:?} {right:?}");
+            assert!(group(left) <= group(right));
+        }
+        for reject in Reject::ALL {
+            assert_ne!(reject.status.reason(), "", "{reject:?}");
+        }
+    }
 }

@@ -1,1 +1,206 @@
-//! (to be written)
+//! What to serve, decided beforehand and replaced whole.
+//!
+//! Control builds a [`World`] from the configuration, all or nothing, and hands it to every worker;
+//! a request looks at one World from beginning to end, so half a configuration can't exist.
+
+pub mod allow;
+pub mod build;
+pub mod users;
+
+use crate::base::log::{Format, Sink};
+use crate::handler::Handler;
+use crate::limits::Limits;
+use crate::site::Site;
+use crate::tls::{Identity, Tls};
+use allow::Allow;
+use std::sync::Arc;
+use users::{Logins, Users};
+
+/// One configuration, ready to serve. Cheap to clone.
+#[derive(Clone)]
+pub struct World {
+    /// Counts up with every publication.
+    pub generation: u64,
+    /// The operator's bounds.
+    pub limits: Limits,
+    /// All certificates; None when nothing is served over TLS.
+    pub tls: Option<Arc<Tls>>,
+    /// Sites by name.
+    pub hosts: Hosts,
+    /// Where lines go that belong to no site.
+    pub access: Option<Access>,
+    /// What is known of passwords that came a moment ago: a ledger, shared by all Worlds.
+    pub logins: Arc<Logins>,
+    /// The port that redirects to https name; None when there is no https.
+    pub https_port: Option<u16>,
+}
+
+/// Where and how access lines are written.
+#[derive(Clone)]
+pub struct Access {
+    /// The destination, shared with every site that logs to it.
+    pub sink: Sink,
+    /// How lines look.
+    pub format: Format,
+}
+
+/// One site as the outside knows it.
+#[derive(Clone)]
+pub struct Host {
+    /// All names, lower case, the first canonical; `*` = any.
+    pub names: Vec<String>,
+    /// What a client on another name is sent to; None when the site answers to any name.
+    pub canonical: Option<Box<[u8]>>,
+    /// Plain HTTP only redirects.
+    pub http_redirects: bool,
+    /// The whole field line with its CRLF, sent over TLS only (RFC 6797 §7.2).
+    pub hsts: Option<Box<[u8]>>,
+    /// The site that answers where no route has a target of its own; None where routes do everywhere.
+    pub site: Option<Arc<Site>>,
+    /// In the order of the configuration.
+    pub routes: Vec<Route>,
+    /// Any route has `allow` or `users`: then the path that is opened is checked too.
+    pub guarded: bool,
+    /// Which certificate files and client-certificate demand a connection for this site has.
+    pub identity: Identity,
+    /// This site's log.
+    pub access: Option<Access>,
+}
+
+/// A part of a site's paths that is treated in its own way.
+#[derive(Clone)]
+pub struct Route {
+    /// Whole components of the decoded path, beginning with `/`, without a trailing slash ("" = all).
+    pub prefix: Box<[u8]>,
+    /// What answers, or None where the route only guards files.
+    pub target: Option<Target>,
+    /// Who may come in by address.
+    pub allow: Option<Allow>,
+    /// Who may come in by login.
+    pub users: Option<Arc<Users>>,
+}
+
+/// What answers under a route.
+#[derive(Clone)]
+pub enum Target {
+    /// Another place, with what follows the prefix appended if it ends with a slash.
+    Redirect(Box<[u8]>),
+    /// Another path of the same site.
+    Rewrite(Box<[u8]>),
+    /// Another folder.
+    Site(Arc<Site>),
+    /// Live.
+    Handler(Arc<dyn Handler>),
+}
+
+impl Access {
+    /// The same destination and format.
+    pub fn is_same(&self, other: &Access) -> bool {
+        self.format == other.format && self.sink.is_same(&other.sink)
+    }
+}
+
+impl Route {
+    /// Does this route cover `path` (whole components)?
+    pub fn covers(&self, path: &[u8]) -> bool {
+        match path.strip_prefix(&*self.prefix) {
+            Some(rest) => rest.is_empty() || rest[0] == b'/',
+            None => false,
+        }
+    }
+}
+
+impl Host {
+    /// The target for `path` with what follows its prefix: the longest match wins.
+    pub fn target<'h, 'p>(&'h self, path: &'p [u8]) -> Option<(&'h Target, &'p [u8])> {
+        self.routes
+            .iter()
+            .filter(|route| route.target.is_some() && route.covers(path))
+            .max_by_key(|route| route.prefix.len())
+            .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
+    }
+
+    /// Every route that covers `path` and guards it.
+    pub fn guards<'h>(&'h self, path: &'h [u8]) -> impl Iterator<Item = &'h Route> {
+        let guarded = self.guarded;
+        self.routes.iter().filter(move |route| {
+            guarded && (route.allow.is_some() || route.users.is_some()) && route.covers(path)
+        })
+    }
+}
+
+/// Sites by the names that clients use.
+#[derive(Clone, Default)]
+pub struct Hosts {
+    all: Vec<Arc<Host>>,
+    /// Lower case, sorted.
+    exact: Vec<(Box<[u8]>, usize)>,
+    /// Without their `*`, so beginning with a dot; the longest first.
+    suffixes: Vec<(Box<[u8]>, usize)>,
+    any: Option<usize>,
+}
+
+impl Hosts {
+    /// Sorts the names of `hosts`; two sites with one name were refused before.
+    pub fn new(all: Vec<Arc<Host>>) -> Hosts {
+        let mut hosts = Hosts {
+            all,
+            ..Hosts::default()
+        };
+        for (index, host) in hosts.all.iter().enumerate() {
+            for name in &host.names {
+                match name.strip_prefix('*') {
+                    Some("") => hosts.any = Some(index),
+                    Some(suffix) => hosts.suffixes.push((suffix.as_bytes().into(), index)),
+                    None => hosts.exact.push((name.as_bytes().into(), index)),
+                }
+            }
+        }
+        hosts.exact.sort();
+        hosts
+            .suffixes
+            .sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
+        hosts
+    }
+
+    /// The site for a Host without port, in any case; a trailing dot is the same name.
+    pub fn find(&self, name: &[u8]) -> Option<&Arc<Host>> {
+        // One site for any name is the common set-up on a small machine.
+        if self.exact.is_empty() && self.suffixes.is_empty() {
+            return self.any.map(|index| &self.all[index]);
+        }
+        let name = name.strip_suffix(b".").unwrap_or(name);
+        let mut lower = [0; 255];
+        let index = match lower.get_mut(..name.len()) {
+            Some(lower) => {
+                lower.copy_from_slice(name);
+                lower.make_ascii_lowercase();
+                self.find_lower(lower)
+            }
+            None => None,
+        };
+        index.or(self.any).map(|index| &self.all[index])
+    }
+
+    fn find_lower(&self, name: &[u8]) -> Option<usize> {
+        if let Ok(found) = self
+            .exact
+            .binary_search_by(|(exact, _)| (**exact).cmp(name))
+        {
+            return Some(self.exact[found].1);
+        }
+        self.suffixes
+            .iter()
+            .find(|(suffix, _)| {
+                // One label only, as in certificates (RFC 6125 §6.4.3).
+                name.strip_suffix(&**suffix)
+                    .is_some_and(|label| !label.is_empty() && !label.contains(&b'.'))
+            })
+            .map(|(_, index)| *index)
+    }
+
+    /// Every site, in the order of the configuration.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Host>> {
+        self.all.iter()
+    }
+}

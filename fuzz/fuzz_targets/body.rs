@@ -1,0 +1,6 @@
+//! Request bodies, fixed and chunked, whole and cut.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::check::body(bytes));

@@ -1,0 +1,6 @@
+//! Range fields.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::check::range(bytes));

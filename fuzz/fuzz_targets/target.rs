@@ -1,0 +1,6 @@
+//! Request targets, paths and hosts.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::check::target(bytes));

@@ -1,0 +1,264 @@
+//! Whatever a peer sends, a line is one line, and JSON is JSON.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::clock::log_time;
+
+const AT_MS: u64 = 1_795_199_954_123;
+
+fn line() -> Line<'static> {
+    Line {
+        peer: "192.0.2.7".parse().unwrap(),
+        user: None,
+        unix_ms: AT_MS,
+        request: b"GET /a.html HTTP/1.1",
+        status: 200,
+        bytes: 5100,
+        referer: Some(b"https://example.org/"),
+        agent: Some(b"curl/8.0"),
+        host: Some(b"www.example.org"),
+        rule: 0,
+        tls: Some("TLSv1.3"),
+        micros: 431,
+    }
+}
+
+fn text(line: &Line<'_>, format: Format) -> Vec<u8> {
+    let mut out = Vec::new();
+    line.append(format, &log_time(line.unix_ms / 1_000), &mut out);
+    out
+}
+
+fn combined(line: &Line<'_>) -> String {
+    String::from_utf8(text(line, Format::Combined)).unwrap()
+}
+
+#[test]
+fn combined_as_apache_writes_it() {
+    assert_eq!(
+        combined(&line()),
+        "192.0.2.7 - - [20/Nov/2026:18:39:14 +0000] \"GET /a.html HTTP/1.1\" 200 5100 \
+         \"https://example.org/\" \"curl/8.0\"\n"
+    );
+    let refused = Line {
+        peer: "::ffff:10.0.0.1".parse().unwrap(),
+        user: Some("an ant"),
+        request: b"GET /\"\\\x00\r\n\xc3\xa9\xff HTTP/1.1",
+        status: 400,
+        bytes: 0,
+        referer: None,
+        agent: None,
+        rule: 301,
+        ..line()
+    };
+    assert_eq!(
+        combined(&refused),
+        "10.0.0.1 - an\\x20ant [20/Nov/2026:18:39:14 +0000] \
+         \"GET /\\\"\\\\\\x00\\x0d\\x0a\u{e9}\\xff HTTP/1.1\" 400 - \"-\" \"-\" rule=301\n"
+    );
+    let nameless = Line {
+        user: Some(""),
+        ..line()
+    };
+    assert!(combined(&nameless).starts_with("192.0.2.7 - \"\" ["));
+}
+
+#[test]
+fn json_with_everything_and_with_little() {
+    let full = Line {
+        user: Some("ant"),
+        rule: 503,
+        request: b"GET /\"\\\x01\x7f\xc2\x9b\xff\xe2\x82 HTTP/1.1",
+        ..line()
+    };
+    assert_eq!(
+        String::from_utf8(text(&full, Format::Json)).unwrap(),
+        "{\"time\":\"2026-11-20T18:39:14.123Z\",\"remote\":\"192.0.2.7\",\"user\":\"ant\",\
+         \"host\":\"www.example.org\",\"request\":\"GET /\\\"\\\\\\u0001\\u007f\\u009b\u{fffd}\u{fffd} HTTP/1.1\",\
+         \"status\":200,\"bytes\":5100,\"referer\":\"https://example.org/\",\"agent\":\"curl/8.0\",\
+         \"rule\":503,\"tls\":\"TLSv1.3\",\"us\":431}\n"
+    );
+    let little = Line {
+        referer: None,
+        agent: None,
+        host: None,
+        tls: None,
+        ..line()
+    };
+    assert_eq!(
+        String::from_utf8(text(&little, Format::Json)).unwrap(),
+        "{\"time\":\"2026-11-20T18:39:14.123Z\",\"remote\":\"192.0.2.7\",\
+         \"request\":\"GET /a.html HTTP/1.1\",\"status\":200,\"bytes\":5100,\"us\":431}\n"
+    );
+}
+
+#[test]
+fn numbers_at_their_ends() {
+    for number in [0, 9, 10, 99, 100, u64::from(u32::MAX), u64::MAX] {
+        let mut out = Vec::new();
+        push_number(&mut out, number);
+        assert_eq!(out, number.to_string().as_bytes());
+    }
+}
+
+#[test]
+fn the_json_checker_knows_json() {
+    for good in ["{\"a\":\"\",\"b\":10}", "{\"a\":\"\\u00ffx\\\"é\"}"] {
+        assert!(json_strings(good).is_some(), "{good}");
+    }
+    for bad in [
+        "{}x",
+        "{\"a\":01}",
+        "{\"a\":\"\n\"}",
+        "{\"a\":\"\\x41\"}",
+        "{\"a\"}",
+        "{\"a\":\"",
+        "{\"a\":1,}",
+    ] {
+        assert_eq!(json_strings(bad), None, "{bad}");
+    }
+}
+
+/// The strings (names and values) of a flat JSON object of strings and whole numbers; `None` if it
+/// is none (RFC 8259).
+fn json_strings(text: &str) -> Option<Vec<String>> {
+    let mut rest = text.strip_prefix('{')?;
+    let mut strings = Vec::new();
+    loop {
+        let (name, after) = json_string(rest)?;
+        strings.push(name);
+        rest = after.strip_prefix(':')?;
+        if rest.starts_with('"') {
+            let (value, after) = json_string(rest)?;
+            strings.push(value);
+            rest = after;
+        } else {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            if digits == 0 || (digits > 1 && rest.starts_with('0')) {
+                return None;
+            }
+            rest = &rest[digits..];
+        }
+        match rest.strip_prefix(',') {
+            Some(after) => rest = after,
+            None if rest == "}" => return Some(strings),
+            None => return None,
+        }
+    }
+}
+
+fn json_string(text: &str) -> Option<(String, &str)> {
+    let mut chars = text.strip_prefix('"')?.chars();
+    let mut value = String::new();
+    loop {
+        match chars.next()? {
+            '"' => return Some((value, chars.as_str())),
+            '\\' => match chars.next()? {
+                plain @ ('"' | '\\') => value.push(plain),
+                'u' => {
+                    let digits: String = chars.by_ref().take(4).collect();
+                    value.push(char::from_u32(u32::from_str_radix(&digits, 16).ok()?)?);
+                }
+                _ => return None,
+            },
+            control if control < ' ' => return None,
+            plain => value.push(plain),
+        }
+    }
+}
+
+/// Undoes the escapes of a quoted field.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        if first != b'\\' {
+            out.push(first);
+        } else if let Some(hex) = rest.strip_prefix(b"x") {
+            let digits = std::str::from_utf8(&hex[..2]).unwrap();
+            out.push(u8::from_str_radix(digits, 16).unwrap());
+            rest = &hex[2..];
+        } else {
+            out.push(rest[0]);
+            rest = &rest[1..];
+        }
+    }
+    out
+}
+
+/// Bytes as peers with bad intentions choose them.
+fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..6),
+        any::<char>().prop_map(|char| char.to_string().into_bytes()),
+        prop::sample::select(vec![
+            &b"\r\n"[..],
+            b"\"",
+            b"\\",
+            b"\x1b[31m",
+            b"\xc2\x9b",
+            b"\xc2\x85",
+            b"\xe2\x80\xa8",
+            b"\xed\xa0\x80",
+            b"\xf4\x90\x80\x80",
+            b"\xc0\x80",
+            b"\xf0\x9f\x90",
+            b"a",
+        ])
+        .prop_map(<[u8]>::to_vec),
+    ];
+    proptest::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn every_line_is_one_line_of_visible_text(
+        request in hostile(), referer in hostile(), agent in hostile(), host in hostile(),
+        user in any::<String>(), rule in any::<u16>(), bytes in any::<u64>(),
+    ) {
+        let line = Line {
+            request: &request, referer: Some(&referer), agent: Some(&agent), host: Some(&host),
+            user: Some(&user), rule, bytes, ..line()
+        };
+        for format in [Format::Combined, Format::Json] {
+            let text = String::from_utf8(text(&line, format)).unwrap();
+            let body = text.strip_suffix('\n').unwrap();
+            prop_assert!(!body.contains(char::is_control), "{body:?}");
+        }
+        let json = String::from_utf8(text(&line, Format::Json)).unwrap();
+        let strings = json_strings(json.trim_end()).unwrap();
+        prop_assert_eq!(&strings[5], &user);
+        let decoded = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        prop_assert_eq!(&strings[7], &decoded(&host));
+        prop_assert_eq!(&strings[9], &decoded(&request));
+    }
+
+    #[test]
+    fn escapes_lose_nothing(field in hostile()) {
+        let mut out = Vec::new();
+        push_escaped(&mut out, &field);
+        prop_assert_eq!(unescaped(&out), field);
+    }
+
+    #[test]
+    fn addresses_as_the_standard_library_writes_them(bits in any::<u128>(), zeros in any::<u8>(), v4 in any::<u32>()) {
+        let mut segments = Ipv6Addr::from(bits).segments();
+        for (nth, segment) in segments.iter_mut().enumerate() {
+            if zeros & 1 << nth != 0 { *segment = 0 }
+        }
+        let v6 = Ipv6Addr::from(segments);
+        let mut out = Vec::new();
+        push_v6(&mut out, v6);
+        let written = String::from_utf8(out).unwrap();
+        prop_assert_eq!(written.parse::<Ipv6Addr>().unwrap(), v6);
+        // The standard library writes the last 32 bits of mapped addresses as IPv4; those never come here.
+        if v6.to_ipv4_mapped().is_none() {
+            prop_assert_eq!(written, v6.to_string());
+        }
+        let mut out = Vec::new();
+        push_address(&mut out, IpAddr::V4(v4.into()));
+        prop_assert_eq!(String::from_utf8(out).unwrap(), Ipv4Addr::from(v4).to_string());
+    }
+}

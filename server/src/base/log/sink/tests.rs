@@ -1,0 +1,249 @@
+//! Sinks against real files, full disks and pipes that nobody reads.
+
+use std::fs;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use super::*;
+
+/// Long enough to never be reached: whoever waits for it is told by then.
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(600)
+}
+
+/// What was reported.
+type Said = Arc<Mutex<Vec<String>>>;
+
+fn sinks(queue_bytes_max: usize) -> (Sinks, Said) {
+    let said = Said::default();
+    let writes = Arc::clone(&said);
+    let report = move |_, text| writes.lock().unwrap().push(text);
+    (Sinks::with_queue(Arc::new(report), queue_bytes_max), said)
+}
+
+fn submit(sink: &Sink, lines: &str) {
+    let mut buffer = lines.as_bytes().to_vec();
+    sink.submit(&mut buffer);
+    assert!(buffer.is_empty());
+}
+
+#[test]
+fn lines_arrive_in_order_and_buffers_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("access.log");
+    fs::write(&path, "before\n").unwrap();
+    let (sinks, said) = sinks(1 << 20);
+    let sink = sinks.open(&Destination::File(path.clone())).unwrap();
+    let mut expected = String::from("before\n");
+    for n in 0..100 {
+        submit(&sink, &format!("line {n}\n"));
+        expected += &format!("line {n}\n");
+    }
+    assert!(sinks.flush(far()));
+    assert_eq!(fs::read_to_string(&path).unwrap(), expected);
+    let mut buffer = b"last\n".to_vec();
+    sink.submit(&mut buffer);
+    assert!(buffer.capacity() > 0, "a buffer that was used before");
+    assert_eq!((sinks.lines_lost(), said.lock().unwrap().len()), (0, 0));
+}
+
+#[test]
+fn one_file_is_opened_once_and_off_is_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("sub")).unwrap();
+    let (sinks, _) = sinks(1 << 20);
+    let open = |path: &str| sinks.open(&Destination::File(folder.path().join(path)));
+    let (one, two) = (open("a").unwrap(), open("sub/../a").unwrap());
+    let (Some(first), Some(second)) = (&one.0, &two.0) else {
+        panic!("not off");
+    };
+    assert!(Arc::ptr_eq(first, second));
+    assert_eq!(sinks.all().len(), 1);
+    drop((one, two));
+    let _other = open("b").unwrap();
+    assert_eq!(sinks.all().len(), 1, "who isn't used any more is forgotten");
+
+    assert!(open("missing/a").is_err());
+    assert!(sinks.open(&Destination::File("/".into())).is_err());
+    let off = sinks.open(&Destination::Off).unwrap();
+    assert!(off.is_off() && Sink::off().is_off());
+    submit(&off, "gone\n");
+    assert!(off.flush(far()));
+}
+
+#[test]
+fn lines_of_a_dropped_sink_are_still_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let (sinks, _) = sinks(1 << 20);
+    let sink = sinks.open(&Destination::File(path.clone())).unwrap();
+    let mut batch = Batch::new(sink, Format::Combined);
+    batch.lines.extend_from_slice(b"last words\n");
+    drop(batch);
+    assert!(sinks.flush(far()));
+    assert_eq!(fs::read_to_string(path).unwrap(), "last words\n");
+}
+
+#[test]
+fn a_full_disk_is_counted_and_said_once() {
+    let (sinks, said) = sinks(1 << 20);
+    let sink = sinks.open(&Destination::File("/dev/full".into())).unwrap();
+    for _ in 0..3 {
+        submit(&sink, "one\ntwo\n");
+        assert!(sink.flush(far()));
+    }
+    assert!(sink.is_failing());
+    assert_eq!((sink.lines_lost(), sinks.lines_lost()), (6, 6));
+    let said = said.lock().unwrap();
+    assert_eq!(said.len(), 1);
+    assert!(
+        said[0].starts_with("log /dev/full: No space left"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_disk_that_works_again_owns_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let (sinks, said) = sinks(1 << 20);
+    let sink = sinks.open(&Destination::File(path.clone())).unwrap();
+    submit(&sink, "one\ntwo\n");
+    assert!(sink.flush(far()));
+    fs::remove_file(&path).unwrap();
+    sinks.reopen();
+    submit(&sink, "three\n");
+    assert!(sink.flush(far()));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
+    assert!(!sink.is_failing());
+    let said = said.lock().unwrap();
+    assert_eq!(said.len(), 2);
+    assert!(
+        said[1].ends_with("works again, 2 lines were lost"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn reopening_after_a_rename() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, old) = (folder.path().join("log"), folder.path().join("log.1"));
+    let (sinks, said) = sinks(1 << 20);
+    let sink = sinks.open(&Destination::File(path.clone())).unwrap();
+    submit(&sink, "one\n");
+    assert!(sink.flush(far()));
+    fs::rename(&path, &old).unwrap();
+    submit(&sink, "two\n");
+    sinks.reopen();
+    submit(&sink, "three\n");
+    assert!(sink.flush(far()));
+    assert_eq!(fs::read_to_string(&old).unwrap(), "one\ntwo\n");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
+
+    // Where the new one can't be opened, the old one goes on.
+    fs::rename(&path, &old).unwrap();
+    fs::create_dir(&path).unwrap();
+    sinks.reopen();
+    submit(&sink, "four\n");
+    assert!(sink.flush(far()));
+    assert_eq!(fs::read_to_string(&old).unwrap(), "three\nfour\n");
+    assert!(said.lock().unwrap()[0].contains("can't be reopened"));
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_stops_nobody() {
+    let (mut reader, pipe) = io::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let (sinks, said) = sinks(256 * 1024);
+    let sink = sinks.open(&Destination::File(path.into())).unwrap();
+    drop(pipe);
+    let line = "x".repeat(1023) + "\n";
+    let mut submitted = 0;
+    while sink.lines_lost() < 10 {
+        submit(&sink, &line);
+        submitted += 1;
+    }
+    assert!(!sink.flush(Instant::now()), "time is up, and it gives up");
+    assert_eq!(said.lock().unwrap().len(), 1, "said once");
+
+    let read = thread::spawn(move || {
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).map(|_| all)
+    });
+    assert!(sink.flush(far()));
+    let lost = sink.lines_lost();
+    assert_eq!(lost, 10);
+    drop(sink);
+    let all = read.join().unwrap().unwrap();
+    assert_eq!(all, line.repeat(submitted - lost as usize).as_bytes());
+    let said = said.lock().unwrap();
+    assert!(said[0].ends_with("too slow, lines are dropped"));
+    assert!(said[1].ends_with("works again, 10 lines were lost"));
+    assert_eq!(said.len(), 2);
+}
+
+#[test]
+fn a_pipe_whose_reader_went_away_is_a_failure() {
+    let (reader, pipe) = io::pipe().unwrap();
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let (sinks, said) = sinks(1 << 20);
+    let sink = sinks.open(&Destination::File(path.into())).unwrap();
+    drop(reader);
+    submit(&sink, "one\n");
+    assert!(sink.flush(far()));
+    assert_eq!(sink.lines_lost(), 1);
+    assert!(said.lock().unwrap()[0].contains("Broken pipe"));
+}
+
+#[test]
+fn a_line_that_broke_off_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let destination = Destination::File(path.clone());
+    let (sinks, _) = sinks(1 << 20);
+    let sink = sinks.open(&destination).unwrap();
+    let shared = &sink.0.as_ref().unwrap().0;
+    let mut writer = Writer::new(shared, Output::open(&destination).unwrap());
+    writer.write(b"one\nbroken");
+    writer.write(b"two\n");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "one\nbroken\ntwo\n");
+}
+
+#[test]
+fn batches_are_handed_over_when_full() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let (sinks, _) = sinks(1 << 20);
+    let sink = sinks.open(&Destination::File(path.clone())).unwrap();
+    let mut batch = Batch::new(sink.clone(), Format::Combined);
+    let line = Line {
+        peer: "192.0.2.1".parse().unwrap(),
+        user: None,
+        unix_ms: 0,
+        request: &[b'x'; 1_000],
+        status: 200,
+        bytes: 0,
+        referer: None,
+        agent: None,
+        host: None,
+        rule: 0,
+        tls: None,
+        micros: 0,
+    };
+    let mut pushed = 0;
+    while pushed == 0 || !batch.lines.is_empty() {
+        batch.push(&line, b"[]");
+        pushed += 1;
+    }
+    assert!(sink.flush(far()));
+    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), pushed);
+    batch.push(&line, b"[]");
+    batch.flush();
+    assert!(sink.flush(far()));
+    assert_eq!(
+        fs::read_to_string(&path).unwrap().lines().count(),
+        pushed + 1
+    );
+}

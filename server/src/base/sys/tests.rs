@@ -1,0 +1,265 @@
+//! The wrappers against the real kernel.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixDatagram;
+
+use super::*;
+
+#[test]
+fn sendfile_sends_a_part_and_pread_reads_it() {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(b"0123456789").unwrap();
+    let (out, mut back) = std::os::unix::net::UnixStream::pair().unwrap();
+    assert_eq!(sendfile(out.as_fd(), file.as_fd(), 3, 4).unwrap(), 4);
+    assert_eq!(sendfile(out.as_fd(), file.as_fd(), 10, 4).unwrap(), 0);
+    let mut got = [0; 4];
+    back.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"3456");
+
+    let mut buf = [0; 16];
+    assert_eq!(pread(file.as_fd(), &mut buf, 8).unwrap(), 2);
+    assert_eq!(&buf[..2], b"89");
+    // Just written, so it is in memory; a file system may still say that it would block.
+    match pread_nowait(file.as_fd(), &mut buf, 1).unwrap() {
+        Some(read) => assert_eq!(&buf[..read], b"123456789"),
+        None => assert_eq!(pread(file.as_fd(), &mut buf, 1).unwrap(), 9),
+    }
+}
+
+#[test]
+fn inotify_tells_what_happens_in_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let inotify = Inotify::new().unwrap();
+    let watch = inotify.watch(folder.path(), Inotify::FOLDER).unwrap();
+    assert!(inotify.read().unwrap().is_empty());
+    let opened = fs::File::open(folder.path()).unwrap();
+    assert_eq!(
+        inotify.watch_fd(opened.as_fd(), Inotify::FOLDER).unwrap(),
+        watch
+    );
+
+    fs::write(folder.path().join("a"), b"x").unwrap();
+    fs::rename(folder.path().join("a"), folder.path().join("b")).unwrap();
+    let events = inotify.read().unwrap();
+    let of = |flag: ReadFlags| {
+        events
+            .iter()
+            .find(|event| event.flags.contains(flag))
+            .unwrap()
+    };
+    assert!(events.iter().all(|event| event.watch == watch));
+    assert_eq!(
+        of(ReadFlags::CLOSE_WRITE).name.as_deref(),
+        Some("a".as_ref())
+    );
+    let (from, to) = (of(ReadFlags::MOVED_FROM), of(ReadFlags::MOVED_TO));
+    assert_eq!(from.cookie, to.cookie);
+    assert_eq!(to.name.as_deref(), Some("b".as_ref()));
+    assert!(!to.is_overflow());
+
+    inotify.remove(watch).unwrap();
+    let gone = inotify.read().unwrap();
+    assert!(gone[0].flags.contains(ReadFlags::IGNORED));
+    assert_eq!(gone[0].name, None);
+    assert!(
+        inotify
+            .watch(&folder.path().join("b"), Inotify::FOLDER)
+            .is_err()
+    );
+}
+
+#[test]
+fn listeners_share_a_port_only_when_told_to() {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let first = listen(any, true, 16, false).unwrap();
+    let address = socket_address(first.as_fd()).unwrap();
+    let _second = listen(address, true, 16, false).unwrap();
+    let refused = listen(address, false, 16, false).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+    assert_eq!(
+        is_free(address, false).unwrap_err().kind(),
+        io::ErrorKind::AddrInUse
+    );
+}
+
+#[test]
+fn socket_options_and_the_peer() {
+    let listener =
+        TcpListener::from(listen("127.0.0.1:0".parse().unwrap(), false, 1, false).unwrap());
+    listener.set_nonblocking(false).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let socket = server.as_fd();
+    set_nodelay(socket).unwrap();
+    set_keepalive(socket, Duration::from_secs(60)).unwrap();
+    set_quickack(socket, true).unwrap();
+    assert_eq!(peer_address(socket).unwrap(), client.local_addr().unwrap());
+    shutdown_write(client.as_fd()).unwrap();
+    assert_eq!(server.read(&mut [0; 1]).unwrap(), 0);
+    shutdown_read(server.as_fd()).unwrap();
+    shutdown_both(server.as_fd()).unwrap();
+}
+
+#[test]
+fn an_ipv4_peer_of_an_ipv6_socket_is_ipv4() {
+    if !has_ipv6() {
+        return;
+    }
+    let listener = TcpListener::from(listen("[::]:0".parse().unwrap(), false, 1, false).unwrap());
+    listener.set_nonblocking(false).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    assert_eq!(
+        peer_address(server.as_fd()).unwrap(),
+        client.local_addr().unwrap()
+    );
+}
+
+#[test]
+fn local_addresses_are_of_the_network() {
+    for address in local_addresses() {
+        assert!(!address.is_loopback() && !address.is_unspecified());
+    }
+    let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 0.0.0.0\n        /0 universe UNICAST\n\
+                     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.1.2.0\n        /24 link UNICAST\n\
+                     |-- 10.1.2.3\n        /32 host LOCAL\n";
+    assert_eq!(first_local_v4(trie), Some(Ipv4Addr::new(10, 1, 2, 3)));
+}
+
+#[test]
+fn passed_in_sockets_are_only_ours_if_the_process_is() {
+    let count = |pid: &str, fds: &str| listen_fds_count(Some(pid.as_ref()), Some(fds.as_ref()), 7);
+    assert_eq!(count("7", "2"), Some(2));
+    for (pid, fds) in [("8", "2"), ("7", "0"), ("7", "-1"), ("7", "x"), ("", "1")] {
+        assert_eq!(count(pid, fds), None, "{pid} {fds}");
+    }
+    assert_eq!(listen_fds_count(None, Some("1".as_ref()), 7), None);
+}
+
+#[test]
+fn notify_reaches_a_path_and_an_abstract_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let server = UnixDatagram::bind(&path).unwrap();
+    notify_at(path.as_os_str(), "READY=1").unwrap();
+    let mut buf = [0; 64];
+    let read = server.recv(&mut buf).unwrap();
+    assert_eq!(&buf[..read], b"READY=1");
+
+    let name = format!("anthill-test-{}", std::process::id());
+    let address = UnixAddress::from_abstract_name(&name).unwrap();
+    let server = UnixDatagram::bind_addr(&address).unwrap();
+    notify_at(format!("@{name}").as_ref(), "STOPPING=1").unwrap();
+    let read = server.recv(&mut buf).unwrap();
+    assert_eq!(&buf[..read], b"STOPPING=1");
+}
+
+#[test]
+fn users_are_found_with_their_groups() {
+    let passwd =
+        "root:x:0:0::/root:/bin/sh\nant:x:1001:1002:An ant:/home/ant:/bin/sh\nbad:x:y:1::/:\n";
+    let group =
+        "root:x:0:\nant:x:1002:\nssl-cert:x:110:ant,bee\nhive:x:111:bee\nagain:x:1002:ant\n";
+    let ant = find_user("ant", passwd, group).unwrap();
+    assert_eq!(
+        ant,
+        UserIds {
+            uid: 1001,
+            gid: 1002,
+            groups: vec![1002, 110]
+        }
+    );
+    assert_eq!(find_user("bee", passwd, group), None);
+    assert_eq!(find_user("bad", passwd, group), None);
+    assert_eq!(find_user("", passwd, group), None);
+    assert!(
+        lookup_user("root")
+            .unwrap()
+            .is_some_and(|user| user.uid == 0)
+    );
+}
+
+#[test]
+fn dropped_privileges_stay_dropped() {
+    if !is_root() {
+        return;
+    }
+    // By thread, as the kernel does it; so this test's thread is the only one that loses them.
+    std::thread::spawn(|| {
+        let nobody = UserIds {
+            uid: 65534,
+            gid: 65534,
+            groups: vec![65534],
+        };
+        drop_thread_privileges(&nobody).unwrap();
+        assert!(!is_root());
+        assert_eq!(rustix::process::getegid().as_raw(), 65534);
+        assert!(
+            drop_thread_privileges(&UserIds {
+                uid: 0,
+                gid: 0,
+                groups: vec![]
+            })
+            .is_err()
+        );
+    })
+    .join()
+    .unwrap();
+    // The tests run in several threads, and then it must refuse.
+    let other = std::thread::spawn(|| {
+        let user = UserIds {
+            uid: 65534,
+            gid: 65534,
+            groups: vec![],
+        };
+        drop_privileges(&user).is_err()
+    });
+    assert!(other.join().unwrap());
+}
+
+#[test]
+fn limits_of_the_machine() {
+    assert!(raise_nofile_limit() >= 64);
+    assert!(cpu_count() >= 1);
+    assert!(memory_limit_bytes().unwrap() > 1 << 20);
+    lowest_priority_on_a_thread_of_its_own();
+}
+
+fn lowest_priority_on_a_thread_of_its_own() {
+    std::thread::spawn(|| {
+        lowest_priority_thread();
+        assert_eq!(rustix::process::getpriority_process(None).unwrap(), 19);
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn memory_is_what_the_tightest_group_allows() {
+    let root = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    assert_eq!(memory_limit_below(root.path()), None);
+    put("proc/meminfo", "MemTotal:        1024 kB\nMemFree: 1 kB\n");
+    assert_eq!(memory_limit_below(root.path()), Some(1 << 20));
+    put(
+        "proc/self/cgroup",
+        "5:cpu,memory:/a/b\n4:pids:/x\n0::/s/t\n",
+    );
+    put(
+        "sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "9223372036854771712\n",
+    );
+    put("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "500000\n");
+    assert_eq!(memory_limit_below(root.path()), Some(500_000));
+    put("sys/fs/cgroup/s/t/memory.max", "max\n");
+    put("sys/fs/cgroup/s/memory.max", "400000\n");
+    assert_eq!(memory_limit_below(root.path()), Some(400_000));
+    put("sys/fs/cgroup/memory.max", "300000\n");
+    assert_eq!(memory_limit_below(root.path()), Some(300_000));
+}

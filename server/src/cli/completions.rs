@@ -1,0 +1,221 @@
+//! `anthill completions`: what shells need to complete the command line, made from the table.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use super::parse::Typed;
+use super::table::{COMMANDS, Command, Opt, Values};
+use crate::config::OperatorError;
+
+pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    let shell = typed.operand_at(0).and_then(|shell| shell.to_str());
+    Ok(super::done(&match shell {
+        Some("zsh") => zsh(),
+        Some("fish") => fish(),
+        _ => bash(),
+    }))
+}
+
+fn command_names() -> String {
+    COMMANDS
+        .iter()
+        .map(|command| command.name)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// For bash, without the helpers of the bash-completion package.
+pub(super) fn bash() -> String {
+    let mut arms = String::new();
+    for command in COMMANDS {
+        bash_arm(&mut arms, command);
+    }
+    format!(
+        r#"# bash completion of anthill
+_anthill() {{
+    local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}}
+    local i operand=0
+    COMPREPLY=()
+    if (( COMP_CWORD == 1 )); then
+        mapfile -t COMPREPLY < <(compgen -W "{names} --help --version" -- "$cur")
+        return
+    fi
+    case ${{COMP_WORDS[1]}} in
+{arms}    esac
+}}
+complete -o filenames -F _anthill anthill
+"#,
+        names = command_names(),
+    )
+}
+
+fn bash_arm(arms: &mut String, command: &Command) {
+    let reply = |values: Values| match values {
+        Values::Any => ":".to_owned(),
+        Values::Paths => r#"mapfile -t COMPREPLY < <(compgen -f -- "$cur")"#.to_owned(),
+        Values::Folders => r#"mapfile -t COMPREPLY < <(compgen -d -- "$cur")"#.to_owned(),
+        Values::Words(words) => {
+            format!(
+                r#"mapfile -t COMPREPLY < <(compgen -W "{}" -- "$cur")"#,
+                words.join(" ")
+            )
+        }
+        Values::Commands => {
+            format!(
+                r#"mapfile -t COMPREPLY < <(compgen -W "{}" -- "$cur")"#,
+                command_names()
+            )
+        }
+    };
+    let _ = writeln!(arms, "    {})", command.name);
+    let with_value: Vec<(&Opt, Values)> = command
+        .options()
+        .filter_map(|option| Some((option, option.value?.1)))
+        .collect();
+    if !with_value.is_empty() {
+        arms.push_str("        case $prev in\n");
+        for (option, values) in &with_value {
+            let _ = writeln!(
+                arms,
+                "        --{}) {}; return ;;",
+                option.long,
+                reply(*values)
+            );
+        }
+        arms.push_str("        esac\n");
+    }
+    let options: Vec<String> = command.options().map(|o| format!("--{}", o.long)).collect();
+    let _ = writeln!(
+        arms,
+        "        if [[ $cur == -* ]]; then\n            \
+         mapfile -t COMPREPLY < <(compgen -W \"{}\" -- \"$cur\")\n            return\n        fi",
+        options.join(" ")
+    );
+    if !command.operands.is_empty() {
+        let skip: Vec<String> = with_value
+            .iter()
+            .map(|(o, _)| format!("--{}", o.long))
+            .collect();
+        arms.push_str("        for (( i = 2; i < COMP_CWORD; i++ )); do\n");
+        arms.push_str("            case ${COMP_WORDS[i]} in\n");
+        if !skip.is_empty() {
+            let _ = writeln!(arms, "            {}) (( i += 1 )) ;;", skip.join("|"));
+        }
+        arms.push_str("            -*) ;;\n            *) (( operand += 1 )) ;;\n");
+        arms.push_str("            esac\n        done\n        case $operand in\n");
+        for (nth, operand) in command.operands.iter().enumerate() {
+            let _ = writeln!(arms, "        {nth}) {} ;;", reply(operand.values));
+        }
+        arms.push_str("        esac\n");
+    }
+    arms.push_str("        ;;\n");
+}
+
+/// For zsh: a file `_anthill` on its `fpath`.
+pub(super) fn zsh() -> String {
+    let mut text =
+        String::from("#compdef anthill\n_anthill() {\n    local -a commands\n    commands=(\n");
+    for command in COMMANDS {
+        let _ = writeln!(
+            text,
+            "        '{}:{}'",
+            command.name,
+            zsh_text(command.about)
+        );
+    }
+    text.push_str("    )\n    if (( CURRENT == 2 )); then\n        _describe command commands\n");
+    text.push_str("        return\n    fi\n    local command=$words[2]\n    shift words\n");
+    text.push_str("    (( CURRENT-- ))\n    case $command in\n");
+    let action = |values: Values| match values {
+        Values::Any => String::new(),
+        Values::Paths => "_files".to_owned(),
+        Values::Folders => "_files -/".to_owned(),
+        Values::Words(words) => format!("({})", words.join(" ")),
+        Values::Commands => format!("({})", command_names()),
+    };
+    for command in COMMANDS {
+        let mut specs = Vec::new();
+        for option in command.options() {
+            let about = zsh_text(option.about);
+            specs.push(match option.value {
+                None => format!("'--{}[{about}]'", option.long),
+                // `*`: harmless where it is given once, and https may be repeated.
+                Some((name, values)) => {
+                    format!(
+                        "'*--{}=[{about}]:{}:{}'",
+                        option.long,
+                        zsh_text(name),
+                        action(values)
+                    )
+                }
+            });
+        }
+        for (nth, operand) in command.operands.iter().enumerate() {
+            let (nth, name) = (nth + 1, zsh_text(operand.name));
+            let optional = if operand.required { "" } else { ":" };
+            specs.push(format!(
+                "'{nth}:{optional}{name}:{}'",
+                action(operand.values)
+            ));
+        }
+        let _ = writeln!(
+            text,
+            "    {}) _arguments \\\n        {} ;;",
+            command.name,
+            specs.join(" \\\n        ")
+        );
+    }
+    text.push_str("    esac\n}\n");
+    // Autoloaded it is called at once; sourced it registers itself.
+    text.push_str("if [[ $funcstack[1] == _anthill ]]; then\n    _anthill \"$@\"\nelse\n");
+    text.push_str("    compdef _anthill anthill\nfi\n");
+    text
+}
+
+/// Text inside a quoted specification, where brackets and colons mean something.
+fn zsh_text(text: &str) -> String {
+    let escaped = text
+        .replace('\\', "\\\\")
+        .replace('[', "\\[")
+        .replace(']', "\\]");
+    escaped.replace(':', "\\:").replace('\'', "'\\''")
+}
+
+/// For fish.
+pub(super) fn fish() -> String {
+    let quote = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"));
+    let mut text = String::from("# fish completion of anthill\ncomplete -c anthill -f\n");
+    let arguments = |values: Values| match values {
+        Values::Any => String::new(),
+        Values::Paths => " -F".to_owned(),
+        Values::Folders => " -a '(__fish_complete_directories)'".to_owned(),
+        Values::Words(words) => format!(" -a {}", quote(&words.join(" "))),
+        Values::Commands => format!(" -a {}", quote(&command_names())),
+    };
+    for command in COMMANDS {
+        let name = command.name;
+        let _ = writeln!(
+            text,
+            "complete -c anthill -n __fish_use_subcommand -a {name} -d {}",
+            quote(command.about)
+        );
+        let within = format!("complete -c anthill -n '__fish_seen_subcommand_from {name}'");
+        for option in command.options() {
+            let short = option
+                .short
+                .map_or(String::new(), |short| format!(" -s {short}"));
+            let value = option.value.map_or(String::new(), |(_, values)| {
+                format!(" -r{}", arguments(values))
+            });
+            let about = quote(option.about);
+            let _ = writeln!(text, "{within} -l {}{short}{value} -d {about}", option.long);
+        }
+        for operand in command.operands {
+            let values = arguments(operand.values);
+            if !values.is_empty() {
+                let _ = writeln!(text, "{within}{values}");
+            }
+        }
+    }
+    text
+}

@@ -1,0 +1,118 @@
+//! `anthill reload`, `status` and `stop`: they ask the running server over its control socket.
+//!
+//! One line goes there; back come `ok` or `error` on a line of its own and then text for the
+//! person who asked, until the server closes.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::parse::Typed;
+use crate::config::{Chosen, OperatorError, Overrides, control_sockets, reason};
+
+pub(super) fn reload(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    ask(typed, "reload", Some(Duration::from_secs(120)))
+}
+
+pub(super) fn status(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    let question = if typed.has("json") {
+        "status json"
+    } else {
+        "status"
+    };
+    ask(typed, question, Some(Duration::from_secs(10)))
+}
+
+pub(super) fn stop(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    // Draining takes as long as the configuration lets it.
+    ask(typed, "stop", None)
+}
+
+fn ask(
+    typed: &Typed,
+    question: &str,
+    patience: Option<Duration>,
+) -> Result<ExitCode, OperatorError> {
+    let sockets = match typed.path("control") {
+        Some(control) => vec![control],
+        None => {
+            let overrides = Overrides {
+                state: typed.path("state"),
+                ..Overrides::default()
+            };
+            control_sockets(&Chosen::of(typed.path_at(0))?, &overrides)?
+        }
+    };
+    let (path, stream) = connect(&sockets)?;
+    let answer = exchange(stream, question, patience).map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it doesn't answer".to_owned(),
+            _ => reason(&error),
+        };
+        OperatorError::failure(format!("the server at {}: {why}", path.display()))
+    })?;
+    match answer.split_once('\n').unwrap_or((&answer, "")) {
+        ("ok", text) => Ok(super::done(text)),
+        ("error", text) => {
+            super::say(text);
+            Ok(ExitCode::FAILURE)
+        }
+        _ => Err(OperatorError::failure(format!(
+            "the server at {} broke off without an answer",
+            path.display()
+        ))),
+    }
+}
+
+/// The first socket where somebody listens.
+fn connect(sockets: &[PathBuf]) -> Result<(&Path, UnixStream), OperatorError> {
+    let mut forbidden = None;
+    for path in sockets {
+        match UnixStream::connect(path) {
+            Ok(stream) => return Ok((path, stream)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {}
+                io::ErrorKind::PermissionDenied => forbidden = forbidden.or(Some(path)),
+                _ => {
+                    let what = format!("the control socket {}: {}", path.display(), reason(&error));
+                    return Err(OperatorError::failure(what));
+                }
+            },
+        }
+    }
+    // A folder of the machine's state that we can't enter says nothing if ours is empty too, but
+    // a single socket that was named does.
+    if let Some(path) = forbidden {
+        let what = format!(
+            "permission denied for the control socket {}",
+            path.display()
+        );
+        let help = "if the server runs there, ask as its user or as root (sudo)";
+        return Err(OperatorError::failure(what).help(help));
+    }
+    let path = sockets
+        .first()
+        .map_or(Path::new("?"), PathBuf::as_path)
+        .display();
+    Err(OperatorError::failure(format!(
+        "no anthill is running with this configuration (no control socket at {path})"
+    ))
+    .help("start one with `anthill serve`, or name the socket of another with --control PATH"))
+}
+
+fn exchange(
+    mut stream: UnixStream,
+    question: &str,
+    patience: Option<Duration>,
+) -> io::Result<String> {
+    stream.set_read_timeout(patience)?;
+    stream.write_all(format!("{question}\n").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// No honest status is longer.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;

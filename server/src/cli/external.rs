@@ -1,0 +1,44 @@
+//! `anthill WORD`: runs a program `anthill-WORD`, as git and cargo do, so that heavy tools stay
+//! out of the server and still belong to it.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::fs::{Access, access};
+
+use crate::config::{OperatorError, reason};
+
+/// Becomes the program if there is one, so it only returns if there is none (`None`) or it can't
+/// be started.
+pub(super) fn run(word: &str, arguments: &[OsString]) -> Option<OperatorError> {
+    let program = find(word, beside(), std::env::var_os("PATH"))?;
+    let error = Command::new(&program).args(arguments).exec();
+    Some(OperatorError::failure(format!(
+        "{}: {}",
+        program.display(),
+        reason(&error)
+    )))
+}
+
+fn beside() -> Option<PathBuf> {
+    std::env::current_exe().ok()?.parent().map(Path::to_owned)
+}
+
+pub(super) fn find(word: &str, beside: Option<PathBuf>, path: Option<OsString>) -> Option<PathBuf> {
+    let word_is_plain = word
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if !word_is_plain {
+        return None;
+    }
+    let path = path.unwrap_or_default();
+    // An empty part of PATH means the current folder: nothing to run programs from.
+    let searched = std::env::split_paths(&path).filter(|folder| folder.is_absolute());
+    beside
+        .into_iter()
+        .chain(searched)
+        .map(|folder| folder.join(format!("anthill-{word}")))
+        .find(|program| program.is_file() && access(program, Access::EXEC_OK).is_ok())
+}

@@ -1,0 +1,90 @@
+//! `anthill help`, `--help` and `anthill version`.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use super::parse::Typed;
+use super::table::{COMMANDS, Command};
+use crate::config::OperatorError;
+
+pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    let named = typed
+        .operand_at(0)
+        .and_then(|word| super::find(word.to_str()?));
+    Ok(super::done(&named.map_or_else(overview, command)))
+}
+
+pub(super) fn run_version(_typed: &Typed) -> Result<ExitCode, OperatorError> {
+    Ok(super::done(&version()))
+}
+
+pub(super) fn version() -> String {
+    format!("anthill {}\n", env!("CARGO_PKG_VERSION"))
+}
+
+/// What `anthill --help` prints.
+pub(super) fn overview() -> String {
+    let mut text = version();
+    text.push_str(
+        "A web server the size of an ant\n\nUsage: anthill COMMAND [OPTIONS]\n\nCommands:\n",
+    );
+    let rows: Vec<(String, &str)> = COMMANDS
+        .iter()
+        .map(|c| (c.name.to_owned(), c.about))
+        .collect();
+    columns(&mut text, &rows);
+    text.push_str(
+        "\nanthill serve          serves this folder on https://localhost:8443\n\
+         anthill serve DIR      serves that one\n\
+         anthill COMMAND --help tells more about a command\n\
+         anthill WORD           runs a program anthill-WORD, if there is one\n",
+    );
+    text
+}
+
+/// What `anthill COMMAND --help` prints.
+pub(super) fn command(command: &'static Command) -> String {
+    let mut text = format!("{}\n\nUsage: anthill {}\n", command.about, command.usage());
+    for paragraph in command.details {
+        text.push('\n');
+        wrap(&mut text, paragraph);
+    }
+    text.push_str("\nOptions:\n");
+    let rows: Vec<(String, &str)> = command
+        .options()
+        .map(|option| (option.usage(), option.about))
+        .collect();
+    columns(&mut text, &rows);
+    text
+}
+
+fn columns(text: &mut String, rows: &[(String, &str)]) {
+    let width = rows.iter().map(|(left, _)| left.len()).max().unwrap_or(0);
+    for (left, right) in rows {
+        let _ = writeln!(text, "  {left:width$}  {right}");
+    }
+}
+
+/// A paragraph in lines of at most 80 columns, each with its end.
+fn wrap(text: &mut String, paragraph: &str) {
+    for line in wrapped(paragraph, 80) {
+        text.push_str(&line);
+        text.push('\n');
+    }
+}
+
+/// A paragraph in lines of at most `width` columns.
+pub(super) fn wrapped(paragraph: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in paragraph.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}

@@ -1,0 +1,138 @@
+//! `anthill man`: the manual page, in the man(7) macros that man-db, mandoc and groff all read.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use super::help;
+use super::parse::Typed;
+use super::table::{COMMANDS, Opt};
+use crate::config::OperatorError;
+
+pub(super) fn run(_typed: &Typed) -> Result<ExitCode, OperatorError> {
+    Ok(super::done(&page()))
+}
+
+/// The page's date: when its fixed parts last changed (a build has no date, so that it can be
+/// reproduced).
+const DATE: &str = "2026-01-01";
+
+pub(super) fn page() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut page = format!(".TH ANTHILL 1 {DATE} \"anthill {version}\" \"User Commands\"\n");
+    page.push_str(".SH NAME\nanthill \\- a web server the size of an ant\n.SH SYNOPSIS\n");
+    for (nth, command) in COMMANDS.iter().enumerate() {
+        if nth > 0 {
+            page.push_str(".br\n");
+        }
+        let usage = command.usage();
+        let (name, rest) = usage.split_once(' ').unwrap_or((&usage, ""));
+        let _ = writeln!(page, ".B anthill {name}\n{}", line(rest).trim_end());
+    }
+    // A synopsis line without arguments leaves an empty line behind, which roff would print.
+    let mut page = page.replace("\n\n", "\n");
+    page.push_str(".SH DESCRIPTION\n");
+    page.push_str(
+        "Serves folders over HTTPS and HTTP, from one program, with a configuration\nfile or without one.\n",
+    );
+    page.push_str(".SH COMMANDS\n");
+    for command in COMMANDS {
+        let _ = writeln!(page, ".SS anthill {}", escape(&command.usage()));
+        let _ = writeln!(page, "{}", line(&format!("{}.", command.about)));
+        for paragraph in command.details {
+            let _ = writeln!(page, ".PP\n{}", line(paragraph));
+        }
+        for option in command.options {
+            option_entry(&mut page, option);
+        }
+    }
+    page.push_str(TAIL);
+    page
+}
+
+fn option_entry(page: &mut String, option: &Opt) {
+    let short = option
+        .short
+        .map_or(String::new(), |short| format!("\\fB\\-{short}\\fR, "));
+    let value = option
+        .value
+        .map_or(String::new(), |(name, _)| format!(" \\fI{name}\\fR"));
+    let long = escape(option.long);
+    let _ = writeln!(
+        page,
+        ".TP\n{short}\\fB\\-\\-{long}\\fR{value}\n{}.",
+        line(option.about)
+    );
+}
+
+/// Text in lines of at most 80 bytes, none of which can be mistaken for a request.
+fn line(text: &str) -> String {
+    let guard = |line: String| {
+        if line.starts_with(['.', '\'']) {
+            format!("\\&{line}")
+        } else {
+            line
+        }
+    };
+    let lines = help::wrapped(&escape(text), 78).into_iter().map(guard);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\e")
+        .replace('-', "\\-")
+        .replace('~', "\\(ti")
+        .replace('`', "\\(ga")
+}
+
+const TAIL: &str = r#".SH FILES
+.TP
+.I anthill.toml
+The configuration, looked for in the folder that is served.
+.TP
+.I /var/lib/anthill
+State of a server that root starts: the self\-signed certificate, ticket keys,
+the control socket.
+.TP
+.I ~/.local/state/anthill
+The same for everyone else.
+.SH ENVIRONMENT
+.TP
+.B NO_COLOR
+If set, messages have no colours.
+.TP
+.BR XDG_STATE_HOME ", " STATE_DIRECTORY
+Where the state folder is.
+.TP
+.BR LISTEN_FDS ", " NOTIFY_SOCKET
+Sockets passed in, and the socket to say \(lqready\(rq to, as systemd does it.
+.SH SIGNALS
+.TP
+.BR SIGTERM ", " SIGINT
+Stop when the requests under way are answered; a second one stops at once.
+.TP
+.B SIGHUP
+Take the changed configuration.
+.TP
+.B SIGUSR1
+Reopen the log files.
+.SH EXIT STATUS
+.TP
+.B 0
+All went well.
+.TP
+.B 1
+Something failed.
+.TP
+.B 2
+The command line or the configuration is wrong.
+.SH EXAMPLES
+.TP
+.B anthill serve
+Serves this folder on https://localhost:8443.
+.TP
+.B anthill serve \-\-https :443 \-\-http :80 /srv/www
+Serves that one on the usual ports.
+.TP
+.B anthill check && anthill reload
+Tries a changed configuration, then uses it.
+"#;

@@ -1,0 +1,157 @@
+//! From the words of a command line to what was typed, by the table.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use lexopt::Arg;
+
+use super::table::{COMMANDS, Command, Opt, Values};
+use crate::config::{OperatorError, nearest};
+
+/// What was typed: known to fit the table, not yet understood.
+pub(super) struct Typed {
+    command: &'static Command,
+    operands: Vec<OsString>,
+    options: Vec<(&'static str, OsString)>,
+}
+
+pub(super) fn parse(
+    command: &'static Command,
+    arguments: Vec<OsString>,
+) -> Result<Typed, OperatorError> {
+    let mut parser = lexopt::Parser::from_args(arguments);
+    let mut typed = Typed {
+        command,
+        operands: Vec::new(),
+        options: Vec::new(),
+    };
+    let see = |error: OperatorError| error.help(format!("see `anthill {} --help`", command.name));
+    loop {
+        let found = match parser.next() {
+            Err(error) => return Err(see(OperatorError::new(error.to_string()))),
+            Ok(None) => break,
+            Ok(Some(Arg::Value(operand))) => {
+                typed.operand(operand)?;
+                continue;
+            }
+            Ok(Some(Arg::Long(long))) => {
+                let option = command.options().find(|option| option.long == long);
+                option.ok_or_else(|| unknown_option(command, long))
+            }
+            Ok(Some(Arg::Short(short))) => {
+                let option = command.options().find(|option| option.short == Some(short));
+                option.ok_or_else(|| see(OperatorError::new(format!("unknown option `-{short}`"))))
+            }
+        };
+        let option = found?;
+        let value = match option.value {
+            None => OsString::new(),
+            Some((name, values)) => {
+                let value = parser.value().map_err(|_| {
+                    let what = format!("`--{}` needs a value", option.long);
+                    OperatorError::new(what).help(format!("--{} {name}", option.long))
+                })?;
+                one_of(values, &value, option.long)?;
+                value
+            }
+        };
+        typed.options.push((option.long, value));
+        // Help is wanted, whatever else is missing.
+        if option.long == "help" {
+            return Ok(typed);
+        }
+    }
+    match command.operands.get(typed.operands.len()) {
+        Some(missing) if missing.required => {
+            let what = format!("`anthill {}` needs {}", command.name, missing.name);
+            Err(OperatorError::new(what).help(format!("anthill {}", command.usage())))
+        }
+        _ => Ok(typed),
+    }
+}
+
+fn unknown_option(command: &Command, long: &str) -> OperatorError {
+    let error = OperatorError::new(format!(
+        "unknown option `--{long}` of `anthill {}`",
+        command.name
+    ));
+    match nearest(long, command.options().map(|option| option.long)) {
+        Some(meant) => error.help(format!("did you mean `--{meant}`?")),
+        None => error.help(format!("see `anthill {} --help`", command.name)),
+    }
+}
+
+fn one_of(values: Values, value: &OsStr, name: &str) -> Result<(), OperatorError> {
+    let words: Vec<&str> = match values {
+        Values::Words(words) => words.to_vec(),
+        Values::Commands => COMMANDS.iter().map(|command| command.name).collect(),
+        Values::Any | Values::Paths | Values::Folders => return Ok(()),
+    };
+    if words.iter().any(|word| value == *word) {
+        return Ok(());
+    }
+    let value = value.to_string_lossy();
+    let help = match nearest(&value, words.iter().copied()) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => words.join(", "),
+    };
+    Err(OperatorError::new(format!("`{value}` is no {name}")).help(help))
+}
+
+impl Typed {
+    fn operand(&mut self, operand: OsString) -> Result<(), OperatorError> {
+        let Some(expected) = self.command.operands.get(self.operands.len()) else {
+            let what = format!("`{}` is too much", operand.to_string_lossy());
+            return Err(OperatorError::new(what).help(format!("anthill {}", self.command.usage())));
+        };
+        one_of(expected.values, &operand, &expected.name.to_lowercase())?;
+        self.operands.push(operand);
+        Ok(())
+    }
+
+    pub(super) fn has(&self, long: &str) -> bool {
+        self.last(long).is_some()
+    }
+
+    /// The value of an option; if it was given several times, the last.
+    pub(super) fn last(&self, long: &str) -> Option<&OsStr> {
+        self.of(long).last().map(|(_, value)| value.as_os_str())
+    }
+
+    pub(super) fn path(&self, long: &str) -> Option<PathBuf> {
+        self.last(long).map(PathBuf::from)
+    }
+
+    /// The value of an option as text.
+    pub(super) fn text(&self, long: &str) -> Result<Option<String>, OperatorError> {
+        Ok(self.texts(long)?.pop())
+    }
+
+    /// All values of an option as text.
+    pub(super) fn texts(&self, long: &str) -> Result<Vec<String>, OperatorError> {
+        let text = |(_, value): &(&str, OsString)| {
+            let not_text = || OperatorError::new(format!("the value of `--{long}` isn't UTF-8"));
+            value.to_str().map(str::to_owned).ok_or_else(not_text)
+        };
+        self.of(long).map(text).collect()
+    }
+
+    fn of(&self, long: &str) -> impl Iterator<Item = &(&'static str, OsString)> {
+        debug_assert!(
+            self.command
+                .options()
+                .any(|option: &Opt| option.long == long),
+            "{long}"
+        );
+        self.options.iter().filter(move |(name, _)| *name == long)
+    }
+
+    /// The nth operand.
+    pub(super) fn operand_at(&self, nth: usize) -> Option<&OsStr> {
+        self.operands.get(nth).map(OsString::as_os_str)
+    }
+
+    pub(super) fn path_at(&self, nth: usize) -> Option<&Path> {
+        self.operand_at(nth).map(Path::new)
+    }
+}

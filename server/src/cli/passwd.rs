@@ -1,0 +1,256 @@
+//! `anthill passwd`: one user's line in a file of users and password hashes, as Apache's htpasswd
+//! writes it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use super::parse::Typed;
+use crate::config::{OperatorError, reason};
+
+/// 2^10 rounds: some 50 ms on a PC, half a second on a Pi Zero; what Apache's tools advise.
+const COST: u32 = 10;
+/// bcrypt knows no more bytes than these (the 73rd is a NUL).
+const PASSWORD_BYTES_MAX: usize = 72;
+/// A file of users fits into memory many times over.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    let file = typed.path_at(0).unwrap_or(Path::new(""));
+    let user = typed
+        .operand_at(1)
+        .and_then(|user| user.to_str())
+        .unwrap_or("");
+    check_user(user)?;
+    let before = read(file)?;
+    if typed.has("delete") {
+        let Some(after) = without(&before, user) else {
+            let what = format!("there is no user `{user}` in {}", file.display());
+            return Err(OperatorError::failure(what));
+        };
+        replace(file, &after).map_err(|error| failed(file, &error))?;
+        return Ok(super::done(&format!(
+            "removed `{user}` from {}",
+            file.display()
+        )));
+    }
+    let password = ask()?;
+    check_password(&password)?;
+    let after = with(&before, &line(user, &password)?, user);
+    replace(file, &after).map_err(|error| failed(file, &error))?;
+    let verb = if after.lines().count() > before.lines().count() {
+        "added"
+    } else {
+        "changed"
+    };
+    Ok(super::done(&format!(
+        "{verb} `{user}` in {}",
+        file.display()
+    )))
+}
+
+fn failed(file: &Path, error: &io::Error) -> OperatorError {
+    OperatorError::failure(format!("{}: {}", file.display(), reason(error)))
+}
+
+fn check_user(user: &str) -> Result<(), OperatorError> {
+    // RFC 7617 §2: a user-id has no colon and no control characters.
+    let fits = !user.is_empty() && user.len() <= 255 && !user.starts_with('#');
+    if fits && !user.chars().any(|c| c == ':' || c.is_control()) && user.trim() == user {
+        return Ok(());
+    }
+    Err(
+        OperatorError::new(format!("`{}` is no name for a user", user.escape_debug()))
+            .help("one without colon, control characters or spaces around it"),
+    )
+}
+
+fn check_password(password: &str) -> Result<(), OperatorError> {
+    if password.is_empty() {
+        return Err(OperatorError::failure("an empty password protects nothing"));
+    }
+    if password.len() > PASSWORD_BYTES_MAX {
+        let what = format!("the password is longer than {PASSWORD_BYTES_MAX} bytes");
+        return Err(OperatorError::failure(what).help("bcrypt would ignore the rest of it"));
+    }
+    // RFC 7617 §2 forbids them, and no client could send them.
+    if password.chars().any(char::is_control) {
+        return Err(OperatorError::failure(
+            "the password has control characters in it",
+        ));
+    }
+    Ok(())
+}
+
+/// `user:$2y$10$…`
+pub(super) fn line(user: &str, password: &str) -> Result<String, OperatorError> {
+    let parts = bcrypt::non_truncating_hash_with_result(password, COST).map_err(|error| {
+        OperatorError::failure(format!("the password can't be hashed: {error}"))
+    })?;
+    Ok(format!(
+        "{user}:{}",
+        parts.format_for_version(bcrypt::Version::TwoY)
+    ))
+}
+
+/// The file's text with the user's line replaced where it stood, or added at the end.
+pub(super) fn with(before: &str, line: &str, user: &str) -> String {
+    let mut after = String::with_capacity(before.len() + line.len() + 2);
+    let mut written = false;
+    for old in before.lines() {
+        if !is_of(old, user) {
+            after.push_str(old);
+        } else if written {
+            // A second line of the same user would only confuse.
+            continue;
+        } else {
+            after.push_str(line);
+            written = true;
+        }
+        after.push('\n');
+    }
+    if !written {
+        after.push_str(line);
+        after.push('\n');
+    }
+    after
+}
+
+/// The file's text without the user; `None` if the user isn't in it.
+pub(super) fn without(before: &str, user: &str) -> Option<String> {
+    let kept: Vec<&str> = before.lines().filter(|line| !is_of(line, user)).collect();
+    (kept.len() < before.lines().count())
+        .then(|| kept.iter().flat_map(|line| [*line, "\n"]).collect())
+}
+
+fn is_of(line: &str, user: &str) -> bool {
+    line.strip_prefix(user)
+        .is_some_and(|rest| rest.starts_with(':'))
+}
+
+fn read(file: &Path) -> Result<String, OperatorError> {
+    let mut bytes = Vec::new();
+    match File::open(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        Err(error) => return Err(failed(file, &error)),
+        Ok(open) => open.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes),
+    }
+    .map_err(|error| failed(file, &error))?;
+    let broken = |why: &str| OperatorError::failure(format!("{}: {why}", file.display()));
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(broken("this is too large for a file of users"));
+    }
+    String::from_utf8(bytes).map_err(|_| broken("this is no text, so no file of users"))
+}
+
+/// Writes the file whole or not at all: a server that reads it meanwhile sees the old or the new.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    // Where a link leads to, so that the link stays one.
+    let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}", std::process::id()));
+    let draft = target.with_file_name(hidden);
+    let written = write(&draft, &target, text).and_then(|()| std::fs::rename(&draft, &target));
+    if written.is_err() {
+        // It may not even be there; the error that counts is the first one.
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
+}
+
+fn write(draft: &PathBuf, target: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o640)
+        .open(draft)?;
+    // Not what the umask left of it: the server's group must be able to read.
+    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o640))?;
+    if let Ok(old) = std::fs::metadata(target) {
+        let mine = file.metadata()?;
+        if (old.uid(), old.gid()) != (mine.uid(), mine.gid()) {
+            std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()))?;
+        }
+    }
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// The password: typed twice at a terminal, else one line of standard input.
+fn ask() -> Result<String, OperatorError> {
+    let stdin = io::stdin();
+    let no_input = |error: io::Error| {
+        OperatorError::failure(format!("the password can't be read: {}", reason(&error)))
+    };
+    if !stdin.is_terminal() {
+        let mut password = String::new();
+        stdin
+            .lock()
+            .take(4096)
+            .read_line(&mut password)
+            .map_err(no_input)?;
+        let length = password.trim_end_matches(['\r', '\n']).len();
+        password.truncate(length);
+        return Ok(password);
+    }
+    let first = typed_unseen("New password: ").map_err(no_input)?;
+    let second = typed_unseen("The same again: ").map_err(no_input)?;
+    if first == second {
+        Ok(first)
+    } else {
+        Err(OperatorError::failure("the two passwords differ").help("nothing was changed"))
+    }
+}
+
+/// Reads a line from the terminal without showing it. Signals are off meanwhile, so that Ctrl-C
+/// can't leave the terminal mute behind: it arrives as a byte, and is an error.
+fn typed_unseen(prompt: &str) -> io::Result<String> {
+    let stdin = io::stdin();
+    let seen = tcgetattr(&stdin)?;
+    let mut unseen = seen.clone();
+    unseen.local_modes -= LocalModes::ECHO | LocalModes::ISIG | LocalModes::ICANON;
+    let _restored = Restore(seen);
+    tcsetattr(&stdin, OptionalActions::Flush, &unseen)?;
+    write!(io::stderr(), "{prompt}")?;
+    let line = read_keys(&mut stdin.lock());
+    writeln!(io::stderr())?;
+    line
+}
+
+struct Restore(Termios);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        // If the terminal is gone there is nothing to restore.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
+    }
+}
+
+/// A line, key by key: with backspace, Ctrl-U, and Ctrl-C or Ctrl-D to give up.
+pub(super) fn read_keys(input: &mut impl Read) -> io::Result<String> {
+    let mut line: Vec<u8> = Vec::new();
+    let mut key = [0];
+    loop {
+        if input.read(&mut key)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        match key[0] {
+            b'\n' | b'\r' => break,
+            0x03 | 0x04 => return Err(io::Error::other("given up")),
+            0x15 => line.clear(),
+            0x08 | 0x7f => {
+                // One character, however many bytes it has.
+                while line.pop().is_some_and(|byte| byte & 0xc0 == 0x80) {}
+            }
+            byte if line.len() < 4096 => line.push(byte),
+            _ => {}
+        }
+    }
+    String::from_utf8(line).map_err(|_| io::Error::other("it isn't UTF-8"))
+}

@@ -1,0 +1,43 @@
+//! `anthill serve`.
+
+use std::process::ExitCode;
+
+use super::parse::Typed;
+use crate::config::{Chosen, OperatorError, Overrides};
+use crate::control::{self, ServeOptions};
+
+pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    control::serve(&options(typed)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `serve` and `check` were asked for.
+pub(super) fn options(typed: &Typed) -> Result<ServeOptions, OperatorError> {
+    let workers = match typed.text("workers")? {
+        Some(text) if text != "auto" => {
+            let number = text
+                .parse()
+                .ok()
+                .filter(|number| (1..=1_024).contains(number));
+            Some(number.ok_or_else(|| {
+                OperatorError::new(format!("--workers: `{text}` is no number of threads"))
+                    .help("between 1 and 1024, or auto for one per core")
+            })?)
+        }
+        _ => None,
+    };
+    let overrides = Overrides {
+        https: typed.texts("https")?,
+        http: typed.texts("http")?,
+        state: typed.path("state"),
+        control: typed.path("control"),
+        workers,
+        log: typed.last("log").map(Into::into),
+        user: typed.text("user")?,
+        settled: None,
+    };
+    Ok(ServeOptions {
+        chosen: Chosen::of(typed.path_at(0))?,
+        overrides,
+    })
+}

@@ -1,0 +1,488 @@
+//! `anthill service`: starts the server when the machine starts, with what the machine has for
+//! it: systemd, else OpenRC, else a classic init script.
+//!
+//! The files come from the templates in `packaging/`.
+
+use std::fmt;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use super::parse::Typed;
+use crate::config::{self, Account, Chosen, Config, LogTo, OperatorError, Overrides, reason};
+
+const SYSTEMD: &str = include_str!("../../../packaging/systemd/anthill.service.in");
+const OPENRC: &str = include_str!("../../../packaging/openrc/anthill.in");
+const SYSV: &str = include_str!("../../../packaging/sysv/anthill.in");
+
+/// The account that serves where nothing else was asked for.
+const USER: &str = "anthill";
+/// Beyond draining: what closing and the init system itself need.
+const STOP_MARGIN_SECONDS: u32 = 10;
+
+pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    let init = match typed.text("init")?.as_deref() {
+        Some("systemd") => Init::Systemd,
+        Some("openrc") => Init::OpenRc,
+        Some(_) => Init::SysV,
+        None => Init::of_this_machine(),
+    };
+    let name = typed.text("name")?.unwrap_or_else(|| "anthill".to_owned());
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    if name.is_empty() || name.starts_with('-') || !name.bytes().all(plain) {
+        return Err(
+            OperatorError::new(format!("`{name}` is no name for a service"))
+                .help("letters, digits, hyphens"),
+        );
+    }
+    let user = typed.text("user")?;
+    match typed.operand_at(0).and_then(|action| action.to_str()) {
+        Some("remove") => {
+            need_root("remove a service")?;
+            remove(init, &name)
+        }
+        Some("print") => {
+            let service = Service::of(typed.path_at(1), init, name, user)?;
+            Ok(super::done(&service.render()))
+        }
+        _ => {
+            need_root("install a service")?;
+            install(&Service::of(typed.path_at(1), init, name, user)?)
+        }
+    }
+}
+
+fn need_root(what: &str) -> Result<(), OperatorError> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(OperatorError::failure(format!("only root can {what}"))
+        .help("the same with sudo before it"))
+}
+
+/// The systems that start services.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Init {
+    Systemd,
+    OpenRc,
+    SysV,
+}
+
+impl Init {
+    fn of_this_machine() -> Init {
+        if Path::new("/run/systemd/system").is_dir() {
+            Init::Systemd
+        } else if Path::new("/run/openrc").is_dir() || Path::new("/sbin/openrc-run").exists() {
+            Init::OpenRc
+        } else {
+            Init::SysV
+        }
+    }
+
+    fn file(self, name: &str) -> PathBuf {
+        match self {
+            Init::Systemd => PathBuf::from(format!("/etc/systemd/system/{name}.service")),
+            Init::OpenRc | Init::SysV => PathBuf::from(format!("/etc/init.d/{name}")),
+        }
+    }
+
+    fn mode(self) -> u32 {
+        if self == Init::Systemd { 0o644 } else { 0o755 }
+    }
+
+    /// What makes a new file known and starts it. What may be missing stands in alternatives.
+    fn install_commands(self, name: &str) -> Vec<Vec<String>> {
+        let lines: &[&str] = match self {
+            Init::Systemd => &[
+                "systemctl daemon-reload",
+                "systemctl enable NAME",
+                "systemctl restart NAME",
+            ],
+            Init::OpenRc => &["rc-update add NAME default", "rc-service NAME restart"],
+            Init::SysV => &["update-rc.d NAME defaults", "/etc/init.d/NAME restart"],
+        };
+        words(lines, name)
+    }
+
+    /// What is done before the file is removed, and after.
+    fn remove_commands(self, name: &str) -> (Vec<Vec<String>>, Vec<Vec<String>>) {
+        let (before, after): (&[&str], &[&str]) = match self {
+            Init::Systemd => (
+                &["systemctl disable --now NAME"],
+                &["systemctl daemon-reload"],
+            ),
+            Init::OpenRc => (&["rc-service NAME stop", "rc-update del NAME default"], &[]),
+            Init::SysV => (&["/etc/init.d/NAME stop"], &["update-rc.d NAME remove"]),
+        };
+        (words(before, name), words(after, name))
+    }
+}
+
+fn words(lines: &[&str], name: &str) -> Vec<Vec<String>> {
+    let line = |line: &&str| {
+        line.split(' ')
+            .map(|word| word.replace("NAME", name))
+            .collect()
+    };
+    lines.iter().map(line).collect()
+}
+
+impl fmt::Display for Init {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Init::Systemd => "systemd",
+            Init::OpenRc => "OpenRC",
+            Init::SysV => "an init script",
+        })
+    }
+}
+
+/// Everything that a template asks for.
+pub(super) struct Service {
+    pub(super) init: Init,
+    pub(super) name: String,
+    pub(super) program: PathBuf,
+    /// The file or folder to serve, absolute.
+    pub(super) target: PathBuf,
+    /// The account that serves.
+    pub(super) user: String,
+    /// The configuration itself drops to an account, so the service starts as root.
+    pub(super) drops: bool,
+    /// Places outside of the state folder that are written to.
+    pub(super) writes: Vec<PathBuf>,
+    pub(super) stop_seconds: u32,
+    /// Whether the account has to be made.
+    pub(super) makes_user: bool,
+}
+
+impl Service {
+    fn of(
+        argument: Option<&Path>,
+        init: Init,
+        name: String,
+        user: Option<String>,
+    ) -> Result<Service, OperatorError> {
+        let chosen = Chosen::of(argument)?;
+        let config = chosen.read(&Overrides::default())?;
+        let configured = config
+            .server
+            .user
+            .as_ref()
+            .map(|user| user.get_ref().clone());
+        let drops = configured.is_some() && user.is_none();
+        let user = user.or(configured).unwrap_or_else(|| USER.to_owned());
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        if user.is_empty() || user.starts_with('-') || !user.bytes().all(plain) {
+            return Err(OperatorError::new(format!(
+                "`{user}` is no name of an account"
+            )));
+        }
+        let program = std::env::current_exe().map_err(|error| {
+            OperatorError::failure(format!("/proc/self/exe: {}", reason(&error)))
+        })?;
+        let target = config.path.clone().unwrap_or_else(|| config.folder.clone());
+        for path in [&program, &target] {
+            let one_line = path
+                .to_str()
+                .is_some_and(|path| !path.contains(char::is_control));
+            if !one_line {
+                let what = format!("{} can't be named in a service", path.display());
+                return Err(OperatorError::new(what).help("a path in UTF-8, without line breaks"));
+            }
+        }
+        let service = Service {
+            init,
+            name,
+            writes: writes(&config),
+            stop_seconds: config
+                .server
+                .limits
+                .drain_seconds
+                .saturating_add(STOP_MARGIN_SECONDS),
+            makes_user: Account::find(&user).is_none(),
+            program,
+            target,
+            user,
+            drops,
+        };
+        Ok(service)
+    }
+
+    #[cfg(test)]
+    pub(super) fn example(init: Init, program: &str, target: &str, user: &str) -> Service {
+        Service {
+            init,
+            name: "anthill".to_owned(),
+            program: program.into(),
+            target: target.into(),
+            user: user.to_owned(),
+            drops: false,
+            writes: vec!["/var/log/web".into()],
+            stop_seconds: 40,
+            makes_user: false,
+        }
+    }
+
+    /// Whether it would run, before anything is changed.
+    fn check(&self) -> Result<(), OperatorError> {
+        let overrides = Overrides {
+            user: Some(self.user.clone()),
+            ..Overrides::default()
+        };
+        let config = Chosen::of(Some(&self.target))?.read(&overrides)?;
+        for warning in config::check(&config)? {
+            super::say(&format!("warning: {warning}"));
+        }
+        if self.init == Init::Systemd && self.target.starts_with("/tmp") {
+            return Err(
+                OperatorError::new("what lies below /tmp is gone after a restart")
+                    .help("move it to /srv, for example"),
+            );
+        }
+        let account = Account::find(&self.user);
+        if let Some(stop) = account.and_then(|account| account.stopped_at(&self.program, 1)) {
+            let (program, user, stop) = (self.program.display(), &self.user, stop.display());
+            return Err(
+                OperatorError::new(format!("user `{user}` can't run {program}: {stop}")).help(
+                    format!("install {program} /usr/local/bin, and run that one"),
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    /// The text of the unit or script.
+    pub(super) fn render(&self) -> String {
+        let (program, target) = (
+            self.program.to_string_lossy(),
+            self.target.to_string_lossy(),
+        );
+        let stop_seconds = self.stop_seconds.to_string();
+        let (template, quote): (&str, fn(&str) -> String) = match self.init {
+            Init::Systemd => (SYSTEMD, systemd_quoted),
+            Init::OpenRc => (OPENRC, shell_quoted),
+            Init::SysV => (SYSV, shell_quoted),
+        };
+        let identity = if self.drops {
+            // It starts as root, and anthill itself drops to the configured account.
+            "CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_SETUID CAP_SETGID CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER".to_owned()
+        } else {
+            format!(
+                "User={}\nAmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE",
+                self.user
+            )
+        };
+        let writes: Vec<String> = self
+            .writes
+            .iter()
+            .map(|path| format!("ReadWritePaths={}", systemd_quoted(&path.to_string_lossy())))
+            .collect();
+        let arguments = format!("serve --user {} {}", self.user, shell_quoted(&target));
+        fill(
+            template,
+            &[
+                ("@SHOWN@", &target.replace('%', "%%")),
+                ("@PROGRAM@", &quote(&program)),
+                ("@CONFIG@", &quote(&target)),
+                ("@ARGUMENTS@", &shell_quoted(&arguments)),
+                ("@USER@", &self.user),
+                ("@NAME@", &self.name),
+                ("@STOP_SECONDS@", &stop_seconds),
+                ("@IDENTITY@", &identity),
+                ("@WRITES@", &writes.join("\n")),
+            ],
+        )
+    }
+}
+
+/// Fills a template in one pass, so that what is filled in is never looked at again.
+fn fill(template: &str, values: &[(&str, &str)]) -> String {
+    let mut text = String::with_capacity(template.len() * 2);
+    let mut rest = template;
+    while let Some(at) = rest.find('@') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        match values.iter().find(|(name, _)| rest.starts_with(name)) {
+            Some((name, value)) => {
+                text.push_str(value);
+                rest = &rest[name.len()..];
+            }
+            None => {
+                text.push('@');
+                rest = &rest[1..];
+            }
+        }
+    }
+    text.push_str(rest);
+    text.replace("\n\n\n", "\n\n")
+}
+
+/// Folders that a sandboxed service must be able to write to, beside its state folder.
+fn writes(config: &Config) -> Vec<PathBuf> {
+    let logs = config.sites.iter().filter_map(|site| site.log.as_ref());
+    let logs = logs.chain([&config.log.access, &config.log.errors]);
+    let mut folders: Vec<PathBuf> = logs
+        .filter_map(|log| match log.get_ref() {
+            LogTo::File(path) => path.parent().map(Path::to_owned),
+            _ => None,
+        })
+        .collect();
+    let server = &config.server;
+    if !server.state.span().is_empty() {
+        folders.push(server.state.get_ref().clone());
+    }
+    if !server.control.span().is_empty() {
+        folders.extend(server.control.get_ref().parent().map(Path::to_owned));
+    }
+    folders.sort();
+    folders.dedup();
+    folders
+}
+
+/// A word of a unit file (systemd.service(5), "Command lines").
+fn systemd_quoted(word: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.:".contains(&b);
+    if word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"");
+    format!("\"{}\"", escaped.replace('%', "%%").replace('$', "$$"))
+}
+
+fn shell_quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+fn install(service: &Service) -> Result<ExitCode, OperatorError> {
+    if service.makes_user {
+        make_user(&service.user)?;
+        super::say(&format!("made the account {}", service.user));
+    }
+    service.check()?;
+    let file = service.init.file(&service.name);
+    write(&file, &service.render(), service.init.mode()).map_err(|error| {
+        OperatorError::failure(format!("{}: {}", file.display(), reason(&error)))
+    })?;
+    super::say(&format!("wrote {}", file.display()));
+    for command in service.init.install_commands(&service.name) {
+        if !run_aloud(&command) {
+            let what = format!("`{}` failed", command.join(" "));
+            return Err(OperatorError::failure(what).help(format!(
+                "{} is written; once that command works, the service is there",
+                file.display()
+            )));
+        }
+    }
+    Ok(super::done(&format!(
+        "{} serves {} now and after every start of the machine ({})",
+        service.name,
+        service.target.display(),
+        service.init
+    )))
+}
+
+fn remove(init: Init, name: &str) -> Result<ExitCode, OperatorError> {
+    let file = init.file(name);
+    if !file.exists() {
+        let what = format!(
+            "there is no service {name}: {} doesn't exist",
+            file.display()
+        );
+        return Err(OperatorError::failure(what));
+    }
+    let ours =
+        std::fs::read_to_string(&file).is_ok_and(|text| text.contains("`anthill service install`"));
+    if !ours {
+        let what = format!(
+            "{} was not written by `anthill service install`",
+            file.display()
+        );
+        return Err(OperatorError::failure(what).help("remove it by hand if it is yours"));
+    }
+    let (before, after) = init.remove_commands(name);
+    for command in &before {
+        // It may be stopped or disabled already; the file goes all the same.
+        run_aloud(command);
+    }
+    std::fs::remove_file(&file).map_err(|error| {
+        OperatorError::failure(format!("{}: {}", file.display(), reason(&error)))
+    })?;
+    for command in &after {
+        run_aloud(command);
+    }
+    let text = format!(
+        "removed {}; the account and the state folder stay",
+        file.display()
+    );
+    Ok(super::done(&text))
+}
+
+/// Makes a system account: with shadow's tools, else with busybox's.
+fn make_user(user: &str) -> Result<(), OperatorError> {
+    let home = "/var/lib/anthill";
+    let shell = if Path::new("/usr/sbin/nologin").exists() {
+        "/usr/sbin/nologin"
+    } else {
+        "/sbin/nologin"
+    };
+    let shadow = [
+        "useradd",
+        "--system",
+        "--user-group",
+        "--no-create-home",
+        "--home-dir",
+        home,
+        "--shell",
+        shell,
+        user,
+    ];
+    let group = ["addgroup", "-S", user];
+    let busybox = [
+        "adduser", "-S", "-D", "-H", "-h", home, "-s", shell, "-G", user, user,
+    ];
+    let run =
+        |words: &[&str]| run_aloud(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
+    if on_path("useradd") {
+        run(&shadow);
+    } else if run(&group) {
+        run(&busybox);
+    }
+    match Account::find(user) {
+        Some(_) => Ok(()),
+        None => Err(
+            OperatorError::failure(format!("the account {user} could not be made"))
+                .help("make it by hand, or name another one with --user"),
+        ),
+    }
+}
+
+fn on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Runs a command, saying which; its own messages go where ours go.
+fn run_aloud(words: &[String]) -> bool {
+    super::say(&format!("+ {}", words.join(" ")));
+    let status = Command::new(&words[0])
+        .args(&words[1..])
+        .stdin(Stdio::null())
+        .status();
+    status.is_ok_and(|status| status.success())
+}
+
+fn write(file: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+    let draft = file.with_extension("anthill-new");
+    // Left over from an attempt that was interrupted.
+    let _ = std::fs::remove_file(&draft);
+    let mut open = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&draft)?;
+    open.write_all(text.as_bytes())?;
+    rustix::fs::fchmod(&open, rustix::fs::Mode::from_raw_mode(mode))?;
+    open.sync_all()?;
+    std::fs::rename(&draft, file)
+}

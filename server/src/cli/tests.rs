@@ -1,0 +1,421 @@
+//! The command line from the outside in: what is typed, what is made from the table.
+
+// A test that can't be set up has failed.
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::service::{Init, Service};
+use super::table::{COMMANDS, Values};
+use super::*;
+
+fn typed(command: &str, words: &[&str]) -> Result<parse::Typed, OperatorError> {
+    let words = words.iter().map(OsString::from).collect();
+    parse::parse(find(command).expect("a command of the table"), words)
+}
+
+fn refused(command: &str, words: &[&str]) -> String {
+    match typed(command, words) {
+        Ok(_) => panic!("accepted: {command} {words:?}"),
+        Err(error) => {
+            assert_eq!(error.exit_code(), 2);
+            error.to_string()
+        }
+    }
+}
+
+#[test]
+fn what_is_typed_is_taken_apart() {
+    let serve = typed(
+        "serve",
+        &["--https", ":1", "dir", "--https=:2", "--workers", "2"],
+    )
+    .unwrap();
+    assert_eq!(serve.texts("https").unwrap(), [":1", ":2"]);
+    assert_eq!(serve.text("workers").unwrap().as_deref(), Some("2"));
+    assert_eq!(serve.path_at(0), Some(Path::new("dir")));
+    assert_eq!(serve.path("state"), None);
+    let status = typed("status", &["--json"]).unwrap();
+    assert!(status.has("json"));
+    assert!(
+        typed("passwd", &["-h"]).unwrap().has("help"),
+        "help whatever is missing"
+    );
+    assert_eq!(
+        typed("serve", &["--", "--dir"]).unwrap().path_at(0),
+        Some(Path::new("--dir"))
+    );
+}
+
+#[test]
+fn mistakes_are_answered() {
+    let table: &[(&str, &[&str], &str)] = &[
+        (
+            "serve",
+            &["--htps", "x"],
+            "error: unknown option `--htps` of `anthill serve`\nhelp: did you mean `--https`?",
+        ),
+        (
+            "serve",
+            &["-x"],
+            "error: unknown option `-x`\nhelp: see `anthill serve --help`",
+        ),
+        (
+            "serve",
+            &["--https"],
+            "error: `--https` needs a value\nhelp: --https ADDR",
+        ),
+        (
+            "serve",
+            &["a", "b"],
+            "error: `b` is too much\nhelp: anthill serve [OPTIONS] [DIR|FILE]",
+        ),
+        (
+            "passwd",
+            &["file"],
+            "error: `anthill passwd` needs USER\nhelp: anthill passwd [OPTIONS] FILE USER",
+        ),
+        (
+            "service",
+            &["instal"],
+            "error: `instal` is no action\nhelp: did you mean `install`?",
+        ),
+        (
+            "service",
+            &["print", "--init", "upstart"],
+            "error: `upstart` is no init\nhelp: systemd, openrc, sysv",
+        ),
+        (
+            "completions",
+            &["tcsh"],
+            "error: `tcsh` is no shell\nhelp: bash, zsh, fish",
+        ),
+        (
+            "status",
+            &["--json=1"],
+            "error: unexpected argument for option '--json': \"1\"\nhelp: see `anthill status --help`",
+        ),
+    ];
+    for (command, words, expected) in table {
+        assert_eq!(refused(command, words), *expected, "{command} {words:?}");
+    }
+    assert!(
+        unknown("sreve")
+            .to_string()
+            .contains("did you mean `anthill serve`?")
+    );
+    assert!(unknown("/").to_string().contains("anthill serve /"));
+    assert!(unknown("zebra").to_string().contains("anthill-zebra"));
+}
+
+#[test]
+fn the_table_is_sound() {
+    for command in COMMANDS {
+        assert!(!command.about.ends_with('.'), "{}", command.name);
+        let longs: Vec<&str> = command.options().map(|option| option.long).collect();
+        let mut once = longs.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), longs.len(), "{}", command.name);
+        let last_required = command
+            .operands
+            .iter()
+            .rposition(|o| o.required)
+            .map_or(0, |at| at + 1);
+        assert!(
+            command.operands[..last_required].iter().all(|o| o.required),
+            "{}",
+            command.name
+        );
+        let help = help::command(command);
+        assert!(
+            help.lines().all(|line| line.chars().count() <= 100),
+            "{help}"
+        );
+        for option in command.options() {
+            assert!(help.contains(&format!("--{}", option.long)));
+            assert!(man::page().contains(&format!("anthill {}", command.name)));
+        }
+        assert!(help::overview().contains(command.about));
+    }
+}
+
+/// Whether a tool takes this text without a complaint; `None` if this machine doesn't have it.
+fn taken_by(tool: &str, arguments: &[&str], text: &str) -> Option<String> {
+    let child = Command::new(tool)
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = child.ok()?;
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let complaints = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&complaints).into_owned())
+}
+
+#[test]
+fn the_manual_page_is_clean() {
+    let page = man::page();
+    assert!(page.contains(".SH COMMANDS\n"));
+    assert!(page.contains("\\fB\\-\\-https\\fR \\fIADDR\\fR"));
+    if let Some(complaints) = taken_by("mandoc", &["-T", "lint"], &page) {
+        assert_eq!(complaints, "");
+    }
+}
+
+#[test]
+fn completions_are_right_syntax() {
+    for (shell, text) in [
+        ("bash", completions::bash()),
+        ("zsh", completions::zsh()),
+        ("fish", completions::fish()),
+    ] {
+        for command in COMMANDS {
+            assert!(text.contains(command.name), "{shell} {}", command.name);
+            for option in command.options() {
+                assert!(text.contains(option.long), "{shell} --{}", option.long);
+                if let Some((_, Values::Words(words))) = option.value {
+                    assert!(text.contains(&words.join(" ")), "{shell} {words:?}");
+                }
+            }
+        }
+        if let Some(complaints) = taken_by(shell, &["-n"], &text) {
+            assert_eq!(complaints, "", "{shell}");
+        }
+    }
+}
+
+#[test]
+fn bash_completes() {
+    let ask = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let script = format!(
+            "{}\nCOMP_WORDS=({}); COMP_CWORD={}; _anthill; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            completions::bash(),
+            words
+                .iter()
+                .map(|word| format!("'{word}'"))
+                .collect::<Vec<_>>()
+                .join(" "),
+            words.len() - 1
+        );
+        taken_by("bash", &[], &script)
+    };
+    let Some(commands) = ask("anthill s") else {
+        return;
+    };
+    assert_eq!(commands, "serve\nstatus\nstop\nservice\n");
+    assert_eq!(ask("anthill serve --ht").unwrap(), "--https\n--http\n");
+    assert_eq!(ask("anthill service ").unwrap(), "install\nremove\nprint\n");
+    assert_eq!(ask("anthill service --name x in").unwrap(), "install\n");
+    assert_eq!(
+        ask("anthill service print --init s").unwrap(),
+        "systemd\nsysv\n"
+    );
+    assert_eq!(ask("anthill serve /et").unwrap(), "/etc\n");
+}
+
+#[test]
+fn a_user_file_is_edited_line_by_line() {
+    let before = "# people\nann:$1$a\nanna:$1$b\n\nbob:$1$c";
+    assert_eq!(
+        passwd::with(before, "ann:new", "ann"),
+        "# people\nann:new\nanna:$1$b\n\nbob:$1$c\n"
+    );
+    assert_eq!(
+        passwd::with(before, "eve:new", "eve"),
+        format!("{before}\neve:new\n")
+    );
+    assert_eq!(passwd::with("a:1\na:2\n", "a:3", "a"), "a:3\n");
+    assert_eq!(
+        passwd::without(before, "bob").unwrap(),
+        "# people\nann:$1$a\nanna:$1$b\n\n"
+    );
+    assert_eq!(passwd::without(before, "an"), None);
+}
+
+#[test]
+fn a_password_is_hashed_as_apache_does() {
+    let line = passwd::line("ann", "geheim ü").unwrap();
+    let hash = line.strip_prefix("ann:").unwrap();
+    assert!(hash.starts_with("$2y$10$"), "{hash}");
+    assert_eq!(hash.len(), 60);
+    assert!(bcrypt::verify("geheim ü", hash).unwrap());
+    assert!(!bcrypt::verify("geheim u", hash).unwrap());
+    assert_ne!(line, passwd::line("ann", "geheim ü").unwrap(), "salted");
+}
+
+#[test]
+fn keys_make_a_line() {
+    let typed = |keys: &[u8]| passwd::read_keys(&mut &*keys);
+    assert_eq!(typed(b"abc\n").unwrap(), "abc");
+    assert_eq!(typed("aü\u{7f}b\r".as_bytes()).unwrap(), "ab");
+    assert_eq!(typed(b"\x7fabc\x15d\n").unwrap(), "d");
+    assert!(typed(b"abc\x03").is_err());
+    assert!(typed(b"abc").is_err());
+    assert!(typed(b"\xff\n").is_err());
+}
+
+#[test]
+fn a_program_beside_or_on_the_path_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("anthill-press");
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    let path = || Some(OsString::from(folder.path()));
+    assert_eq!(
+        external::find("press", None, path()),
+        None,
+        "not executable"
+    );
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(external::find("press", None, path()), Some(program.clone()));
+    assert_eq!(
+        external::find("press", Some(folder.path().to_owned()), None),
+        Some(program)
+    );
+    assert_eq!(external::find("../press", None, path()), None);
+    assert_eq!(external::find("bench", None, path()), None);
+    assert_eq!(
+        external::find("press", None, Some(":relative".into())),
+        None
+    );
+}
+
+/// A server that answers once; returns what it was asked.
+fn answering(
+    answer: &'static str,
+) -> (tempfile::TempDir, PathBuf, std::thread::JoinHandle<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let listener = UnixListener::bind(&path).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = Vec::new();
+        let mut byte = [0];
+        while asked.last() != Some(&b'\n') {
+            stream.read_exact(&mut byte).unwrap();
+            asked.push(byte[0]);
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        String::from_utf8(asked).unwrap()
+    });
+    (folder, path, server)
+}
+
+#[test]
+fn the_running_server_is_asked() {
+    let ask = |command: &str, words: &[&str], answer| {
+        let (_folder, path, server) = answering(answer);
+        let mut words = words.to_vec();
+        words.extend(["--control", path.to_str().unwrap()]);
+        let run = find(command).unwrap().run;
+        let outcome = run(&typed(command, &words).unwrap());
+        (server.join().unwrap(), outcome)
+    };
+    let (asked, outcome) = ask("status", &["--json"], "ok\n");
+    assert_eq!(asked, "status json\n");
+    assert_eq!(outcome.unwrap(), ExitCode::SUCCESS);
+    let (asked, outcome) = ask("reload", &[], "error\nerror: unknown key\n");
+    assert_eq!(asked, "reload\n");
+    assert_eq!(outcome.unwrap(), ExitCode::FAILURE);
+    let (asked, outcome) = ask("stop", &[], "");
+    assert_eq!(asked, "stop\n");
+    assert!(
+        outcome
+            .unwrap_err()
+            .to_string()
+            .contains("broke off without an answer")
+    );
+}
+
+#[test]
+fn nobody_is_running() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s");
+    let ask = || {
+        let typed = typed("stop", &["--control", path.to_str().unwrap()]).unwrap();
+        let error = (find("stop").unwrap().run)(&typed).unwrap_err();
+        assert_eq!(error.exit_code(), 1);
+        error.to_string()
+    };
+    let expected = format!(
+        "error: no anthill is running with this configuration (no control socket at {})\n",
+        path.display()
+    );
+    assert!(ask().starts_with(&expected), "{}", ask());
+    // A server that died leaves its socket behind.
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
+    assert!(ask().starts_with(&expected), "{}", ask());
+}
+
+#[test]
+fn colours_mark_the_first_words() {
+    let text = "error: x\n --> f:1:1\n  |\n1 | a^b\n  | ^^\nhelp: y";
+    assert_eq!(paint(text, false), text);
+    let painted = paint(text, true);
+    assert!(
+        painted.starts_with("\x1b[1;31merror:\x1b[0m x\n"),
+        "{painted:?}"
+    );
+    assert!(painted.contains("1 | a^b\n"), "{painted:?}");
+    assert!(painted.contains("  | \x1b[1;31m^^\x1b[0m\n"), "{painted:?}");
+}
+
+fn service(init: Init) -> Service {
+    Service::example(init, "/usr/local/bin/anthill", "/srv/my site's/100%", "web")
+}
+
+#[test]
+fn services_are_written_for_each_system() {
+    let unit = service(Init::Systemd).render();
+    assert!(
+        unit.contains("\nExecStart=/usr/local/bin/anthill serve \"/srv/my site's/100%%\"\n"),
+        "{unit}"
+    );
+    assert!(
+        unit.contains("\nUser=web\nAmbientCapabilities=CAP_NET_BIND_SERVICE\n"),
+        "{unit}"
+    );
+    assert!(unit.contains("\nReadWritePaths=/var/log/web\n"), "{unit}");
+    assert!(unit.contains("\nTimeoutStopSec=40\n"), "{unit}");
+    let drops = Service {
+        drops: true,
+        ..service(Init::Systemd)
+    }
+    .render();
+    assert!(!drops.contains("User="), "{drops}");
+    assert!(drops.contains("CAP_SETUID"), "{drops}");
+
+    for init in [Init::OpenRc, Init::SysV] {
+        let script = service(init).render();
+        assert!(!script.contains('@'), "{script}");
+        if let Some(complaints) = taken_by("sh", &["-n"], &script) {
+            assert_eq!(complaints, "", "{script}");
+        }
+    }
+    // The words of the OpenRC command survive being evaluated.
+    let script = service(Init::OpenRc).render();
+    let line = script
+        .lines()
+        .find(|line| line.starts_with("command_args="))
+        .unwrap();
+    let words = taken_by(
+        "sh",
+        &[],
+        &format!("{line}\neval \"set -- $command_args\"\nprintf '%s\\n' \"$@\""),
+    );
+    assert_eq!(words.unwrap(), "serve\n--user\nweb\n/srv/my site's/100%\n");
+}

@@ -1,0 +1,113 @@
+//! Accounts of the machine, and what the mode bits let them do.
+//!
+//! `/etc/passwd` and `/etc/group` are read directly: a static binary has no name service, and the
+//! accounts that servers run under are local.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// An account that the server can drop to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// As configured: a name or a number.
+    pub name: String,
+    /// The user's number.
+    pub uid: u32,
+    /// The user's first group.
+    pub gid: u32,
+    /// All groups, the first included.
+    pub groups: Vec<u32>,
+}
+
+impl Account {
+    /// Looks up a name, a uid or `uid:gid`; `None` if there is no such account.
+    pub fn find(name: &str) -> Option<Account> {
+        let read = |path| std::fs::read(path).unwrap_or_default();
+        let passwd = String::from_utf8_lossy(&read("/etc/passwd")).into_owned();
+        let group = String::from_utf8_lossy(&read("/etc/group")).into_owned();
+        Account::find_in(name, &passwd, &group)
+    }
+
+    pub(super) fn find_in(name: &str, passwd: &str, group: &str) -> Option<Account> {
+        let numbers = match name.split_once(':') {
+            Some((uid, gid)) => Some((uid.parse::<u32>().ok()?, Some(gid.parse::<u32>().ok()?))),
+            None => name.parse::<u32>().ok().map(|uid| (uid, None)),
+        };
+        // passwd(5): name:password:UID:GID:GECOS:directory:shell
+        let line = passwd
+            .lines()
+            .map(|line| line.split(':').collect::<Vec<_>>())
+            .find(|fields| {
+                let uid = fields.get(2).and_then(|uid| uid.parse::<u32>().ok());
+                match numbers {
+                    Some((number, _)) => uid == Some(number),
+                    None => fields[0] == name && uid.is_some(),
+                }
+            });
+        let (login, uid, gid) = match (line, numbers) {
+            (Some(line), numbers) => {
+                let gid = numbers.and_then(|(_, gid)| gid);
+                let own = line.get(3).and_then(|gid| gid.parse().ok());
+                (line[0].to_owned(), line.get(2)?.parse().ok()?, gid.or(own)?)
+            }
+            // A container may have no passwd at all: numbers are enough.
+            (None, Some((uid, gid))) => (String::new(), uid, gid.unwrap_or(uid)),
+            (None, None) => return None,
+        };
+        let mut groups = vec![gid];
+        // group(5): name:password:GID:members
+        for fields in group
+            .lines()
+            .map(|line| line.split(':').collect::<Vec<_>>())
+        {
+            if let [_, _, number, members, ..] = fields.as_slice()
+                && let Ok(number) = number.parse()
+                && !login.is_empty()
+                && members.split(',').any(|member| member == login)
+                && !groups.contains(&number)
+            {
+                groups.push(number);
+            }
+        }
+        Some(Account {
+            name: name.to_owned(),
+            uid,
+            gid,
+            groups,
+        })
+    }
+
+    /// Whether owner, group and mode let this account do what the bits ask (4 read, 2 write,
+    /// 1 enter).
+    fn may(&self, metadata: &std::fs::Metadata, bits: u32) -> bool {
+        if self.uid == 0 {
+            return true;
+        }
+        let shift = if metadata.uid() == self.uid {
+            6
+        } else if self.groups.contains(&metadata.gid()) {
+            3
+        } else {
+            0
+        };
+        (metadata.mode() >> shift) & bits == bits
+    }
+
+    /// The first part of a path that this account isn't let through, if any: a folder above that
+    /// it can't enter, or the file itself for which it lacks `bits` (4 read, 2 write, 1 enter or
+    /// run).
+    pub fn stopped_at(&self, path: &Path, bits: u32) -> Option<PathBuf> {
+        // Through links, as the kernel will go.
+        let real = path.canonicalize().ok()?;
+        let mut above: Vec<&Path> = real.ancestors().skip(1).collect();
+        above.reverse();
+        for folder in above {
+            let metadata = std::fs::metadata(folder).ok()?;
+            if !self.may(&metadata, 1) {
+                return Some(folder.to_owned());
+            }
+        }
+        let metadata = std::fs::metadata(&real).ok()?;
+        (!self.may(&metadata, bits)).then(|| path.to_owned())
+    }
+}

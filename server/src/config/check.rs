@@ -1,0 +1,344 @@
+//! Looks at what a configuration names: folders that are served, files that must be readable by
+//! the account that will serve them, places that are written to.
+
+use std::fs::Metadata;
+use std::path::{Component, Path, PathBuf};
+
+use toml::Spanned;
+
+use super::account::Account;
+use super::nearest::nearest;
+use super::places::reason;
+use super::{Config, LogTo, OperatorError, PlainHttp, Site, Target};
+
+/// Whether all that the configuration names is there and can be used. Returns warnings: what works
+/// but probably isn't meant.
+pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
+    let checker = Checker {
+        config,
+        account: account(config)?,
+    };
+    for site in &config.sites {
+        checker.site(site)?;
+    }
+    if let Some(tickets) = &config.tls.tickets {
+        checker.file(tickets, "key file")?;
+    }
+    checker.log(&config.log.access)?;
+    checker.log(&config.log.errors)?;
+    checker.state()?;
+    checker.nothing_secret_is_served()?;
+    Ok(checker.warnings())
+}
+
+/// The account that will serve, if it is another one than the one that checks.
+fn account(config: &Config) -> Result<Option<Account>, OperatorError> {
+    let Some(user) = &config.server.user else {
+        return Ok(None);
+    };
+    let name = user.get_ref();
+    let Some(account) = Account::find(name) else {
+        let what = format!("there is no user `{name}` on this machine");
+        let help = format!("make one: useradd --system {name}");
+        return Err(config.point(user.span(), what, help));
+    };
+    let us = rustix::process::geteuid();
+    if us.is_root() {
+        return Ok(Some(account));
+    }
+    if us.as_raw() == account.uid {
+        return Ok(None);
+    }
+    let what = format!("only root can become `{name}`");
+    Err(config.point(
+        user.span(),
+        what,
+        "start anthill as root, or leave `user` out",
+    ))
+}
+
+struct Checker<'c> {
+    config: &'c Config,
+    account: Option<Account>,
+}
+
+impl Checker<'_> {
+    fn site(&self, site: &Site) -> Result<(), OperatorError> {
+        if let Some(root) = &site.root {
+            self.folder(root)?;
+            for (status, page) in &site.errors {
+                let path = root.get_ref().join(page.get_ref());
+                if !path.is_file() {
+                    let what = format!("there is no page {}", path.display());
+                    let help = format!("make it, or leave {status} out of `errors`");
+                    return Err(self.config.point(page.span(), what, help));
+                }
+            }
+        }
+        for (file, kind) in [
+            (&site.certificate, "certificate"),
+            (&site.key, "key"),
+            (&site.client_ca, "certificate"),
+        ] {
+            if let Some(file) = file {
+                self.file(file, kind)?;
+            }
+        }
+        if let Some(log) = &site.log {
+            self.log(log)?;
+        }
+        for route in &site.routes {
+            if let Some(users) = &route.users {
+                self.file(users, "user file")?;
+            }
+            if let Some(Target::Root(root)) = &route.target {
+                self.folder(root)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A folder to serve.
+    fn folder(&self, folder: &Spanned<PathBuf>) -> Result<(), OperatorError> {
+        let metadata = self.metadata(folder, "folder")?;
+        if !metadata.is_dir() {
+            let what = format!("{} is a file, not a folder", folder.get_ref().display());
+            let parent = folder.get_ref().parent().unwrap_or(Path::new("/"));
+            let help = format!("the folder that it lies in: {}", parent.display());
+            return Err(self.config.point(folder.span(), what, help));
+        }
+        self.allowed(folder, 4 | 1, "read")
+    }
+
+    /// A file to read.
+    fn file(&self, file: &Spanned<PathBuf>, kind: &str) -> Result<(), OperatorError> {
+        let metadata = self.metadata(file, kind)?;
+        if !metadata.is_file() {
+            let what = format!("{} is no file", file.get_ref().display());
+            return Err(self.config.point(file.span(), what, format!("a {kind}")));
+        }
+        self.allowed(file, 4, "read")
+    }
+
+    fn metadata(&self, path: &Spanned<PathBuf>, kind: &str) -> Result<Metadata, OperatorError> {
+        let shown = path.get_ref().display();
+        std::fs::metadata(path.get_ref()).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                let base = self.config.folder.display();
+                let help = match sibling(path.get_ref()) {
+                    Some(sibling) => format!("did you mean {}?", sibling.display()),
+                    None => format!("relative paths start from {base}"),
+                };
+                self.config
+                    .point(path.span(), format!("there is no {kind} {shown}"), help)
+            }
+            _ => {
+                let what = format!("{shown}: {}", reason(&error));
+                self.config.point(
+                    path.span(),
+                    what,
+                    "let anthill's user enter the folders above it",
+                )
+            }
+        })
+    }
+
+    /// Whether the account that will serve may do this.
+    fn allowed(&self, path: &Spanned<PathBuf>, bits: u32, verb: &str) -> Result<(), OperatorError> {
+        let shown = path.get_ref().display();
+        let Some(account) = &self.account else {
+            if accessible(path.get_ref(), bits) {
+                return Ok(());
+            }
+            let what = format!("{shown} can't be {} by this user", participle(verb));
+            return Err(self
+                .config
+                .point(path.span(), what, "change its owner or mode"));
+        };
+        let Some(stop) = account.stopped_at(path.get_ref(), bits) else {
+            return Ok(());
+        };
+        let name = &account.name;
+        let (what, help) = if stop == *path.get_ref() {
+            let what = format!("{shown} can't be {} by user `{name}`", participle(verb));
+            let mode = match bits {
+                4 => "g+r",
+                5 => "g+rx",
+                _ => "g+rwx",
+            };
+            (
+                what,
+                format!("chgrp {name} {shown} && chmod {mode} {shown}"),
+            )
+        } else {
+            let stop = stop.display();
+            let what = format!("user `{name}` can't reach {shown}: {stop} doesn't let it in");
+            (
+                what,
+                format!("chmod o+x {stop}, or move the file elsewhere"),
+            )
+        };
+        Err(self.config.point(path.span(), what, help))
+    }
+
+    /// A log's folder must be there and be writable, so must be a file that already exists.
+    fn log(&self, log: &Spanned<LogTo>) -> Result<(), OperatorError> {
+        let LogTo::File(path) = log.get_ref() else {
+            return Ok(());
+        };
+        if path.is_dir() {
+            let what = format!("{} is a folder, not a file", path.display());
+            let help = format!("a file in it: {}", path.join("access.log").display());
+            return Err(self.config.point(log.span(), what, help));
+        }
+        if path.exists() {
+            return self.allowed(&Spanned::new(log.span(), path.clone()), 2, "write");
+        }
+        let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
+        let folder = Spanned::new(log.span(), folder);
+        self.metadata(&folder, "folder")?;
+        self.allowed(&folder, 2 | 1, "write")
+    }
+
+    /// The state folder is made at start if it is missing, by root if we are.
+    fn state(&self) -> Result<(), OperatorError> {
+        let state = &self.config.server.state;
+        if state.get_ref().is_dir() {
+            return self.allowed(state, 4 | 2 | 1, "write");
+        }
+        if state.get_ref().exists() {
+            let what = format!("{} is no folder", state.get_ref().display());
+            return Err(self.config.point(
+                state.span(),
+                what,
+                "a folder for certificates and keys",
+            ));
+        }
+        let existing = state.get_ref().ancestors().find(|folder| folder.is_dir());
+        let existing = existing.unwrap_or(Path::new("/"));
+        if accessible(existing, 2 | 1) {
+            return Ok(());
+        }
+        let what = format!("{} can't be made", state.get_ref().display());
+        let help = format!(
+            "{} isn't writable: name another folder as `state`",
+            existing.display()
+        );
+        Err(self.config.point(state.span(), what, help))
+    }
+
+    /// Private things must not lie where everyone can fetch them.
+    fn nothing_secret_is_served(&self) -> Result<(), OperatorError> {
+        let sites = || self.config.sites.iter();
+        let secrets = sites()
+            .flat_map(|site| {
+                let users = site.routes.iter().filter_map(|route| route.users.as_ref());
+                let key = site
+                    .key
+                    .iter()
+                    .chain(site.certificate.iter().filter(|_| site.key.is_none()));
+                users.chain(key)
+            })
+            .chain(&self.config.tls.tickets)
+            .chain([&self.config.server.state]);
+        for secret in secrets {
+            if let Some(root) = self.served_from(secret.get_ref()) {
+                let path = secret.get_ref().display();
+                let what = format!("{path} would be served to everyone");
+                let help = format!("keep it outside of {}", root.display());
+                return Err(self.config.point(secret.span(), what, help));
+            }
+        }
+        Ok(())
+    }
+
+    /// The served folder that a file lies in, unless a part of its path is hidden from clients.
+    fn served_from(&self, path: &Path) -> Option<&Path> {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let path = real(path);
+        self.config
+            .sites
+            .iter()
+            .flat_map(|site| {
+                let routes = site.routes.iter().filter_map(|route| match &route.target {
+                    Some(Target::Root(root)) => Some(root),
+                    _ => None,
+                });
+                site.root.iter().chain(routes)
+            })
+            .map(|root| root.get_ref().as_path())
+            .find(|root| {
+                path.strip_prefix(real(root)).is_ok_and(|inside| {
+                    inside.components().all(|part| match part {
+                        Component::Normal(name) => {
+                            name == ".well-known" || !name.as_encoded_bytes().starts_with(b".")
+                        }
+                        _ => true,
+                    })
+                })
+            })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if let Some(path) = &self.config.path
+            && let Some(root) = self.served_from(path)
+        {
+            warnings.push(format!(
+                "{} lies in {}, so everyone can read it: serve a folder beside it",
+                self.config.shown,
+                root.display()
+            ));
+        }
+        for site in &self.config.sites {
+            if site.http == PlainHttp::Serve
+                && !self.config.server.http.is_empty()
+                && let Some(route) = site.routes.iter().find(|route| route.users.is_some())
+            {
+                let (name, path) = (site.names[0].get_ref(), route.path.get_ref());
+                warnings.push(format!(
+                    "{name} asks for passwords below {path}, and http = \"serve\" lets them travel unencrypted"
+                ));
+            }
+        }
+        warnings
+    }
+}
+
+/// What lies in the same folder under nearly the same name.
+fn sibling(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent()?;
+    let names: Vec<String> = std::fs::read_dir(folder)
+        .ok()?
+        .take(SIBLINGS_MAX)
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect();
+    let meant = nearest(
+        path.file_name()?.to_str()?,
+        names.iter().map(String::as_str),
+    )?;
+    Some(folder.join(meant))
+}
+
+/// A folder of more is not searched for what might have been meant.
+const SIBLINGS_MAX: usize = 1_000;
+
+fn participle(verb: &str) -> &'static str {
+    if verb == "write" { "written" } else { "read" }
+}
+
+/// Whether this process may do it, by the kernel's own judgement.
+fn accessible(path: &Path, bits: u32) -> bool {
+    let mut access = rustix::fs::Access::EXISTS;
+    for (bit, flag) in [
+        (4, rustix::fs::Access::READ_OK),
+        (2, rustix::fs::Access::WRITE_OK),
+        (1, rustix::fs::Access::EXEC_OK),
+    ] {
+        if bits & bit != 0 {
+            access |= flag;
+        }
+    }
+    let cwd = rustix::fs::CWD;
+    rustix::fs::accessat(cwd, path, access, rustix::fs::AtFlags::EACCESS).is_ok()
+}

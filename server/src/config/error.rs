@@ -1,0 +1,186 @@
+//! An error made for the person at the keyboard: what is wrong, where, and what would be right.
+//!
+//! It is rendered at once (the source line, the caret), so it can outlive the configuration it
+//! speaks of and travel over the control socket as text.
+
+use std::fmt;
+use std::ops::Range;
+
+/// What is wrong, where it stands, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperatorError {
+    what: String,
+    /// ` --> file:line:col` and the lines under it, ready to print.
+    place: Option<String>,
+    help: Option<String>,
+    exit_code: u8,
+}
+
+impl OperatorError {
+    /// An error of usage or configuration (exit code 2). `what` says what is wrong, in one line
+    /// without a full stop.
+    pub fn new(what: impl Into<String>) -> OperatorError {
+        OperatorError {
+            what: what.into(),
+            place: None,
+            help: None,
+            exit_code: 2,
+        }
+    }
+
+    /// Something failed that is not the operator's fault (exit code 1).
+    pub fn failure(what: impl Into<String>) -> OperatorError {
+        OperatorError {
+            exit_code: 1,
+            ..OperatorError::new(what)
+        }
+    }
+
+    /// Adds what would be right.
+    pub fn help(mut self, help: impl Into<String>) -> OperatorError {
+        let help = help.into();
+        self.help = (!help.is_empty()).then_some(help);
+        self
+    }
+
+    /// Points at `span` (bytes) of `source`; an empty span names the file alone.
+    pub fn at(mut self, file: &str, source: &str, span: Range<usize>) -> OperatorError {
+        self.place = Some(if span.is_empty() {
+            format!(" --> {file}\n")
+        } else {
+            excerpt(file, source, span)
+        });
+        self
+    }
+
+    /// Points at `span` even if it is empty: a syntax error at the end of the text.
+    pub(super) fn at_point(mut self, file: &str, source: &str, at: usize) -> OperatorError {
+        self.place = Some(excerpt(file, source, at..at));
+        self
+    }
+
+    /// What is wrong, in one line.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// 2 for usage and configuration, 1 for everything else.
+    pub fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
+}
+
+impl fmt::Display for OperatorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.what)?;
+        if let Some(place) = &self.place {
+            write!(f, "\n{}", place.trim_end_matches('\n'))?;
+        }
+        if let Some(help) = &self.help {
+            write!(f, "\nhelp: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for OperatorError {}
+
+/// The place, the line in question and the carets under the offending text.
+fn excerpt(file: &str, source: &str, span: Range<usize>) -> String {
+    let start = floor_boundary(source, span.start);
+    let end = floor_boundary(source, span.end).max(start);
+    let line_start = source[..start].rfind('\n').map_or(0, |at| at + 1);
+    let line_end = source[start..]
+        .find('\n')
+        .map_or(source.len(), |at| start + at);
+    let number = source[..line_start].bytes().filter(|&b| b == b'\n').count() + 1;
+    let column = source[line_start..start].chars().count() + 1;
+
+    let before = &source[line_start..start];
+    let marked = &source[start..end.min(line_end)];
+    let after = source[start + marked.len()..line_end].trim_end_matches('\r');
+    let (before, marked, after) = clip(before, marked.trim_end_matches('\r'), after);
+
+    let mut text = String::new();
+    let mut carets = String::new();
+    for c in before.chars() {
+        text.push(printable(c));
+        match c {
+            '\t' => carets.push('\t'),
+            _ => carets.extend(std::iter::repeat_n(' ', columns(c))),
+        }
+    }
+    text.extend(marked.chars().map(printable));
+    text.extend(after.chars().map(printable));
+    let width = marked.chars().map(columns).sum::<usize>().max(1);
+    carets.extend(std::iter::repeat_n('^', width));
+
+    let number = number.to_string();
+    let gutter = " ".repeat(number.len());
+    format!(
+        "{gutter}--> {file}:{number}:{column}\n{gutter} |\n{number} | {text}\n{gutter} | {carets}\n"
+    )
+}
+
+/// Keeps a line short enough for a screen: the marked text and what is around it.
+fn clip(before: &str, marked: &str, after: &str) -> (String, String, String) {
+    let length = before.chars().count();
+    let before = if length > BEFORE_MAX {
+        let kept: String = before.chars().skip(length - BEFORE_MAX).collect();
+        format!("…{kept}")
+    } else {
+        before.to_owned()
+    };
+    (before, head(marked, MARKED_MAX), head(after, AFTER_MAX))
+}
+
+fn head(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+fn floor_boundary(source: &str, at: usize) -> usize {
+    let mut at = at.min(source.len());
+    while !source.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// No control character of a broken file reaches the terminal.
+fn printable(c: char) -> char {
+    if c.is_control() && c != '\t' {
+        '\u{fffd}'
+    } else {
+        c
+    }
+}
+
+/// Columns that a terminal gives a character: enough of Unicode's East Asian Width and combining
+/// marks that the carets stand where they should.
+fn columns(c: char) -> usize {
+    match c as u32 {
+        0x0300..=0x036f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,
+        0x1100..=0x115f
+        | 0x2e80..=0xa4cf
+        | 0xac00..=0xd7a3
+        | 0xf900..=0xfaff
+        | 0xfe30..=0xfe6f
+        | 0xff00..=0xff60
+        | 0xffe0..=0xffe6
+        | 0x1f300..=0x1f64f
+        | 0x1f680..=0x1f6ff
+        | 0x1f900..=0x1f9ff
+        | 0x20000..=0x3fffd => 2,
+        _ => 1,
+    }
+}
+
+/// Characters of a line shown before the marked ones.
+const BEFORE_MAX: usize = 60;
+/// Marked characters shown.
+const MARKED_MAX: usize = 80;
+/// Characters of a line shown after the marked ones.
+const AFTER_MAX: usize = 40;

@@ -1,0 +1,871 @@
+//! The keys of `anthill.toml` and what each becomes.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::error::OperatorError;
+use super::places;
+use super::read::{Bytes, Item, Seconds, Shape, SiteName, Source, Table};
+use super::values::{Listen, is_field_value, is_token, reserved_field, share_ports};
+use super::{
+    CacheFiles, Config, DEFAULT_ROOT, HSTS_SECONDS, HeaderFiles, Log, LogFormat, LogTo, PlainHttp,
+    Route, Server, Site, Symlinks, Target, TestHandler, TlsConfig, TlsVersion,
+};
+use crate::limits::{Limits, SCRATCH_BYTES};
+
+static FILE: Shape = Shape {
+    name: "the file",
+    keys: &["server", "log", "tls", "site"],
+    later: &["balancer", "cluster"],
+};
+static SERVER: Shape = Shape {
+    name: "[server]",
+    keys: &[
+        "https",
+        "http",
+        "public_port",
+        "workers",
+        "user",
+        "memory_max",
+        "state",
+        "control",
+        "limits",
+    ],
+    later: &["manager"],
+};
+static LIMITS: Shape = Shape {
+    name: "limits",
+    keys: &[
+        "connections",
+        "connections_per_address",
+        "request_line_bytes",
+        "head_bytes",
+        "fields",
+        "handshake_seconds",
+        "head_seconds",
+        "idle_seconds",
+        "write_stall_seconds",
+        "body_rate_bytes_per_second",
+        "body_discard_bytes",
+        "body_bytes",
+        "drain_seconds",
+    ],
+    later: &[],
+};
+static LOG: Shape = Shape {
+    name: "[log]",
+    keys: &["access", "errors", "format"],
+    later: &[],
+};
+static TLS: Shape = Shape {
+    name: "[tls]",
+    keys: &["min_version", "ciphers", "tickets"],
+    later: &["acme"],
+};
+static SITE: Shape = Shape {
+    name: "[[site]]",
+    keys: &[
+        "names",
+        "root",
+        "http",
+        "index",
+        "try",
+        "errors",
+        "listing",
+        "symlinks",
+        "certificate",
+        "key",
+        "client_ca",
+        "hsts",
+        "mime",
+        "cache",
+        "headers",
+        "log",
+        "route",
+    ],
+    later: &["release"],
+};
+static ERRORS: Shape = Shape {
+    name: "errors",
+    keys: &[],
+    later: &[],
+};
+static MIME: Shape = Shape {
+    name: "mime",
+    keys: &[],
+    later: &[],
+};
+static SET: Shape = Shape {
+    name: "set",
+    keys: &[],
+    later: &[],
+};
+static CACHE: Shape = Shape {
+    name: "cache",
+    keys: &["files", "max_age", "immutable"],
+    later: &[],
+};
+static HEADERS: Shape = Shape {
+    name: "headers",
+    keys: &["files", "set"],
+    later: &[],
+};
+static ROUTE: Shape = Shape {
+    name: "[[site.route]]",
+    keys: &[
+        "path", "allow", "users", "redirect", "rewrite", "root", "test",
+    ],
+    later: &["cgi", "fastcgi", "git", "proxy", "balance", "cache", "hits"],
+};
+
+/// The table that a key belongs into, for one that stands in the wrong place.
+pub(super) fn home_of(key: &str) -> Option<&'static str> {
+    let shapes = [&SERVER, &LOG, &TLS, &SITE, &ROUTE, &LIMITS];
+    let home = shapes
+        .iter()
+        .find(|shape| shape.keys.contains(&key) || shape.later.contains(&key));
+    home.map(|shape| shape.name)
+}
+
+/// Reads a whole text. `path` is absolute or imagined; nothing is opened.
+pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Config, OperatorError> {
+    let folder = path
+        .and_then(Path::parent)
+        .unwrap_or(Path::new("/"))
+        .to_owned();
+    let source = Source {
+        text,
+        shown,
+        folder: &folder,
+    };
+    let document = DeTable::parse(text).map_err(|error| syntax_error(&source, &error))?;
+    let mut file = Table::new(&source, &FILE, 0..0, document.into_inner());
+
+    let path = path.map(Path::to_owned);
+    let places = places::Defaults::of(path.as_deref().unwrap_or(&folder));
+    let server = server(file.item("server"), &source, places)?;
+    let log = log(file.item("log"), &source)?;
+    let tls = tls(file.item("tls"), &source)?;
+    let sites = match file.item("site") {
+        Some(item) => item
+            .tables(&SITE)?
+            .into_iter()
+            .map(site)
+            .collect::<Result<Vec<_>, _>>()?,
+        None => vec![site(Table::new(&source, &SITE, 0..0, DeTable::new()))?],
+    };
+    file.finish()?;
+    if sites.is_empty() {
+        return Err(OperatorError::new("there is no [[site]]")
+            .help("add one: [[site]] with root = \"the folder to serve\"")
+            .at(shown, text, 0..0));
+    }
+    refuse_shared_names(&source, &sites)?;
+    Ok(Config {
+        path,
+        folder,
+        shown: shown.to_owned(),
+        source: text.into(),
+        server,
+        log,
+        tls,
+        sites,
+    })
+}
+
+/// The configuration of a folder without file.
+pub(super) fn guess(folder: &Path, shown: &str) -> Result<Config, OperatorError> {
+    let source = Source {
+        text: "",
+        shown,
+        folder,
+    };
+    let mut site = site(Table::new(&source, &SITE, 0..0, DeTable::new()))?;
+    site.root = Some(Spanned::new(0..0, folder.to_owned()));
+    Ok(Config {
+        path: None,
+        folder: folder.to_owned(),
+        shown: shown.to_owned(),
+        source: "".into(),
+        server: server(None, &source, places::Defaults::of(folder))?,
+        log: log(None, &source)?,
+        tls: tls(None, &source)?,
+        sites: vec![site],
+    })
+}
+
+fn syntax_error(source: &Source<'_>, error: &toml::de::Error) -> OperatorError {
+    let mut lines = error.message().lines();
+    let what = lines.next().unwrap_or("this is no TOML").to_owned();
+    let help = lines.collect::<Vec<_>>().join(", ");
+    let help = if help.is_empty() {
+        syntax_help(&what).to_owned()
+    } else {
+        help
+    };
+    let error_here = OperatorError::new(what).help(help);
+    match error.span() {
+        Some(span) if !span.is_empty() => error_here.at(source.shown, source.text, span),
+        Some(span) => error_here.at_point(source.shown, source.text, span.start),
+        None => error_here.at(source.shown, source.text, 0..0),
+    }
+}
+
+/// What would be right, for mistakes of syntax that the parser names without a remedy.
+fn syntax_help(what: &str) -> &'static str {
+    if what.contains("duplicate key") {
+        "a key stands once in its table: remove one of the two"
+    } else if what.contains("newline") || what.contains("extra") {
+        "one `key = value` a line; text stands in quotes"
+    } else {
+        "a line is `key = value` or a [table]; text stands in quotes"
+    }
+}
+
+/// A default: a value that stands nowhere in the file.
+fn nowhere<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+fn open<'s, 'i>(
+    item: Option<Item<'s, 'i>>,
+    source: &'s Source<'s>,
+    shape: &'static Shape,
+) -> Result<Table<'s, 'i>, OperatorError> {
+    match item {
+        Some(item) => item.table(shape),
+        None => Ok(Table::new(source, shape, 0..0, DeTable::new())),
+    }
+}
+
+fn server<'s>(
+    item: Option<Item<'s, '_>>,
+    source: &'s Source<'s>,
+    places: places::Defaults,
+) -> Result<Server, OperatorError> {
+    let mut table = open(item, source, &SERVER)?;
+    let mut https = addresses(&mut table, "https", 8443)?;
+    let mut http = addresses(&mut table, "http", 8080)?;
+    if https.is_empty() && http.is_empty() {
+        let help = "give `https` or `http` an address, such as \":8443\"";
+        return Err(table.refuse("there is no address to listen on", help));
+    }
+    refuse_shared_ports(source, https.iter_mut().chain(http.iter_mut()).collect())?;
+    let public_port = table.within("public_port", 1..=65_535)?;
+    let workers = match table.item("workers") {
+        Some(item) if item.text() == Some("auto") => None,
+        Some(item) => Some(workers(item)?),
+        None => None,
+    };
+    let user = table.take::<Spanned<String>>("user")?;
+    let memory_max = match table.item("memory_max") {
+        Some(item) if item.text() == Some("auto") => None,
+        Some(item) => Some(read::<Bytes>(item)?.0),
+        None => None,
+    };
+    let state = match table.take::<Spanned<PathBuf>>("state")? {
+        Some(state) => state,
+        None => nowhere(places.state()),
+    };
+    let control = match table.take::<Spanned<PathBuf>>("control")? {
+        Some(control) if !places::fits_socket(control.get_ref()) => {
+            let what = format!(
+                "the control socket's path is longer than {} bytes",
+                places::SOCKET_PATH_MAX
+            );
+            let help = "a shorter path, such as \"/run/anthill.sock\"";
+            return Err(source.error(control.span(), what, help));
+        }
+        Some(control) => control,
+        None => nowhere(places.control(state.get_ref())),
+    };
+    let limits = limits(table.item("limits"), source)?;
+    table.finish()?;
+    Ok(Server {
+        https,
+        http,
+        public_port,
+        workers,
+        user,
+        memory_max,
+        state,
+        control,
+        limits,
+    })
+}
+
+fn read<T: super::read::Read>(item: Item<'_, '_>) -> Result<T, OperatorError> {
+    T::read(item)
+}
+
+fn workers(item: Item<'_, '_>) -> Result<Spanned<usize>, OperatorError> {
+    if !item.value.get_ref().is_integer() {
+        return Err(item.mistyped("a number or \"auto\"", "4"));
+    }
+    let source = item.source;
+    let workers = read::<Spanned<usize>>(item)?;
+    if (1..=WORKERS_MAX).contains(workers.get_ref()) {
+        return Ok(workers);
+    }
+    let help = format!("between 1 and {WORKERS_MAX}, or \"auto\" for one per core");
+    Err(source.error(workers.span(), "`workers` is out of bounds", help))
+}
+
+/// More threads than any machine this is for has cores; a typing mistake beyond it.
+const WORKERS_MAX: usize = 1_024;
+
+fn addresses(
+    table: &mut Table<'_, '_>,
+    key: &'static str,
+    default_port: u16,
+) -> Result<Vec<Spanned<Listen>>, OperatorError> {
+    match table.item(key) {
+        Some(item) if item.text() == Some("off") => Ok(Vec::new()),
+        Some(item) => read(item),
+        None => Ok(vec![nowhere(Listen::all(default_port))]),
+    }
+}
+
+fn refuse_shared_ports(
+    source: &Source<'_>,
+    mut addresses: Vec<&mut Spanned<Listen>>,
+) -> Result<(), OperatorError> {
+    let Err((earlier, later)) = share_ports(&mut addresses) else {
+        return Ok(());
+    };
+    let (earlier, later) = (&addresses[earlier], &addresses[later]);
+    let what = format!("`{}` is listened on twice", later.get_ref());
+    let (span, help) = if later.span().is_empty() {
+        (
+            earlier.span(),
+            "another port; without `http`, :8080 is taken for it",
+        )
+    } else if earlier.span().is_empty() {
+        (
+            later.span(),
+            "another port; without `https`, :8443 is taken for it",
+        )
+    } else {
+        (later.span(), "another port, or once only")
+    };
+    Err(source.error(span, what, help))
+}
+
+fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limits, OperatorError> {
+    let mut table = open(item, source, &LIMITS)?;
+    let usual = Limits::default();
+    let head_max = SCRATCH_BYTES as u64;
+    let bytes = |table: &mut Table<'_, '_>, key, range, usual| {
+        let value = table.within::<Bytes>(key, range)?;
+        Ok::<u64, OperatorError>(value.map_or(usual, |bytes| bytes.0))
+    };
+    // A year is for ever, and leaves room for arithmetic.
+    let seconds = |table: &mut Table<'_, '_>, key, usual| {
+        let value = table.within::<Seconds>(key, 1..=31_536_000)?;
+        Ok::<u32, OperatorError>(value.map_or(usual, |seconds| seconds.0 as u32))
+    };
+    let t = &mut table;
+    let limits = Limits {
+        connections: t
+            .within("connections", 1..=u64::MAX)?
+            .unwrap_or(usual.connections),
+        connections_per_address: t
+            .take("connections_per_address")?
+            .unwrap_or(usual.connections_per_address),
+        request_line_bytes: bytes(
+            t,
+            "request_line_bytes",
+            64..=head_max,
+            usual.request_line_bytes as u64,
+        )? as usize,
+        head_bytes: bytes(t, "head_bytes", 256..=head_max, usual.head_bytes as u64)? as usize,
+        fields: t.within("fields", 1..=head_max)?.unwrap_or(usual.fields),
+        handshake_seconds: seconds(t, "handshake_seconds", usual.handshake_seconds)?,
+        head_seconds: seconds(t, "head_seconds", usual.head_seconds)?,
+        idle_seconds: seconds(t, "idle_seconds", usual.idle_seconds)?,
+        write_stall_seconds: seconds(t, "write_stall_seconds", usual.write_stall_seconds)?,
+        body_rate_bytes_per_second: t
+            .take("body_rate_bytes_per_second")?
+            .unwrap_or(usual.body_rate_bytes_per_second),
+        body_discard_bytes: bytes(
+            t,
+            "body_discard_bytes",
+            0..=u64::MAX,
+            usual.body_discard_bytes,
+        )?,
+        body_bytes: bytes(t, "body_bytes", 0..=u64::MAX, usual.body_bytes)?,
+        drain_seconds: seconds(t, "drain_seconds", usual.drain_seconds)?,
+    };
+    table.finish()?;
+    Ok(limits)
+}
+
+fn log<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Log, OperatorError> {
+    let mut table = open(item, source, &LOG)?;
+    let access = log_to(&mut table, "access")?.unwrap_or(nowhere(LogTo::Stdout));
+    let errors = log_to(&mut table, "errors")?.unwrap_or(nowhere(LogTo::Stderr));
+    let formats = [("combined", LogFormat::Combined), ("json", LogFormat::Json)];
+    let format = table.word("format", &formats)?.unwrap_or_default();
+    table.finish()?;
+    Ok(Log {
+        access,
+        errors,
+        format,
+    })
+}
+
+fn log_to(
+    table: &mut Table<'_, '_>,
+    key: &'static str,
+) -> Result<Option<Spanned<LogTo>>, OperatorError> {
+    let Some(item) = table.item(key) else {
+        return Ok(None);
+    };
+    let span = item.value.span();
+    let to = match item.text() {
+        Some("-" | "stdout") => LogTo::Stdout,
+        Some("stderr") => LogTo::Stderr,
+        Some("off") => LogTo::Off,
+        Some(_) => LogTo::File(read(item)?),
+        None => return Err(item.mistyped("\"-\", \"stderr\", \"off\" or a file", "\"access.log\"")),
+    };
+    Ok(Some(Spanned::new(span, to)))
+}
+
+fn tls<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<TlsConfig, OperatorError> {
+    let mut table = open(item, source, &TLS)?;
+    let versions = [("1.2", TlsVersion::Tls12), ("1.3", TlsVersion::Tls13)];
+    let min_version = table.word("min_version", &versions)?.unwrap_or_default();
+    let ciphers = match table.item("ciphers") {
+        Some(item) if item.text() == Some("auto") => None,
+        Some(item) if item.value.get_ref().is_array() => {
+            let (source, span) = (item.source, item.value.span());
+            let list: Vec<Spanned<String>> = read(item)?;
+            if list.is_empty() {
+                let help = "\"auto\", or at least one cipher suite";
+                return Err(source.error(span, "`ciphers` is empty", help));
+            }
+            Some(list)
+        }
+        Some(item) => {
+            return Err(item.mistyped("\"auto\" or a list", "[\"TLS13_AES_128_GCM_SHA256\"]"));
+        }
+        None => None,
+    };
+    let tickets = match table.item("tickets") {
+        Some(item) if item.text() == Some("state") => None,
+        Some(item) => Some(read(item)?),
+        None => None,
+    };
+    table.finish()?;
+    Ok(TlsConfig {
+        min_version,
+        ciphers,
+        tickets,
+    })
+}
+
+fn site(mut table: Table<'_, '_>) -> Result<Site, OperatorError> {
+    let source = table.source();
+    let names = match table.item("names") {
+        Some(item) => names(item)?,
+        None => vec![nowhere("*".to_owned())],
+    };
+    let routes = match table.item("route") {
+        Some(item) => item
+            .tables(&ROUTE)?
+            .into_iter()
+            .map(route)
+            .collect::<Result<Vec<_>, _>>()?,
+        None => Vec::new(),
+    };
+    refuse_shared_paths(source, &routes)?;
+    let root = match table.take::<Spanned<PathBuf>>("root")? {
+        Some(root) => Some(root),
+        None if routes
+            .iter()
+            .any(|r| r.path.get_ref() == "/" && r.target.is_some()) =>
+        {
+            None
+        }
+        None => Some(Spanned::new(
+            table.span.clone(),
+            places::join(source.folder, DEFAULT_ROOT),
+        )),
+    };
+    let plain = [
+        ("redirect", PlainHttp::Redirect),
+        ("serve", PlainHttp::Serve),
+    ];
+    let links = [("inside", Symlinks::Inside), ("follow", Symlinks::Follow)];
+    let certificate = table.take("certificate")?;
+    let key = table.take::<Spanned<PathBuf>>("key")?;
+    if let (None, Some(key)) = (&certificate, &key) {
+        let help = "add certificate = \"…\", the chain that this key belongs to";
+        return Err(source.error(key.span(), "there is a `key` without `certificate`", help));
+    }
+    let site = Site {
+        names,
+        root,
+        http: table.word("http", &plain)?.unwrap_or_default(),
+        index: index(&mut table)?,
+        try_paths: try_paths(&mut table)?,
+        errors: error_pages(&mut table)?,
+        listing: table.take("listing")?.unwrap_or(false),
+        symlinks: table.word("symlinks", &links)?.unwrap_or_default(),
+        certificate,
+        key,
+        client_ca: table.take("client_ca")?,
+        hsts: hsts(&mut table)?,
+        mime: mime(&mut table)?,
+        cache: cache(&mut table)?,
+        headers: headers(&mut table)?,
+        log: log_to(&mut table, "log")?,
+        routes,
+        span: table.span.clone(),
+    };
+    table.finish()?;
+    Ok(site)
+}
+
+fn names(item: Item<'_, '_>) -> Result<Vec<Spanned<String>>, OperatorError> {
+    let (source, span) = (item.source, item.value.span());
+    let names: Vec<Spanned<SiteName>> = read(item)?;
+    if names.is_empty() {
+        let help = "name the site, or \"*\" for every name";
+        return Err(source.error(span, "`names` is empty", help));
+    }
+    Ok(names
+        .into_iter()
+        .map(|name| Spanned::new(name.span(), name.into_inner().0))
+        .collect())
+}
+
+/// No name may belong to two sites (or stand twice).
+fn refuse_shared_names(source: &Source<'_>, sites: &[Site]) -> Result<(), OperatorError> {
+    let mut seen: HashMap<&str, (usize, Range<usize>)> = HashMap::new();
+    for (nth, site) in sites.iter().enumerate() {
+        for name in &site.names {
+            let span = if name.span().is_empty() {
+                site.span.clone()
+            } else {
+                name.span()
+            };
+            let Some((first, place)) = seen.insert(name.get_ref(), (nth, span.clone())) else {
+                continue;
+            };
+            let name = name.get_ref();
+            let line = source.text[..place.start].matches('\n').count() + 1;
+            if first == nth {
+                let what = format!("`{name}` is named twice");
+                return Err(source.error(span, what, "once is enough"));
+            }
+            let what = format!("two sites have the name `{name}`");
+            let help = format!("the first has it in line {line}; give each site names of its own");
+            return Err(source.error(span, what, help));
+        }
+    }
+    Ok(())
+}
+
+fn index(table: &mut Table<'_, '_>) -> Result<Vec<String>, OperatorError> {
+    let Some(list) = table.take::<Vec<Spanned<String>>>("index")? else {
+        return Ok(vec!["index.html".to_owned()]);
+    };
+    for name in &list {
+        if name.get_ref().is_empty() || name.get_ref().contains(['/', '\0']) {
+            let what = format!("`{}` is no file name", name.get_ref());
+            let help = "a name without folder, such as \"index.html\"";
+            return Err(table.source().error(name.span(), what, help));
+        }
+    }
+    Ok(list.into_iter().map(Spanned::into_inner).collect())
+}
+
+fn try_paths(table: &mut Table<'_, '_>) -> Result<Vec<String>, OperatorError> {
+    let Some(list) = table.take::<Vec<Spanned<String>>>("try")? else {
+        return Ok(vec!["$path".to_owned()]);
+    };
+    for path in &list {
+        let text = path.get_ref().as_str();
+        let fixed = text.strip_prefix("$path").unwrap_or(text);
+        let begins = text.starts_with('/') || text.starts_with("$path");
+        if !begins || fixed.contains(['$', '\0']) || fixed.split('/').any(|part| part == "..") {
+            let what = format!("`{text}` is no path to try");
+            let help = "\"$path\", \"$path.html\" or a page of the site such as \"/index.html\"";
+            return Err(table.source().error(path.span(), what, help));
+        }
+    }
+    Ok(list.into_iter().map(Spanned::into_inner).collect())
+}
+
+fn error_pages(table: &mut Table<'_, '_>) -> Result<Vec<(u16, Spanned<String>)>, OperatorError> {
+    let Some(item) = table.item("errors") else {
+        return Ok(Vec::new());
+    };
+    let mut pages = Vec::new();
+    for (key, item) in item.table(&ERRORS)?.rest() {
+        let source = item.source;
+        let status = match key.get_ref().parse::<u16>() {
+            Ok(status) if (400..=599).contains(&status) => status,
+            _ => {
+                let what = format!("`{}` is no status of an error", key.get_ref());
+                return Err(source.error(
+                    key.span(),
+                    what,
+                    "a number from 400 to 599, such as 404",
+                ));
+            }
+        };
+        let page: Spanned<String> = read(item)?;
+        let path = page.get_ref().trim_start_matches('/');
+        let inside = path.split('/').all(|part| !matches!(part, "" | "." | ".."));
+        if !inside || path.contains('\0') {
+            let what = format!("`{}` is no page of the site", page.get_ref());
+            return Err(source.error(
+                page.span(),
+                what,
+                "a path below the root, such as \"404.html\"",
+            ));
+        }
+        pages.push((status, Spanned::new(page.span(), path.to_owned())));
+    }
+    Ok(pages)
+}
+
+fn hsts(table: &mut Table<'_, '_>) -> Result<Option<u64>, OperatorError> {
+    let Some(item) = table.item("hsts") else {
+        return Ok(None);
+    };
+    match item.value.get_ref().as_bool() {
+        Some(true) => Ok(Some(HSTS_SECONDS)),
+        Some(false) => Ok(None),
+        None if item.text().is_none() && !item.value.get_ref().is_integer() => {
+            Err(item.mistyped("true, false or a duration", "\"365d\""))
+        }
+        None => Ok(Some(read::<Seconds>(item)?.0)),
+    }
+}
+
+fn mime(table: &mut Table<'_, '_>) -> Result<Vec<(String, String)>, OperatorError> {
+    let Some(item) = table.item("mime") else {
+        return Ok(Vec::new());
+    };
+    let mut types = Vec::new();
+    for (ending, item) in item.table(&MIME)?.rest() {
+        let source = item.source;
+        let name = ending.get_ref();
+        if !name.starts_with('.') || name.len() < 2 || name.contains('/') {
+            let what = format!("`{name}` is no file ending");
+            let right = name.trim_start_matches(['*', '.']).replace('/', "");
+            let help = format!("with its dot: \".{right}\"");
+            return Err(source.error(ending.span(), what, help));
+        }
+        let media: Spanned<String> = read(item)?;
+        let essence = media
+            .get_ref()
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim_end();
+        let halves = essence.split_once('/');
+        if !halves.is_some_and(|(kind, sub)| is_token(kind) && is_token(sub))
+            || !is_field_value(media.get_ref())
+        {
+            let what = format!("`{}` is no media type", media.get_ref());
+            return Err(source.error(media.span(), what, "such as \"text/html; charset=utf-8\""));
+        }
+        types.push((name.to_ascii_lowercase(), media.into_inner()));
+    }
+    Ok(types)
+}
+
+fn cache(table: &mut Table<'_, '_>) -> Result<Vec<CacheFiles>, OperatorError> {
+    let Some(item) = table.item("cache") else {
+        return Ok(Vec::new());
+    };
+    let mut rules = Vec::new();
+    for mut rule in item.tables(&CACHE)? {
+        let files = rule.take("files")?;
+        let max_age = rule.take::<Seconds>("max_age")?;
+        let immutable = rule.take("immutable")?.unwrap_or(false);
+        let (Some(files), Some(Seconds(max_age))) = (files, max_age) else {
+            return Err(rule.lacks(
+                "a rule of `cache` needs `files` and `max_age`",
+                "{ files = \"*.png\", max_age = \"30d\" }",
+            ));
+        };
+        rule.finish()?;
+        rules.push(CacheFiles {
+            files,
+            max_age,
+            immutable,
+        });
+    }
+    Ok(rules)
+}
+
+fn headers(table: &mut Table<'_, '_>) -> Result<Vec<HeaderFiles>, OperatorError> {
+    let Some(item) = table.item("headers") else {
+        return Ok(Vec::new());
+    };
+    let mut rules = Vec::new();
+    for mut rule in item.tables(&HEADERS)? {
+        let files = rule.take("files")?;
+        let set = rule.item("set");
+        let (Some(files), Some(set)) = (files, set) else {
+            return Err(rule.lacks(
+                "a rule of `headers` needs `files` and `set`",
+                "{ files = \"*\", set = { \"X-Content-Type-Options\" = \"nosniff\" } }",
+            ));
+        };
+        rule.finish()?;
+        let set = set.table(&SET)?.rest();
+        let set = set.into_iter().map(field).collect::<Result<Vec<_>, _>>()?;
+        rules.push(HeaderFiles { files, set });
+    }
+    Ok(rules)
+}
+
+fn field((name, item): (Spanned<String>, Item<'_, '_>)) -> Result<(String, String), OperatorError> {
+    let source = item.source;
+    if !is_token(name.get_ref()) {
+        let what = format!("`{}` is no field name", name.get_ref());
+        let help = "letters, digits and hyphens, such as \"X-Frame-Options\"";
+        return Err(source.error(name.span(), what, help));
+    }
+    if let Some(help) = reserved_field(name.get_ref()) {
+        let what = format!("`{}` can't be set", name.get_ref());
+        return Err(source.error(name.span(), what, help));
+    }
+    let value: Spanned<String> = read(item)?;
+    if !is_field_value(value.get_ref()) {
+        let what = format!("this is no value for `{}`", name.get_ref());
+        let help = "one line without control characters or spaces at its ends";
+        return Err(source.error(value.span(), what, help));
+    }
+    Ok((name.into_inner(), value.into_inner()))
+}
+
+fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
+    let source = table.source();
+    let Some(path) = table.take::<Spanned<String>>("path")? else {
+        return Err(table.lacks(
+            "a [[site.route]] needs `path`",
+            "for example path = \"/private/\"",
+        ));
+    };
+    route_path(source, &path)?;
+    let allow = table.take("allow")?;
+    let users = table.take("users")?;
+
+    let mut targets: Vec<(&str, Range<usize>, Target)> = Vec::new();
+    if let Some(to) = table.take::<Spanned<String>>("redirect")? {
+        redirect(source, &to)?;
+        targets.push(("redirect", to.span(), Target::Redirect(to)));
+    }
+    if let Some(to) = table.take::<Spanned<String>>("rewrite")? {
+        route_path(source, &to)?;
+        targets.push(("rewrite", to.span(), Target::Rewrite(to)));
+    }
+    if let Some(root) = table.take::<Spanned<PathBuf>>("root")? {
+        targets.push(("root", root.span(), Target::Root(root)));
+    }
+    let tests = [
+        ("echo", TestHandler::Echo),
+        ("slow", TestHandler::Slow),
+        ("endless", TestHandler::Endless),
+    ];
+    if let Some(test) = table.word("test", &tests)? {
+        targets.push(("test", table.span.clone(), Target::Test(test)));
+    }
+    targets.sort_by_key(|(_, span, _)| span.start);
+    if let [(first, ..), (second, span, _), ..] = targets.as_slice() {
+        let what = format!("a route has one target, not both `{first}` and `{second}`");
+        return Err(source.error(span.clone(), what, "keep one of them"));
+    }
+    let target = targets.pop().map(|(.., target)| target);
+    let span = table.span.clone();
+    table.finish()?;
+    if target.is_none() && allow.is_none() && users.is_none() {
+        let help = "give it a target (redirect, rewrite, root) or a guard (allow, users)";
+        return Err(source.error(span, "this route does nothing", help));
+    }
+    Ok(Route {
+        span,
+        path,
+        target,
+        allow,
+        users,
+    })
+}
+
+/// The path of a route is compared with decoded, normalised paths, so it must be one.
+fn route_path(source: &Source<'_>, path: &Spanned<String>) -> Result<(), OperatorError> {
+    let text = path.get_ref().as_str();
+    let refuse = |help: String| {
+        Err(source.error(path.span(), format!("`{text}` is no path of a site"), help))
+    };
+    if !text.starts_with('/') {
+        return refuse(format!("it begins with a slash: \"/{text}\""));
+    }
+    let bytes = text.as_bytes();
+    let is_hex = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    if bytes
+        .iter()
+        .enumerate()
+        .any(|(at, &b)| b == b'%' && is_hex(at + 1) && is_hex(at + 2))
+    {
+        return refuse("written as it reads, not percent-encoded: \"/my files/\"".to_owned());
+    }
+    let mut parts = text.split('/').skip(1).peekable();
+    while let Some(part) = parts.next() {
+        if matches!(part, "." | "..") || (part.is_empty() && parts.peek().is_some()) {
+            return refuse("without `.`, `..` or doubled slashes".to_owned());
+        }
+    }
+    if text.contains(['\\', '?', '#']) || text.chars().any(char::is_control) {
+        return refuse(
+            "a path alone: without `?`, `#`, backslash or control characters".to_owned(),
+        );
+    }
+    Ok(())
+}
+
+fn redirect(source: &Source<'_>, to: &Spanned<String>) -> Result<(), OperatorError> {
+    let text = to.get_ref().as_str();
+    let rest = ["https://", "http://"]
+        .iter()
+        .find_map(|scheme| text.strip_prefix(scheme));
+    let is_url = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
+    let is_path = text.starts_with('/') && !text.starts_with("//");
+    let clean = text.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
+    if (is_url || is_path) && clean {
+        return Ok(());
+    }
+    let help =
+        "a URL such as \"https://example.org/new/\", or a path of this site such as \"/new/\"";
+    let what = format!("`{text}` is nowhere to redirect to");
+    Err(source.error(to.span(), what, help))
+}
+
+/// Two routes of a site can't both answer for one path.
+fn refuse_shared_paths(source: &Source<'_>, routes: &[Route]) -> Result<(), OperatorError> {
+    for (nth, route) in routes.iter().enumerate() {
+        let component = |route: &Route| route.path.get_ref().trim_end_matches('/').to_owned();
+        let twin = routes[..nth].iter().find(|other| {
+            other.target.is_some() && route.target.is_some() && component(other) == component(route)
+        });
+        if let Some(twin) = twin {
+            let line = source.text[..twin.path.span().start].matches('\n').count() + 1;
+            let what = format!("two routes answer for `{}`", route.path.get_ref());
+            let help = format!("the first is in line {line}; remove one or give it another path");
+            return Err(source.error(route.path.span(), what, help));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,1167 @@
+//! What is understood, what is refused and in which words.
+
+// A test that can't be set up has failed.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::values::{Listen, site_name};
+use super::*;
+
+fn read(text: &str) -> Result<Config, OperatorError> {
+    parse(text, Path::new("/srv/anthill.toml"))
+}
+
+fn good(text: &str) -> Config {
+    match read(text) {
+        Ok(config) => config,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn message(text: &str) -> String {
+    match read(text) {
+        Ok(_) => panic!("this was accepted:\n{text}"),
+        Err(error) => {
+            assert_eq!(error.exit_code(), 2);
+            error.to_string()
+        }
+    }
+}
+
+/// Every key, with other values than the defaults.
+const FULL: &str = r#"
+[server]
+https   = ["[::]:8443", "0.0.0.0:8443"]
+http    = 8081
+public_port = 443
+workers = 4
+user    = "anthill"
+memory_max = "64MiB"
+state   = "state"
+control = "/run/anthill.sock"
+limits  = { connections = 500, idle_seconds = "2m", head_bytes = "8KiB" }
+
+[log]
+access = "logs/access.log"
+errors = "off"
+format = "json"
+
+[tls]
+min_version = "1.3"
+ciphers = ["TLS13_AES_256_GCM_SHA384"]
+tickets = "tickets.key"
+
+[[site]]
+names     = ["www.Example.org", "*.example.org"]
+root      = "public"
+http      = "serve"
+index     = ["index.html", "index.htm"]
+try       = ["$path", "$path.html", "/index.html"]
+errors    = { 404 = "not-found.html", 503 = "/sorry/later.html" }
+listing   = true
+symlinks  = "follow"
+certificate = "combined.pem"
+key       = "key.pem"
+client_ca = "clients.pem"
+hsts      = "180d"
+mime      = { ".WASM" = "application/wasm" }
+cache     = [ { files = "*.{ico,png}", max_age = "30d", immutable = true }, { files = "*.html", max_age = 600 } ]
+headers   = [ { files = "*", set = { X-B = "b", "X-A" = "a" } } ]
+log       = "-"
+
+[[site.route]]
+path = "/old/"
+redirect = "https://example.org/new/"
+allow = ["192.168.0.0/24"]
+users = "users.htpasswd"
+
+[[site.route]]
+path = "/other"
+root = "/srv/other"
+
+[[site.route]]
+path = "/echo"
+test = "echo"
+
+[[site]]
+[[site.route]]
+path = "/"
+rewrite = "/new/"
+"#;
+
+#[test]
+fn every_key_is_understood() {
+    let config = good(FULL);
+    let server = &config.server;
+    assert_eq!(server.https[0].get_ref().to_string(), "[::]:8443");
+    assert!(
+        server.https[0].get_ref().v6_only,
+        "0.0.0.0 has the other half"
+    );
+    assert_eq!(server.https[1].get_ref().to_string(), "0.0.0.0:8443");
+    assert_eq!(*server.http[0].get_ref(), Listen::all(8081));
+    assert_eq!(server.public_port, Some(443));
+    assert_eq!(server.workers.as_ref().map(|w| *w.get_ref()), Some(4));
+    assert_eq!(server.memory_max, Some(64 << 20));
+    assert_eq!(server.state.get_ref(), Path::new("/srv/state"));
+    assert_eq!(server.control.get_ref(), Path::new("/run/anthill.sock"));
+    assert_eq!(server.limits.connections, 500);
+    assert_eq!(server.limits.idle_seconds, 120);
+    assert_eq!(server.limits.head_bytes, 8192);
+    assert_eq!(server.limits.fields, Limits::default().fields);
+
+    assert_eq!(
+        *config.log.access.get_ref(),
+        LogTo::File("/srv/logs/access.log".into())
+    );
+    assert_eq!(*config.log.errors.get_ref(), LogTo::Off);
+    assert_eq!(config.log.format, LogFormat::Json);
+    assert_eq!(config.tls.min_version, TlsVersion::Tls13);
+    assert_eq!(config.tls.ciphers.as_ref().map(Vec::len), Some(1));
+    assert_eq!(
+        config.tls.tickets.as_ref().map(|t| t.get_ref().as_path()),
+        Some(Path::new("/srv/tickets.key"))
+    );
+
+    let site = &config.sites[0];
+    assert_eq!(site.names[0].get_ref(), "www.example.org");
+    assert_eq!(&FULL[site.names[0].span()], "\"www.Example.org\"");
+    assert_eq!(&FULL[site.span.clone()], "[[site]]");
+    assert_eq!(
+        site.root.as_ref().map(|r| r.get_ref().as_path()),
+        Some(Path::new("/srv/public"))
+    );
+    assert_eq!(
+        (site.http, site.symlinks, site.listing),
+        (PlainHttp::Serve, Symlinks::Follow, true)
+    );
+    assert_eq!(site.index, ["index.html", "index.htm"]);
+    assert_eq!(site.try_paths, ["$path", "$path.html", "/index.html"]);
+    let errors: Vec<_> = site
+        .errors
+        .iter()
+        .map(|(s, page)| (*s, page.get_ref().as_str()))
+        .collect();
+    assert_eq!(errors, [(404, "not-found.html"), (503, "sorry/later.html")]);
+    assert_eq!(site.hsts, Some(180 * 86_400));
+    assert_eq!(
+        site.mime,
+        [(".wasm".to_owned(), "application/wasm".to_owned())]
+    );
+    assert_eq!(
+        (site.cache[0].max_age, site.cache[0].immutable),
+        (30 * 86_400, true)
+    );
+    assert_eq!(
+        (site.cache[1].max_age, site.cache[1].immutable),
+        (600, false)
+    );
+    // In the order of the file, not of the alphabet.
+    assert_eq!(site.headers[0].set[0].0, "X-B");
+    assert_eq!(
+        site.log.as_ref().map(|log| log.get_ref()),
+        Some(&LogTo::Stdout)
+    );
+
+    let [old, other, echo] = site.routes.as_slice() else {
+        panic!("three routes")
+    };
+    assert!(
+        matches!(&old.target, Some(Target::Redirect(to)) if to.get_ref() == "https://example.org/new/")
+    );
+    assert_eq!(old.allow.as_ref().map(Vec::len), Some(1));
+    assert_eq!(
+        old.users.as_ref().map(|u| u.get_ref().as_path()),
+        Some(Path::new("/srv/users.htpasswd"))
+    );
+    assert!(
+        matches!(&other.target, Some(Target::Root(to)) if to.get_ref() == Path::new("/srv/other"))
+    );
+    assert_eq!(echo.target, Some(Target::Test(TestHandler::Echo)));
+
+    assert_eq!(config.sites[1].names[0].get_ref(), "*");
+    assert_eq!(config.sites[1].root, None, "a route answers for everything");
+}
+
+#[test]
+fn an_empty_file_has_every_default() {
+    let config = good("");
+    assert_eq!(config.server.https.len(), 1);
+    assert_eq!(*config.server.https[0].get_ref(), Listen::all(8443));
+    assert_eq!(*config.server.http[0].get_ref(), Listen::all(8080));
+    assert_eq!(config.https_port(), Some(8443));
+    assert_eq!(config.server.limits, Limits::default());
+    assert_eq!(config.sites.len(), 1);
+    let site = &config.sites[0];
+    assert_eq!(
+        site.root.as_ref().map(|r| r.get_ref().as_path()),
+        Some(Path::new("/srv/public"))
+    );
+    assert_eq!(site.index, ["index.html"]);
+    assert_eq!(site.http, PlainHttp::Redirect);
+}
+
+#[test]
+fn a_folder_is_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = guess(folder.path()).unwrap();
+    assert_eq!(config.path, None);
+    assert_eq!(config.sites[0].names[0].get_ref(), "*");
+    assert_eq!(
+        config.sites[0].root.as_ref().unwrap().get_ref(),
+        folder.path()
+    );
+    assert!(config.server.control.get_ref().as_os_str().len() <= 107);
+    // What is refused later has no line to show.
+    let error = config.point(0..0, "port 8443 is in use", "another one with --https");
+    assert_eq!(
+        error.to_string(),
+        "error: port 8443 is in use\nhelp: another one with --https"
+    );
+}
+
+#[test]
+fn wrong_ones_are_pointed_at() {
+    let table = [
+        (
+            "[server]\nhtps = [\":1\"]\n",
+            "error: unknown key `htps` in [server]\n --> /srv/anthill.toml:2:1\n  |\n2 | htps = [\":1\"]\n  | ^^^^\nhelp: did you mean `https`?",
+        ),
+        (
+            "[server]\nlisting = true\n",
+            "error: unknown key `listing` in [server]\n --> /srv/anthill.toml:2:1\n  |\n2 | listing = true\n  | ^^^^^^^\nhelp: `listing` belongs in [[site]]",
+        ),
+        (
+            "[log]\ncolour = true",
+            "error: unknown key `colour` in [log]\n --> /srv/anthill.toml:2:1\n  |\n2 | colour = true\n  | ^^^^^^\nhelp: [log] knows access, errors, format",
+        ),
+        (
+            "[server]\nmanager = \"127.0.0.1:8800\"\n",
+            "error: `manager` is not yet supported\n --> /srv/anthill.toml:2:1\n  |\n2 | manager = \"127.0.0.1:8800\"\n  | ^^^^^^^\nhelp: leave it out: a later version of anthill will know it",
+        ),
+        (
+            "[[site]]\nlisting = \"yes\"\n",
+            "error: `listing` must be true or false, not text\n --> /srv/anthill.toml:2:11\n  |\n2 | listing = \"yes\"\n  |           ^^^^^\nhelp: for example listing = true",
+        ),
+        (
+            "[log]\nformat = \"jsn\"",
+            "error: `format` can't be \"jsn\"\n --> /srv/anthill.toml:2:10\n  |\n2 | format = \"jsn\"\n  |          ^^^^^\nhelp: did you mean \"json\"?",
+        ),
+        (
+            "[[site]]\nnames = [\"a.org\"]\n\n[[site]]\nnames = [\"b.org\", \"A.ORG\"]\n",
+            "error: two sites have the name `a.org`\n --> /srv/anthill.toml:5:19\n  |\n5 | names = [\"b.org\", \"A.ORG\"]\n  |                   ^^^^^^^\nhelp: the first has it in line 2; give each site names of its own",
+        ),
+        (
+            "a = 1\na = 2\n",
+            "error: duplicate key\n --> /srv/anthill.toml:2:1\n  |\n2 | a = 2\n  | ^\nhelp: a key stands once in its table: remove one of the two",
+        ),
+        (
+            "[server",
+            "error: unclosed table, expected `]`\n --> /srv/anthill.toml:1:8\n  |\n1 | [server\n  |        ^\nhelp: a line is `key = value` or a [table]; text stands in quotes",
+        ),
+        (
+            "[server]\nhttps = []\nhttp = \"off\"\n",
+            "error: there is no address to listen on\n --> /srv/anthill.toml:1:1\n  |\n1 | [server]\n  | ^^^^^^^^\nhelp: give `https` or `http` an address, such as \":8443\"",
+        ),
+    ];
+    for (text, expected) in table {
+        assert_eq!(message(text), expected, "\n{text}");
+    }
+}
+
+/// The text, a part of what is wrong, a part of what would be right.
+#[test]
+fn each_mistake_has_its_answer() {
+    let table = [
+        ("[site]\n", "several [[site]]", "double brackets: [[site]]"),
+        (
+            "[[server]]\n",
+            "only one [server]",
+            "single brackets: [server]",
+        ),
+        ("site = 5\n", "must be a list of tables, not a number", ""),
+        ("site = []\n", "there is no [[site]]", "root = "),
+        (
+            "[balancer]\n",
+            "`balancer` is not yet supported",
+            "later version",
+        ),
+        ("[cluster]\n", "not yet", ""),
+        ("[tls]\nacme = { email = \"a@b\" }", "not yet", ""),
+        ("[[site]]\nrelease = \"x\"", "not yet", ""),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\ncgi = \"x\"",
+            "`cgi` is not yet",
+            "",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\nproxy = \"x\"",
+            "`proxy` is not yet",
+            "",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/\"\ncache = {}",
+            "`cache` is not yet",
+            "",
+        ),
+        (
+            "[server]\nhttps = [\"localhost:1\"]",
+            "`localhost:1` is no address",
+            "\"127.0.0.1:1\"",
+        ),
+        (
+            "[server]\nhttps = [\"::1:80\"]",
+            "no address",
+            "\"[::1]:80\"",
+        ),
+        (
+            "[server]\nhttps = [\"10.0.0.1\"]",
+            "no address",
+            "add a port: \"10.0.0.1:8443\"",
+        ),
+        ("[server]\nhttps = [\":99999\"]", "no port", "65535"),
+        ("[server]\nhttps = 99999", "`https` is too large", "65535"),
+        (
+            "[server]\nhttps = [\":80\"]\nhttp = [\":80\"]",
+            "listened on twice",
+            "another port",
+        ),
+        (
+            "[server]\nhttps = [\":8080\"]",
+            "listened on twice",
+            ":8080 is taken",
+        ),
+        (
+            "[server]\nhttps = true",
+            "must be an address to listen on, not true or false",
+            "",
+        ),
+        (
+            "[server]\npublic_port = 0",
+            "out of bounds",
+            "between 1 and 65535",
+        ),
+        (
+            "[server]\nworkers = \"many\"",
+            "must be a number or \"auto\", not text",
+            "workers = 4",
+        ),
+        ("[server]\nworkers = 0", "out of bounds", "\"auto\""),
+        ("[server]\nworkers = -1", "can't be negative", ""),
+        (
+            "[server]\nmemory_max = \"lots\"",
+            "`lots` is no size",
+            "64MiB",
+        ),
+        ("[server]\nstate = \"\"", "`state` is empty", ""),
+        (
+            "[server]\nlimits = { conections = 3 }",
+            "unknown key",
+            "`connections`",
+        ),
+        (
+            "[server]\nlimits = { head_bytes = \"1MiB\" }",
+            "out of bounds",
+            "between 256 and 32768",
+        ),
+        (
+            "[server]\nlimits = { idle_seconds = 0 }",
+            "out of bounds",
+            "between 1 and",
+        ),
+        (
+            "[log]\naccess = 5",
+            "must be \"-\", \"stderr\", \"off\" or a file",
+            "",
+        ),
+        (
+            "[tls]\nmin_version = 1.2",
+            "not a number with a fraction",
+            "min_version = \"1.2\"",
+        ),
+        (
+            "[tls]\nmin_version = \"1.1\"",
+            "can't be \"1.1\"",
+            "\"1.2\"?",
+        ),
+        (
+            "[tls]\nciphers = \"fast\"",
+            "must be \"auto\" or a list",
+            "",
+        ),
+        ("[tls]\nciphers = []", "is empty", "auto"),
+        ("[[site]]\nnames = []", "`names` is empty", "\"*\""),
+        (
+            "[[site]]\nnames = [\"a.org\", \"a.org\"]",
+            "named twice",
+            "once",
+        ),
+        (
+            "[[site]]\nnames = [\"https://a.org/x\"]",
+            "no host name",
+            "\"a.org\"",
+        ),
+        (
+            "[[site]]\nnames = [\"a.org:80\"]",
+            "no host name",
+            "\"a.org\"",
+        ),
+        (
+            "[[site]]\nnames = [\"a.org.\"]",
+            "no host name",
+            "\"a.org\"",
+        ),
+        (
+            "[[site]]\nnames = [\"www.*.org\"]",
+            "no host name",
+            "\"*.example.org\"",
+        ),
+        ("[[site]]\nnames = [\"müller.de\"]", "no host name", "xn--"),
+        (
+            "[[site]]\nnames = [\"a b\"]",
+            "no host name",
+            "letters, digits",
+        ),
+        ("[[site]]\nnames = 5", "must be a host name in quotes", ""),
+        (
+            "[[site]]\n[[site]]",
+            "two sites have the name `*`",
+            "line 1",
+        ),
+        ("[[site]]\nroot = 5", "must be a path in quotes", "root = "),
+        ("[[site]]\nindex = [\"a/b\"]", "no file name", "index.html"),
+        ("[[site]]\ntry = [\"$uri\"]", "no path to try", "$path"),
+        (
+            "[[site]]\nerrors = { 200 = \"x\" }",
+            "`200` is no status of an error",
+            "404",
+        ),
+        (
+            "[[site]]\nerrors = { foo = \"x\" }",
+            "`foo` is no status",
+            "",
+        ),
+        (
+            "[[site]]\nerrors = { 404 = \"../x\" }",
+            "no page of the site",
+            "",
+        ),
+        (
+            "[[site]]\nkey = \"k.pem\"",
+            "`key` without `certificate`",
+            "certificate = ",
+        ),
+        (
+            "[[site]]\nhsts = [1]",
+            "must be true, false or a duration",
+            "",
+        ),
+        ("[[site]]\nhsts = \"long\"", "no duration", "30d"),
+        (
+            "[[site]]\nmime = { wasm = \"a/b\" }",
+            "no file ending",
+            "\".wasm\"",
+        ),
+        (
+            "[[site]]\nmime = { \".wasm\" = \"wasm\" }",
+            "no media type",
+            "text/html",
+        ),
+        (
+            "[[site]]\ncache = [ { files = \"*\" } ]",
+            "needs `files` and `max_age`",
+            "",
+        ),
+        (
+            "[[site]]\ncache = [ { files = \"*\", max_ag = \"1d\" } ]",
+            "unknown key `max_ag`",
+            "`max_age`",
+        ),
+        (
+            "[[site]]\ncache = [ { files = \"*\", max_age = \"1y\" } ]",
+            "`1y` is no duration",
+            "",
+        ),
+        (
+            "[[site]]\nheaders = [ { files = \"*\", set = { \"a b\" = \"c\" } } ]",
+            "no field name",
+            "",
+        ),
+        (
+            "[[site]]\nheaders = [ { files = \"*\", set = { a = \"b\\r\\nc\" } } ]",
+            "no value for `a`",
+            "one line",
+        ),
+        (
+            "[[site]]\nheaders = [ { files = \"*\", set = { content-LENGTH = \"1\" } } ]",
+            "can't be set",
+            "leave it out",
+        ),
+        (
+            "[[site]]\n[[site.route]]\nallow = []",
+            "needs `path`",
+            "path = ",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"a\"\nallow = []",
+            "no path of a site",
+            "\"/a\"",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a/../b\"\nallow = []",
+            "no path of a site",
+            "doubled",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a//b\"\nallow = []",
+            "no path of a site",
+            "doubled",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a%20b\"\nallow = []",
+            "no path of a site",
+            "percent",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a?b\"\nallow = []",
+            "no path of a site",
+            "alone",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"",
+            "does nothing",
+            "redirect",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b\"\nredirect = \"/c\"",
+            "not both `rewrite` and `redirect`",
+            "one of them",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = \"//evil\"",
+            "nowhere to redirect",
+            "URL",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nredirect = \"ftp://x\"",
+            "nowhere to redirect",
+            "URL",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\ntest = \"echoo\"",
+            "can't be \"echoo\"",
+            "\"echo\"?",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nroot = \"x\"\n[[site.route]]\npath = \"/a/\"\nroot = \"y\"",
+            "two routes answer for `/a/`",
+            "line 3",
+        ),
+        ("key", "key with no value", ""),
+        ("x = yes\n", "", "quotes"),
+    ];
+    for (text, what, help) in table {
+        let message = message(text);
+        let (said, helped) = message.split_once("\nhelp: ").unwrap_or((&message, ""));
+        assert!(said.contains(what), "{text}\n{message}\nlacks {what}");
+        assert!(helped.contains(help), "{text}\n{message}\nlacks {help}");
+        assert!(said.contains(" --> /srv/anthill.toml"), "{text}\n{message}");
+    }
+}
+
+#[test]
+fn carets_stand_under_what_is_wrong() {
+    let table = [
+        (
+            "# ü\n[log]\nfarbe = \"grün\"",
+            3,
+            1,
+            "farbe = \"grün\"",
+            "^^^^^",
+        ),
+        // Two columns each for Chinese and Japanese, none for a combining accent.
+        (
+            "log = { access = \"日本\", x = 1 }",
+            1,
+            24,
+            "log = { access = \"日本\", x = 1 }",
+            "                         ^",
+        ),
+        (
+            "log = { access = \"e\u{301}\", x = 1 }",
+            1,
+            24,
+            "log = { access = \"e\u{301}\", x = 1 }",
+            "                      ^",
+        ),
+        (
+            "log = { access = \"🐜\", x = 1 }",
+            1,
+            23,
+            "log = { access = \"🐜\", x = 1 }",
+            "                       ^",
+        ),
+        ("[log]\n\tx = 1", 2, 2, "\tx = 1", "\t^"),
+        ("[log]\r\nx = 1\r\n", 2, 1, "x = 1", "^"),
+    ];
+    for (text, line, column, shown, carets) in table {
+        let gutter = " ".repeat(line.to_string().len());
+        let expected = format!(
+            " --> /srv/anthill.toml:{line}:{column}\n{gutter} |\n{line} | {shown}\n{gutter} | {carets}\n"
+        );
+        let message = message(text);
+        assert!(
+            message.contains(&expected),
+            "{message}\nshould have\n{expected}"
+        );
+    }
+}
+
+#[test]
+fn a_long_line_is_cut_around_the_mistake() {
+    let text = format!(
+        "log = {{ access = \"{}\", x = 1 }} # {}",
+        "a".repeat(500),
+        "b".repeat(500)
+    );
+    let message = message(&text);
+    assert!(
+        message.lines().all(|line| line.chars().count() < 200),
+        "{message}"
+    );
+    let lines: Vec<&str> = message.lines().collect();
+    let at = lines[4].find('^').unwrap();
+    let above: String = lines[3].chars().skip(at).take(5).collect();
+    assert_eq!(above, "x = 1");
+}
+
+#[test]
+fn no_control_character_reaches_the_terminal() {
+    let message = message("x = \u{1b}[31m\n");
+    assert!(!message.contains('\u{1b}'), "{message:?}");
+}
+
+#[test]
+fn durations() {
+    for (text, seconds) in [
+        ("0", 0),
+        ("3600", 3600),
+        ("90s", 90),
+        ("10m", 600),
+        ("12h", 43_200),
+        ("30d", 2_592_000),
+        ("2w", 1_209_600),
+        ("1h30m", 5_400),
+    ] {
+        assert_eq!(parse_seconds(text), Some(seconds), "{text}");
+    }
+    for text in [
+        "",
+        "d",
+        "1y",
+        "-1s",
+        "1.5h",
+        "1h30",
+        "1 h",
+        "99999999999999999999",
+        "999999999999999999w",
+        "１s",
+        "1ü",
+    ] {
+        assert_eq!(parse_seconds(text), None, "{text}");
+    }
+}
+
+#[test]
+fn sizes() {
+    for (text, bytes) in [
+        ("0", 0),
+        ("4096", 4096),
+        ("64KiB", 65_536),
+        ("64k", 65_536),
+        ("64 MiB", 64 << 20),
+        ("1G", 1 << 30),
+        ("5MB", 5_000_000),
+    ] {
+        assert_eq!(parse_bytes(text), Some(bytes), "{text}");
+    }
+    for text in [
+        "",
+        "MiB",
+        "-1",
+        "1.5MiB",
+        "1TiBs",
+        "99999999999999999999",
+        "99999999999999GiB",
+    ] {
+        assert_eq!(parse_bytes(text), None, "{text}");
+    }
+}
+
+#[test]
+fn addresses() {
+    for (text, address) in [
+        ("[::]:8443", "[::]:8443"),
+        ("0.0.0.0:80", "0.0.0.0:80"),
+        (":443", "[::]:443"),
+        ("*:443", "[::]:443"),
+        ("8443", "[::]:8443"),
+        ("127.0.0.1:0", "127.0.0.1:0"),
+        ("[fe80::1%2]:80", "[fe80::1%2]:80"),
+    ] {
+        assert_eq!(
+            Listen::parse(text).map(|l| l.to_string()),
+            Ok(address.to_owned()),
+            "{text}"
+        );
+    }
+    assert_eq!(
+        Listen::all(80)
+            .without_ipv6()
+            .map(|a| a.to_string())
+            .as_deref(),
+        Some("0.0.0.0:80")
+    );
+    assert_eq!(
+        Listen::parse("[::1]:80")
+            .ok()
+            .and_then(|l| l.without_ipv6()),
+        None
+    );
+}
+
+#[test]
+fn site_names() {
+    for (text, name) in [
+        ("*", "*"),
+        ("Example.ORG", "example.org"),
+        ("*.example.org", "*.example.org"),
+        ("localhost", "localhost"),
+        ("192.168.0.5", "192.168.0.5"),
+        ("[0:0::1]", "[::1]"),
+        ("my_host.lan", "my_host.lan"),
+        ("xn--mller-kva.de", "xn--mller-kva.de"),
+    ] {
+        assert_eq!(site_name(text), Ok(name.to_owned()), "{text}");
+    }
+    let long = "a".repeat(64);
+    for text in [
+        "", "*.", ".org", "a..b", "-a.org", "a-.org", "**", "*a.org", "a/b", "::1", "[::", &long,
+    ] {
+        assert!(site_name(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn nearest_word() {
+    let words = ["https", "http", "listing", "public_port", "try"];
+    for (typed, meant) in [
+        ("htps", Some("https")),
+        ("htpp", Some("http")),
+        ("Listing", Some("listing")),
+        ("public-port", Some("public_port")),
+        ("lsiting", Some("listing")),
+        ("tyr", Some("try")),
+        ("zebra", None),
+        ("x", None),
+        ("", None),
+    ] {
+        assert_eq!(nearest(typed, words), meant, "{typed}");
+    }
+}
+
+#[test]
+fn accounts_are_found_by_name_and_number() {
+    let passwd = "root:x:0:0::/root:/bin/sh\nbroken\nweb:x:33:34::/:/bin/false\n";
+    let group = "root:x:0:\nwww:x:34:\nlogs:x:4:syslog,web\nothers:x:5:webber\n";
+    let web = Account::find_in("web", passwd, group).unwrap();
+    assert_eq!((web.uid, web.gid, web.groups), (33, 34, vec![34, 4]));
+    let web = Account::find_in("33", passwd, group).unwrap();
+    assert_eq!((web.uid, web.gid, web.groups), (33, 34, vec![34, 4]));
+    let both = Account::find_in("33:50", passwd, group).unwrap();
+    assert_eq!((both.uid, both.gid), (33, 50));
+    let bare = Account::find_in("4000", passwd, group).unwrap();
+    assert_eq!((bare.uid, bare.gid, bare.groups), (4000, 4000, vec![4000]));
+    assert_eq!(Account::find_in("webb", passwd, group), None);
+    assert_eq!(Account::find_in("x:y", passwd, group), None);
+}
+
+/// A folder with what a configuration names.
+fn laid_out(text: &str) -> (tempfile::TempDir, Config) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(folder.path().join("public")).unwrap();
+    for file in ["public/404.html", "cert.pem", "key.pem", "users"] {
+        fs::write(folder.path().join(file), "x").unwrap();
+    }
+    let file = folder.path().join(FILE_NAME);
+    fs::write(&file, format!("server.state = \"state\"\n{text}")).unwrap();
+    let config = load(&file).unwrap();
+    (folder, config)
+}
+
+#[test]
+fn what_is_named_must_be_there() {
+    let (_folder, config) = laid_out(
+        "[[site]]\nerrors = { 404 = \"404.html\" }\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n\
+         log = \"access.log\"\n[[site.route]]\npath = \"/x\"\nusers = \"users\"\n",
+    );
+    assert_eq!(check(&config), Ok(Vec::new()));
+
+    let table = [
+        (
+            "[[site]]\nroot = \"nix\"",
+            "there is no folder ",
+            "relative paths start from",
+        ),
+        (
+            "[[site]]\nroot = \"publik\"",
+            "there is no folder ",
+            "/public?",
+        ),
+        (
+            "[[site]]\nroot = \"cert.pem\"",
+            "is a file, not a folder",
+            "the folder that it lies in",
+        ),
+        (
+            "[[site]]\nerrors = { 404 = \"gone.html\" }",
+            "there is no page ",
+            "leave 404 out",
+        ),
+        (
+            "[[site]]\ncertificate = \"no.pem\"",
+            "there is no certificate ",
+            "",
+        ),
+        ("[[site]]\ncertificate = \"public\"", "is no file", ""),
+        (
+            "[[site]]\ncertificate = \"cert.pem\"\nkey = \"kex.pem\"",
+            "there is no key ",
+            "key.pem?",
+        ),
+        (
+            "[[site]]\nlog = \"nix/access.log\"",
+            "there is no folder ",
+            "",
+        ),
+        ("[[site]]\nlog = \"public\"", "is a folder, not a file", ""),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/x\"\nusers = \"nobody\"",
+            "there is no user file ",
+            "",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/x\"\nroot = \"nix\"",
+            "there is no folder ",
+            "",
+        ),
+        (
+            "[[site]]\nroot = \".\"",
+            "would be served to everyone",
+            "keep it outside of",
+        ),
+        ("[tls]\ntickets = \"no.key\"", "there is no key file ", ""),
+    ];
+    for (text, what, help) in table {
+        let (_folder, config) = laid_out(text);
+        let message = check(&config).unwrap_err().to_string();
+        assert!(message.contains(what), "{text}\n{message}");
+        assert!(message.contains(help), "{text}\n{message}");
+    }
+}
+
+#[test]
+fn the_file_in_a_served_folder_is_worth_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(FILE_NAME);
+    fs::write(&file, "server.state = \".state\"\n[[site]]\nroot = \".\"\n").unwrap();
+    let warnings = check(&load(&file).unwrap()).unwrap();
+    assert!(warnings[0].contains("everyone can read it"), "{warnings:?}");
+
+    let (_folder, config) =
+        laid_out("[[site]]\nhttp = \"serve\"\n[[site.route]]\npath = \"/x\"\nusers = \"users\"\n");
+    let warnings = check(&config).unwrap();
+    assert!(warnings[0].contains("travel unencrypted"), "{warnings:?}");
+}
+
+#[test]
+fn what_the_user_cant_read_is_refused() {
+    let text = "server.user = \"54321\"\n[[site]]\ncertificate = \"cert.pem\"\n";
+    let (folder, config) = laid_out(text);
+    let cert = folder.path().join("cert.pem");
+    if !rustix::process::geteuid().is_root() {
+        let message = check(&config).unwrap_err().to_string();
+        assert!(message.contains("only root can become"), "{message}");
+        return;
+    }
+    assert_eq!(check(&config), Ok(Vec::new()));
+    fs::set_permissions(&cert, fs::Permissions::from_mode(0o600)).unwrap();
+    let message = check(&config).unwrap_err().to_string();
+    assert!(
+        message.contains("cert.pem can't be read by user `54321`"),
+        "{message}"
+    );
+    assert!(
+        message.contains("3 | certificate = \"cert.pem\"") || message.contains("4 | "),
+        "{message}"
+    );
+    assert!(message.contains("help: chgrp 54321"), "{message}");
+    // With the group's bits it may.
+    std::os::unix::fs::chown(&cert, None, Some(54321)).unwrap();
+    fs::set_permissions(&cert, fs::Permissions::from_mode(0o640)).unwrap();
+    let account = Account::find("54321").unwrap();
+    assert_eq!(account.gid, 54321, "no such account on any machine");
+    assert_eq!(check(&config), Ok(Vec::new()));
+
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let message = check(&config).unwrap_err().to_string();
+    assert!(message.contains("can't reach"), "{message}");
+    assert!(message.contains("help: chmod o+x"), "{message}");
+}
+
+#[test]
+fn unknown_users_are_refused() {
+    let (_folder, config) = laid_out("server.user = \"no-such-user\"\n");
+    let message = check(&config).unwrap_err().to_string();
+    assert!(
+        message.contains("there is no user `no-such-user`"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_is_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    assert_eq!(Chosen::of(Some(dir)), Ok(Chosen::Folder(dir.to_owned())));
+    let file = dir.join(FILE_NAME);
+    fs::write(&file, "").unwrap();
+    assert_eq!(Chosen::of(Some(dir)), Ok(Chosen::File(file.clone())));
+    assert_eq!(Chosen::of(Some(&file)), Ok(Chosen::File(file.clone())));
+    let error = Chosen::of(Some(&dir.join("nix"))).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("there is no such file or folder"),
+        "{error}"
+    );
+
+    fs::write(&file, b"x = 1\n\xff\n").unwrap();
+    let error = load(&file).unwrap_err().to_string();
+    assert!(error.contains("line 2 is not UTF-8"), "{error}");
+}
+
+#[test]
+fn the_command_line_overrides() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("s");
+    let overrides = Overrides {
+        https: vec!["127.0.0.1:0".to_owned()],
+        http: vec!["off".to_owned()],
+        state: Some(state.clone()),
+        workers: Some(3),
+        log: Some("off".into()),
+        user: Some("web".to_owned()),
+        ..Overrides::default()
+    };
+    let chosen = Chosen::of(Some(folder.path())).unwrap();
+    let config = chosen.read(&overrides).unwrap();
+    assert_eq!(config.server.https[0].get_ref().to_string(), "127.0.0.1:0");
+    assert!(config.server.http.is_empty());
+    assert_eq!(config.server.state.get_ref(), &state);
+    assert!(config.server.control.get_ref().starts_with(&state));
+    assert_eq!(
+        config.server.workers.as_ref().map(|w| *w.get_ref()),
+        Some(3)
+    );
+    assert_eq!(*config.log.access.get_ref(), LogTo::Off);
+    // Those who ask look where those who answer listen.
+    assert_eq!(
+        control_sockets(&chosen, &overrides).unwrap(),
+        [config.server.control.get_ref().clone()]
+    );
+
+    let wrong = Overrides {
+        https: vec!["nix".to_owned()],
+        ..Overrides::default()
+    };
+    let message = chosen.read(&wrong).unwrap_err().to_string();
+    assert!(
+        message.starts_with("error: --https: `nix` is no address"),
+        "{message}"
+    );
+    let twice = Overrides {
+        https: vec![":8080".to_owned()],
+        ..Overrides::default()
+    };
+    assert!(
+        chosen
+            .read(&twice)
+            .unwrap_err()
+            .what()
+            .contains("listened on twice")
+    );
+    let none = Overrides {
+        https: vec!["off".to_owned()],
+        http: vec!["off".to_owned()],
+        ..Overrides::default()
+    };
+    assert!(chosen.read(&none).is_err());
+}
+
+#[test]
+fn settled_places_stay_until_the_file_moves_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(FILE_NAME);
+    fs::write(&file, "").unwrap();
+    let chosen = Chosen::File(file.clone());
+    let overrides = Overrides {
+        settled: Some(("/s".into(), "/c.sock".into())),
+        ..Overrides::default()
+    };
+    let config = chosen.read(&overrides).unwrap();
+    assert_eq!(config.server.state.get_ref(), Path::new("/s"));
+    assert_eq!(config.server.control.get_ref(), Path::new("/c.sock"));
+    fs::write(&file, "server.state = \"/t\"").unwrap();
+    let config = chosen.read(&overrides).unwrap();
+    assert_eq!(config.server.state.get_ref(), Path::new("/t"));
+    assert!(config.server.control.get_ref().starts_with("/t"));
+}
+
+#[test]
+fn a_control_socket_always_fits() {
+    let deep = Path::new("/").join("d".repeat(200));
+    let config = good(&format!("server.state = \"{}\"", deep.display()));
+    assert!(config.server.control.get_ref().as_os_str().len() <= 107);
+    assert!(!config.server.control.get_ref().starts_with(&deep));
+    let message = message(&format!("server.control = \"{}/x.sock\"", deep.display()));
+    assert!(message.contains("longer than 107 bytes"), "{message}");
+}
+
+#[test]
+fn the_socket_of_a_broken_file_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(FILE_NAME);
+    fs::write(
+        &file,
+        "[server]\ncontrol = \"a.sock\"\nlisting = = 5\n[[[\n",
+    )
+    .unwrap();
+    let chosen = Chosen::of(Some(&file)).unwrap();
+    assert_eq!(
+        control_sockets(&chosen, &Overrides::default()).unwrap(),
+        [folder.path().join("a.sock")]
+    );
+    // A first anthill.toml doesn't move the socket.
+    fs::write(&file, "").unwrap();
+    let with = control_sockets(&chosen, &Overrides::default()).unwrap();
+    let without = control_sockets(
+        &Chosen::Folder(folder.path().to_owned()),
+        &Overrides::default(),
+    );
+    assert_eq!(with, without.unwrap());
+}
+
+#[test]
+fn a_folder_for_sockets_is_ours_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("a/b");
+    prepare_folder(&made).unwrap();
+    assert_eq!(
+        fs::metadata(&made).unwrap().permissions().mode() & 0o777,
+        0o700
+    );
+    prepare_folder(&made).unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(prepare_folder(&file).is_err());
+}
+
+/// A change of a text: where, how much is taken away, what is put there.
+fn mutation() -> impl Strategy<Value = (prop::sample::Index, usize, String)> {
+    let bits = prop::sample::select(vec![
+        "",
+        "=",
+        "[",
+        "]",
+        "[[",
+        "{",
+        "}",
+        "\"",
+        "'''",
+        "\n",
+        "\t",
+        ",",
+        ".",
+        "#",
+        "-1",
+        "0x",
+        "1e9",
+        "99999999999999999999",
+        "true",
+        "\"\"",
+        "[]",
+        "ü",
+        "日",
+        "\u{0}",
+        "\u{1b}",
+        "*",
+        "$path",
+        "/",
+        "..",
+        "1979-05-27",
+    ]);
+    (
+        any::<prop::sample::Index>(),
+        0usize..12,
+        bits.prop_map(str::to_owned),
+    )
+}
+
+fn mutate(text: &str, changes: &[(prop::sample::Index, usize, String)]) -> String {
+    let mut chars: Vec<char> = text.chars().collect();
+    for (at, taken, put) in changes {
+        let at = at.index(chars.len() + 1);
+        let end = (at + taken).min(chars.len());
+        chars.splice(at..end, put.chars());
+    }
+    chars.into_iter().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn no_mutated_file_panics(changes in prop::collection::vec(mutation(), 1..6)) {
+        let text = mutate(FULL, &changes);
+        if let Err(error) = read(&text) {
+            prop_assert!(error.to_string().starts_with("error: "));
+        }
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,200}") {
+        let _ = read(&text);
+    }
+
+    #[test]
+    fn any_span_can_be_pointed_at(text in "[a\n\t\r日e\u{301}]{0,40}", start in 0usize..100, length in 0usize..100) {
+        let error = OperatorError::new("x").at("f", &text, start..start + length);
+        prop_assert!(error.to_string().starts_with("error: x\n"));
+    }
+
+    #[test]
+    fn no_value_panics(text in "\\PC{0,40}") {
+        let _ = Listen::parse(&text);
+        let _ = parse_seconds(&text);
+        let _ = parse_bytes(&text);
+        let _ = site_name(&text);
+        let _ = nearest(&text, ["https", "http"]);
+    }
+}

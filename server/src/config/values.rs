@@ -1,0 +1,273 @@
+//! The small languages inside values: addresses, durations, sizes, host names, field names.
+//!
+//! Pure functions from text to meaning. What they refuse they explain: [`Wrong`] has what is wrong
+//! and what would be right, and the reader of the file adds the place.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use toml::Spanned;
+
+/// Why a value was refused, and what would be right.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Wrong {
+    pub(super) what: String,
+    pub(super) help: String,
+}
+
+pub(super) fn wrong<T>(what: impl Into<String>, help: impl Into<String>) -> Result<T, Wrong> {
+    Err(Wrong {
+        what: what.into(),
+        help: help.into(),
+    })
+}
+
+/// One address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Listen {
+    /// `[::]` stands for every address of both families, unless `v6_only`.
+    pub address: SocketAddr,
+    /// Another address of the configuration has the IPv4 half of `[::]`.
+    pub v6_only: bool,
+}
+
+impl Listen {
+    /// Every address of both families.
+    pub const fn all(port: u16) -> Listen {
+        let address = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
+        Listen {
+            address,
+            v6_only: false,
+        }
+    }
+
+    /// What to bind on a machine without IPv6, if this address means more than IPv6.
+    pub fn without_ipv6(&self) -> Option<SocketAddr> {
+        let all = self.address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) && !self.v6_only;
+        all.then(|| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), self.address.port()))
+    }
+
+    /// Reads `[::]:8443`, `0.0.0.0:80`, `:443`, `*:443` or `443`.
+    pub(super) fn parse(text: &str) -> Result<Listen, Wrong> {
+        if let Ok(address) = text.parse::<SocketAddr>() {
+            return Ok(Listen {
+                address,
+                v6_only: false,
+            });
+        }
+        let all = text
+            .strip_prefix("*:")
+            .or_else(|| text.strip_prefix(':'))
+            .unwrap_or(text);
+        if !all.is_empty() && all.bytes().all(|b| b.is_ascii_digit()) {
+            return match all.parse() {
+                Ok(port) => Ok(Listen::all(port)),
+                Err(_) => wrong(format!("`{all}` is no port"), "a port is at most 65535"),
+            };
+        }
+        let what = format!("`{text}` is no address to listen on");
+        let whole = text.trim_matches(['[', ']']).parse::<IpAddr>().ok();
+        let whole = whole.map(|ip| format!("\"{}\"", SocketAddr::new(ip, 8443)));
+        let split = text.rsplit_once(':').and_then(|(ip, port)| {
+            let (ip, port) = (ip.parse::<Ipv6Addr>().ok()?, port.parse::<u16>().ok()?);
+            Some(format!("\"[{ip}]:{port}\""))
+        });
+        match (whole, split) {
+            (Some(whole), Some(split)) => {
+                let help = format!("an IPv6 address stands in brackets: {split} or {whole}");
+                return wrong(what, help);
+            }
+            (Some(whole), None) => return wrong(what, format!("add a port: {whole}")),
+            (None, Some(split)) => {
+                return wrong(what, format!("an IPv6 address stands in brackets: {split}"));
+            }
+            (None, None) => {}
+        }
+        if let Some((host, port)) = text.rsplit_once(':')
+            && port.parse::<u16>().is_ok()
+            && host.bytes().any(|b| b.is_ascii_alphabetic())
+        {
+            return wrong(
+                what,
+                format!("an address, not a name: \"127.0.0.1:{port}\", or \":{port}\" for all"),
+            );
+        }
+        wrong(
+            what,
+            "for example \":8443\" (all addresses), \"127.0.0.1:8080\" or \"[::1]:8080\"",
+        )
+    }
+}
+
+/// Lets `[::]` stand beside `0.0.0.0`; an address that is given twice is returned as the two
+/// positions. It must be refused here: listening sockets share ports between workers, so the
+/// kernel would take it.
+pub(super) fn share_ports(addresses: &mut [&mut Spanned<Listen>]) -> Result<(), (usize, usize)> {
+    for later in 0..addresses.len() {
+        for earlier in 0..later {
+            let (this, other) = (*addresses[later].get_ref(), *addresses[earlier].get_ref());
+            // Port 0 is a free port each.
+            if this.address == other.address && this.address.port() != 0 {
+                return Err((earlier, later));
+            }
+            if this.without_ipv6() == Some(other.address) {
+                addresses[later].get_mut().v6_only = true;
+            } else if other.without_ipv6() == Some(this.address) {
+                addresses[earlier].get_mut().v6_only = true;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
+/// Seconds of `90`, `90s`, `10m`, `12h`, `30d`, `2w` or a sum such as `1h30m`.
+pub fn parse_seconds(text: &str) -> Option<u64> {
+    let mut total: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let unit = match rest.bytes().next() {
+            None if digits == text.len() => return Some(number),
+            Some(b's') => 1,
+            Some(b'm') => 60,
+            Some(b'h') => 3_600,
+            Some(b'd') => 86_400,
+            Some(b'w') => 604_800,
+            _ => return None,
+        };
+        rest = &rest[1..];
+        total = total.checked_add(number.checked_mul(unit)?)?;
+    }
+    (!text.is_empty()).then_some(total)
+}
+
+/// Bytes of `4096`, `64KiB`, `64MiB`, `1GiB` (also `64K`, `64M`, `1G`) or, in thousands, `64MB`.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit: u64 = match text[digits..].trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}
+
+/// A site's name in lower case: a host name, an address, `*.` before a host name, or `*`.
+pub(super) fn site_name(text: &str) -> Result<String, Wrong> {
+    let name = text.to_ascii_lowercase();
+    if name == "*" {
+        return Ok(name);
+    }
+    let what = format!("`{text}` is no host name");
+    if let Some(ip) = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')) {
+        return match ip.parse::<Ipv6Addr>() {
+            Ok(ip) => Ok(format!("[{ip}]")),
+            Err(_) => wrong(
+                what,
+                "an IPv6 address in brackets, or a name such as \"example.org\"",
+            ),
+        };
+    }
+    let host = name.strip_prefix("*.").unwrap_or(&name);
+    let is_url = host.split_once("://").map(|(_, rest)| rest);
+    if let Some(rest) = is_url {
+        let bare = rest.split(['/', ':']).next().unwrap_or_default();
+        return wrong(what, format!("the name alone, without scheme: \"{bare}\""));
+    }
+    if let Some((bare, port)) = host.split_once(':')
+        && port.bytes().all(|b| b.is_ascii_digit())
+    {
+        return wrong(
+            what,
+            format!("without a port (a name holds on every port): \"{bare}\""),
+        );
+    }
+    if let Some(bare) = host.strip_suffix('.') {
+        return wrong(what, format!("without the last dot: \"{bare}\""));
+    }
+    if !host.is_ascii() {
+        return wrong(
+            what,
+            "an international name in its ASCII form, which begins with \"xn--\"",
+        );
+    }
+    if host.contains('*') {
+        return wrong(
+            what,
+            "a `*` may only stand alone or as the whole first part: \"*.example.org\"",
+        );
+    }
+    let label_is_right = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    if host.is_empty() || host.len() > 253 || !host.split('.').all(label_is_right) {
+        return wrong(
+            what,
+            "letters, digits and hyphens between dots, such as \"www.example.org\"",
+        );
+    }
+    Ok(name)
+}
+
+/// Whether a string is a field name (a token, RFC 9110 §5.6.2).
+pub(super) fn is_token(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+/// Whether a string may stand as a field value (RFC 9110 §5.5): no control characters, no space
+/// at its ends.
+pub(super) fn is_field_value(text: &str) -> bool {
+    text.chars().all(|c| c == '\t' || !c.is_control()) && text.trim() == text
+}
+
+/// Why a field can't be set by hand, if it can't: the server keeps these true by itself.
+pub(super) fn reserved_field(name: &str) -> Option<&'static str> {
+    let framing = [
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "date",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    let validators = ["etag", "last-modified"];
+    if framing.iter().any(|field| name.eq_ignore_ascii_case(field)) {
+        return Some("it belongs to how the response is sent: leave it out");
+    }
+    if validators
+        .iter()
+        .any(|field| name.eq_ignore_ascii_case(field))
+    {
+        return Some("it is made from the file: leave it out");
+    }
+    if name.eq_ignore_ascii_case("content-type") {
+        return Some("use `mime = { \".ext\" = \"type/subtype\" }`");
+    }
+    None
+}

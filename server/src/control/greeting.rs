@@ -1,0 +1,104 @@
+//! The first lines on the terminal: what is served, and the addresses that work from here and from
+//! the network.
+
+use super::plane::Plane;
+use crate::base::sys;
+use crate::config::{Config, PlainHttp};
+use std::net::{IpAddr, SocketAddr};
+
+/// Prints the start-up message to standard error, for standard output is the access log's.
+pub(super) fn print(plane: &Plane) {
+    let config = &plane.config;
+    let mut text = format!(
+        "anthill {} serves {}\n",
+        env!("CARGO_PKG_VERSION"),
+        what(config)
+    );
+    let all_redirect = config
+        .sites
+        .iter()
+        .all(|site| site.http == PlainHttp::Redirect);
+    let has_https = plane.listeners.bound().any(|(_, secure)| secure);
+    for (address, secure) in plane.listeners.bound() {
+        let scheme = if secure { "https" } else { "http" };
+        let note = if !secure && all_redirect && has_https {
+            "  (redirects to https)"
+        } else {
+            ""
+        };
+        for host in reachable(address) {
+            text.push_str(&format!(
+                "  {scheme}://{host}{}{note}\n",
+                port(scheme, address.port())
+            ));
+        }
+    }
+    if let Some(self_signed) = &plane.supplies.self_signed
+        && config.sites.iter().any(|site| site.certificate.is_none())
+    {
+        text.push_str("certificate: self-signed, browsers will ask once; SHA-256 fingerprint\n");
+        text.push_str(&format!("  {}\n", self_signed.fingerprint()));
+    }
+    text.push_str("ready; Ctrl-C stops\n");
+    eprint!("{text}");
+}
+
+fn what(config: &Config) -> String {
+    let names: Vec<&str> = config
+        .sites
+        .iter()
+        .flat_map(|site| site.names.first())
+        .map(|name| name.get_ref().as_str())
+        .filter(|name| *name != "*")
+        .collect();
+    match (
+        names.as_slice(),
+        config.sites.first().and_then(|site| site.root.as_ref()),
+    ) {
+        ([], Some(root)) => root.get_ref().display().to_string(),
+        ([], None) => config.shown.clone(),
+        (names, _) => names.join(", "),
+    }
+}
+
+fn port(scheme: &str, port: u16) -> String {
+    match (scheme, port) {
+        ("https", 443) | ("http", 80) => String::new(),
+        _ => format!(":{port}"),
+    }
+}
+
+/// Names and addresses under which `address` is reached: this machine's own first.
+fn reachable(address: SocketAddr) -> Vec<String> {
+    let show = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    if !address.ip().is_unspecified() {
+        return vec![if address.ip().is_loopback() {
+            "localhost".into()
+        } else {
+            show(address.ip())
+        }];
+    }
+    let families = |ip: &IpAddr| address.is_ipv6() || ip.is_ipv4();
+    let others = sys::local_addresses()
+        .into_iter()
+        .filter(|ip| !ip.is_loopback())
+        .filter(families);
+    std::iter::once("localhost".to_owned())
+        .chain(others.map(show))
+        .collect()
+}
+
+/// Names for the self-signed certificate: those of the sites, and the addresses of this machine.
+pub(super) fn own_names(config: &Config) -> Vec<String> {
+    let names = config
+        .sites
+        .iter()
+        .flat_map(|site| &site.names)
+        .map(|name| name.get_ref().clone());
+    let mut names: Vec<String> = names.filter(|name| name != "*").collect();
+    names.extend(sys::local_addresses().iter().map(IpAddr::to_string));
+    names
+}

@@ -1,0 +1,229 @@
+//! The listening sockets. Control owns them all: they are bound before privileges drop, handed to
+//! the workers, and outlive a worker that has to be started anew.
+
+use crate::base::sys;
+use crate::config::{Config, Listen, OperatorError};
+use crate::serve::worker::Listening;
+use socket2::SockRef;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+/// All addresses that are listened on.
+#[derive(Default)]
+pub struct Listeners {
+    addresses: Vec<Address>,
+}
+
+struct Address {
+    /// As configured, for telling at a reload whether it is still wanted.
+    asked: SocketAddr,
+    bound: SocketAddr,
+    secure: bool,
+    /// One for each worker, or one for all of them where it was passed in.
+    sockets: Vec<TcpListener>,
+}
+
+/// The kernel cuts it down to its own bound (net.core.somaxconn).
+const BACKLOG: i32 = 4096;
+
+impl Listeners {
+    /// Binds what `config` names and isn't bound yet, for `workers` threads; returns which are new.
+    /// Nothing is kept if one of them fails.
+    pub fn bind(
+        &mut self,
+        config: &Config,
+        workers: usize,
+    ) -> Result<Vec<SocketAddr>, OperatorError> {
+        let mut new = Vec::new();
+        for (listen, span, secure) in wanted(config) {
+            if self.find(listen.address, secure).is_some() {
+                continue;
+            }
+            let bound = bind_one(&listen, workers)
+                .map_err(|error| explain(config, span, &listen, &error))?;
+            let address = bound
+                .first()
+                .and_then(|socket| socket.local_addr().ok())
+                .unwrap_or(listen.address);
+            new.push(Address {
+                asked: listen.address,
+                bound: address,
+                secure,
+                sockets: bound,
+            });
+        }
+        let names = new.iter().map(|address| address.bound).collect();
+        self.addresses.append(&mut new);
+        Ok(names)
+    }
+
+    /// Takes sockets that a service manager has bound for us. One that is on a port of `https`
+    /// speaks TLS, any other doesn't, unless it is the only one.
+    pub fn adopt(&mut self, config: &Config, passed: Vec<OwnedFd>) -> io::Result<()> {
+        let only = passed.len() == 1;
+        for socket in passed {
+            let socket = TcpListener::from(socket);
+            socket.set_nonblocking(true)?;
+            prepare(&socket)?;
+            let bound = socket.local_addr()?;
+            let named = |listen: &Listen| listen.address.port() == bound.port();
+            let https = config
+                .server
+                .https
+                .iter()
+                .any(|listen| named(listen.get_ref()));
+            let http = config
+                .server
+                .http
+                .iter()
+                .any(|listen| named(listen.get_ref()));
+            let secure = https || (only && !http && !config.server.https.is_empty());
+            self.addresses.push(Address {
+                asked: bound,
+                bound,
+                secure,
+                sockets: vec![socket],
+            });
+        }
+        Ok(())
+    }
+
+    /// Addresses that `config` no longer names, taken off the list.
+    pub fn retire(&mut self, config: &Config) -> Vec<(SocketAddr, bool)> {
+        let wanted: Vec<_> = wanted(config)
+            .map(|(listen, _, secure)| (listen.address, secure))
+            .collect();
+        let mut gone = Vec::new();
+        self.addresses.retain(|address| {
+            let stays =
+                wanted.contains(&(address.asked, address.secure)) || address.sockets.len() == 1;
+            if !stays {
+                gone.push((address.bound, address.secure));
+            }
+            stays
+        });
+        gone
+    }
+
+    /// Lets go of addresses that were bound just now, after something else failed.
+    pub fn forget(&mut self, new: &[SocketAddr]) {
+        self.addresses
+            .retain(|address| !new.contains(&address.bound));
+    }
+
+    /// The sockets of worker `index`; of all addresses, or of those in `only`.
+    pub fn for_worker(
+        &self,
+        index: usize,
+        only: Option<&[SocketAddr]>,
+    ) -> io::Result<Vec<Listening>> {
+        self.addresses
+            .iter()
+            .filter(|address| only.is_none_or(|only| only.contains(&address.bound)))
+            .map(|address| {
+                let socket = address.sockets[index % address.sockets.len()].try_clone()?;
+                Ok(Listening {
+                    socket,
+                    address: address.bound,
+                    secure: address.secure,
+                })
+            })
+            .collect()
+    }
+
+    /// Bound addresses, those that speak TLS first.
+    pub fn bound(&self) -> impl Iterator<Item = (SocketAddr, bool)> {
+        let all = |secure| {
+            self.addresses
+                .iter()
+                .filter(move |address| address.secure == secure)
+        };
+        all(true)
+            .chain(all(false))
+            .map(|address| (address.bound, address.secure))
+    }
+
+    /// The port that redirects to https name if the operator names none.
+    pub fn https_port(&self) -> Option<u16> {
+        self.addresses
+            .iter()
+            .find(|address| address.secure)
+            .map(|address| address.bound.port())
+    }
+
+    /// Something was passed in, so the configuration's own addresses are not bound.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+    }
+
+    fn find(&self, asked: SocketAddr, secure: bool) -> Option<&Address> {
+        self.addresses
+            .iter()
+            .find(|address| address.asked == asked && address.secure == secure)
+    }
+}
+
+fn wanted(config: &Config) -> impl Iterator<Item = (Listen, Range<usize>, bool)> {
+    let https = config
+        .server
+        .https
+        .iter()
+        .map(|listen| (*listen.get_ref(), listen.span(), true));
+    let http = config
+        .server
+        .http
+        .iter()
+        .map(|listen| (*listen.get_ref(), listen.span(), false));
+    https.chain(http)
+}
+
+fn bind_one(listen: &Listen, workers: usize) -> io::Result<Vec<TcpListener>> {
+    let mut address = match listen.without_ipv6() {
+        Some(v4) if !sys::has_ipv6() => v4,
+        _ => listen.address,
+    };
+    sys::is_free(address, listen.v6_only)?;
+    let mut sockets = Vec::with_capacity(workers);
+    for _ in 0..workers.max(1) {
+        let socket = TcpListener::from(sys::listen(address, true, BACKLOG, listen.v6_only)?);
+        prepare(&socket)?;
+        // Port 0 is any free port, but the same for every worker.
+        address = socket.local_addr()?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+/// Options that accepted connections inherit, so that none of them costs a call of its own.
+fn prepare(socket: &TcpListener) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_nodelay(true)
+}
+
+fn explain(
+    config: &Config,
+    span: Range<usize>,
+    listen: &Listen,
+    error: &io::Error,
+) -> OperatorError {
+    let address = listen.address;
+    let port = address.port();
+    let (what, help) = match error.kind() {
+        io::ErrorKind::AddrInUse => (
+            format!("{address} is in use by another program"),
+            format!("`ss -ltnp 'sport = :{port}'` shows which; stop it, or choose another port"),
+        ),
+        io::ErrorKind::PermissionDenied => (
+            format!("this user may not listen on port {port}"),
+            "ports below 1024 need root (with `user` to drop to) or CAP_NET_BIND_SERVICE; or choose a port such as 8443"
+                .to_owned(),
+        ),
+        io::ErrorKind::AddrNotAvailable => (
+            format!("this machine has no address {}", address.ip()),
+            "`ip addr` lists those that it has; [::] stands for all of them".to_owned(),
+        ),
+        _ => (format!("can't listen on {address}: {error}"), String::new()),
+    };
+    config.point(span, what, help)
+}

@@ -1,0 +1,227 @@
+//! A bounded pipe of bytes between two tasks of one worker: back-pressure and cancellation.
+//!
+//! The writer waits when the pipe is full, the reader when it is empty. A writer that is dropped
+//! without [`Writer::finish`] broke off: the reader learns it, so half a body is never taken for a
+//! whole one. A reader that is dropped is told to the writer at its next write.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// The other end has gone, or the body broke off.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Broken;
+
+/// What a read found.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// So many bytes were appended.
+    Bytes(usize),
+    /// The body is complete.
+    End,
+}
+
+/// A pipe that holds at most `capacity` bytes.
+pub fn pipe(capacity: usize) -> (Writer, Reader) {
+    let shared = Rc::new(RefCell::new(Shared {
+        bytes: VecDeque::new(),
+        capacity,
+        finished: false,
+        writer_gone: false,
+        reader_gone: false,
+        writer_waits: None,
+        reader_waits: None,
+    }));
+    (
+        Writer {
+            shared: shared.clone(),
+        },
+        Reader { shared },
+    )
+}
+
+/// The end that bytes go into.
+pub struct Writer {
+    shared: Rc<RefCell<Shared>>,
+}
+
+/// The end that bytes come out of.
+pub struct Reader {
+    shared: Rc<RefCell<Shared>>,
+}
+
+struct Shared {
+    bytes: VecDeque<u8>,
+    capacity: usize,
+    finished: bool,
+    writer_gone: bool,
+    reader_gone: bool,
+    writer_waits: Option<Waker>,
+    reader_waits: Option<Waker>,
+}
+
+impl Writer {
+    /// Bytes that can be written now; waits while there is no room.
+    pub fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, Broken>> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.reader_gone {
+            return Poll::Ready(Err(Broken));
+        }
+        match shared.capacity - shared.bytes.len() {
+            0 => {
+                shared.writer_waits = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            room => Poll::Ready(Ok(room)),
+        }
+    }
+
+    /// Takes as many of `bytes` as there is room for; says how many.
+    pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Broken> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.reader_gone {
+            return Err(Broken);
+        }
+        let taken = bytes.len().min(shared.capacity - shared.bytes.len());
+        shared.bytes.extend(&bytes[..taken]);
+        if taken > 0
+            && let Some(waker) = shared.reader_waits.take()
+        {
+            waker.wake();
+        }
+        Ok(taken)
+    }
+
+    /// Writes all of `bytes`, waiting for room as often as needed.
+    pub async fn write_all(&mut self, mut bytes: &[u8]) -> Result<(), Broken> {
+        while !bytes.is_empty() {
+            poll_fn(|cx| self.poll_room(cx)).await?;
+            let taken = self.write_some(bytes)?;
+            bytes = &bytes[taken..];
+        }
+        Ok(())
+    }
+
+    /// The body is complete.
+    pub fn finish(self) {
+        self.shared.borrow_mut().finished = true;
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let mut shared = self.shared.borrow_mut();
+        shared.writer_gone = true;
+        if let Some(waker) = shared.reader_waits.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Reader {
+    /// Appends up to `max` bytes to `out`; waits while there is nothing.
+    pub fn poll_take(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        max: usize,
+    ) -> Poll<Result<Taken, Broken>> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.bytes.is_empty() {
+            if shared.finished {
+                return Poll::Ready(Ok(Taken::End));
+            }
+            if shared.writer_gone {
+                return Poll::Ready(Err(Broken));
+            }
+            shared.reader_waits = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let taken = shared.bytes.len().min(max);
+        let (front, back) = shared.bytes.as_slices();
+        let from_front = front.len().min(taken);
+        out.extend_from_slice(&front[..from_front]);
+        out.extend_from_slice(&back[..taken - from_front]);
+        shared.bytes.drain(..taken);
+        if shared.bytes.is_empty() {
+            // A pipe that waits for its peer holds no memory.
+            shared.bytes = VecDeque::new();
+        }
+        if let Some(waker) = shared.writer_waits.take() {
+            waker.wake();
+        }
+        Poll::Ready(Ok(Taken::Bytes(taken)))
+    }
+
+    /// [`Reader::poll_take`] as a future.
+    pub async fn take(&mut self, out: &mut Vec<u8>, max: usize) -> Result<Taken, Broken> {
+        poll_fn(|cx| self.poll_take(cx, out, max)).await
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut shared = self.shared.borrow_mut();
+        shared.reader_gone = true;
+        shared.bytes = VecDeque::new();
+        if let Some(waker) = shared.writer_waits.take() {
+            waker.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cx() -> Context<'static> {
+        Context::from_waker(Waker::noop())
+    }
+
+    #[test]
+    fn a_full_pipe_takes_no_more_until_it_is_read() {
+        let (mut writer, mut reader) = pipe(4);
+        assert_eq!(writer.write_some(b"abcdef"), Ok(4));
+        assert!(writer.poll_room(&mut cx()).is_pending());
+        let mut out = Vec::new();
+        assert_eq!(
+            reader.poll_take(&mut cx(), &mut out, 3),
+            Poll::Ready(Ok(Taken::Bytes(3)))
+        );
+        assert_eq!(out, b"abc");
+        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Ok(3)));
+    }
+
+    #[test]
+    fn an_end_is_an_end_only_when_said() {
+        let (mut writer, mut reader) = pipe(4);
+        writer.write_some(b"ab").unwrap();
+        writer.finish();
+        let mut out = Vec::new();
+        assert_eq!(
+            reader.poll_take(&mut cx(), &mut out, 9),
+            Poll::Ready(Ok(Taken::Bytes(2)))
+        );
+        assert_eq!(
+            reader.poll_take(&mut cx(), &mut out, 9),
+            Poll::Ready(Ok(Taken::End))
+        );
+
+        let (writer, mut reader) = pipe(4);
+        drop(writer);
+        assert_eq!(
+            reader.poll_take(&mut cx(), &mut out, 9),
+            Poll::Ready(Err(Broken))
+        );
+    }
+
+    #[test]
+    fn a_reader_that_leaves_is_told() {
+        let (mut writer, reader) = pipe(4);
+        drop(reader);
+        assert_eq!(writer.write_some(b"a"), Err(Broken));
+        assert_eq!(writer.poll_room(&mut cx()), Poll::Ready(Err(Broken)));
+    }
+}

@@ -1,0 +1,194 @@
+//! From a response to its line in the access log: formatted into the worker's own buffer and handed
+//! over in large pieces, so that logging costs a request no system call and no lock.
+
+use super::connection::Connection;
+use super::worker::Worker;
+use crate::base::log::{self, Batch, Format};
+use crate::wire::head::Head;
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use crate::world::{Access, Host, World};
+use rustls::ProtocolVersion;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+/// What is known of an exchange while its head is at hand.
+pub(super) struct Line<'a> {
+    pub(super) head: Option<&'a Head<'a>>,
+    pub(super) host: Option<&'a Host>,
+    pub(super) user: Option<&'a str>,
+    pub(super) reject: Option<Reject>,
+    /// The request line as it came.
+    pub(super) first: &'a [u8],
+    pub(super) started_us: u64,
+}
+
+/// The same, owned: for a response that is sent later.
+pub(super) struct Record {
+    access: Access,
+    peer: IpAddr,
+    first: Vec<u8>,
+    host: Vec<u8>,
+    referer: Option<Vec<u8>>,
+    agent: Option<Vec<u8>>,
+    user: Option<String>,
+    tls: Option<&'static str>,
+    pub(super) status: Status,
+    pub(super) rule: u16,
+    started_us: u64,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn new(
+        connection: &Connection,
+        head: Option<&'a Head<'a>>,
+        host: Option<&'a Host>,
+        user: Option<&'a str>,
+    ) -> Line<'a> {
+        let first = head.map_or(&[][..], |head| head.line);
+        Line {
+            head,
+            host,
+            user,
+            reject: None,
+            first,
+            started_us: connection.worker.clock.micros(),
+        }
+    }
+
+    /// Where this line goes: the site's log, or the server's where no site was found.
+    fn access<'w>(&'w self, world: &'w World) -> Option<&'w Access> {
+        match self.host {
+            Some(host) => host.access.as_ref(),
+            None => world.access.as_ref(),
+        }
+    }
+
+    /// Writes the line, if anybody wants it.
+    pub(super) fn log(&self, status: Status, bytes: u64, connection: &mut Connection) {
+        let worker = connection.worker.clone();
+        let world = worker.world();
+        let Some(access) = self.access(&world) else {
+            return;
+        };
+        let asks = self.head.map(|head| &head.asks);
+        let line = log::Line {
+            peer: connection.peer,
+            user: self.user,
+            unix_ms: worker.clock.unix_ms(),
+            request: self.first,
+            status: status.0,
+            bytes,
+            referer: asks.and_then(|asks| asks.referer),
+            agent: asks.and_then(|asks| asks.user_agent),
+            host: self.head.map(|head| head.host),
+            rule: self.reject.map_or(0, |reject| reject.rule),
+            tls: tls_version(connection),
+            micros: took(&worker, access, self.started_us),
+        };
+        worker
+            .logs
+            .borrow_mut()
+            .write(access, &line, &worker.clock.log_time());
+        worker.has_lines();
+    }
+
+    /// Keeps what the line needs until the response is sent; None when nobody wants it.
+    pub(super) fn keep(&self, status: Status, connection: &Connection) -> Option<Box<Record>> {
+        let world = connection.worker.world();
+        let access = self.access(&world)?.clone();
+        let asks = self.head.map(|head| &head.asks);
+        Some(Box::new(Record {
+            access,
+            peer: connection.peer,
+            first: self.first.to_vec(),
+            host: self.head.map(|head| head.host.to_vec()).unwrap_or_default(),
+            referer: asks.and_then(|asks| asks.referer).map(<[u8]>::to_vec),
+            agent: asks.and_then(|asks| asks.user_agent).map(<[u8]>::to_vec),
+            user: self.user.map(str::to_owned),
+            tls: tls_version(connection),
+            status,
+            rule: self.reject.map_or(0, |reject| reject.rule),
+            started_us: self.started_us,
+        }))
+    }
+}
+
+impl Record {
+    /// Writes the line, now that the exchange is over.
+    pub(super) fn log(&self, bytes: u64, worker: &Rc<Worker>) {
+        let line = log::Line {
+            peer: self.peer,
+            user: self.user.as_deref(),
+            unix_ms: worker.clock.unix_ms(),
+            request: &self.first,
+            status: self.status.0,
+            bytes,
+            referer: self.referer.as_deref(),
+            agent: self.agent.as_deref(),
+            host: Some(&self.host),
+            rule: self.rule,
+            tls: self.tls,
+            micros: took(worker, &self.access, self.started_us),
+        };
+        worker
+            .logs
+            .borrow_mut()
+            .write(&self.access, &line, &worker.clock.log_time());
+        worker.has_lines();
+    }
+}
+
+/// Only JSON lines say how long it took; then a look at the clock is worth it.
+fn took(worker: &Worker, access: &Access, started_us: u64) -> u64 {
+    if access.format == Format::Json {
+        worker.clock.tick();
+    }
+    worker.clock.micros() - started_us
+}
+
+fn tls_version(connection: &Connection) -> Option<&'static str> {
+    match connection.stream.tls_version()? {
+        ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
+        ProtocolVersion::TLSv1_3 => Some("TLSv1.3"),
+        _ => None,
+    }
+}
+
+/// A worker's lines on their way, by destination.
+#[derive(Default)]
+pub struct Logs {
+    batches: Vec<(Access, Batch)>,
+}
+
+impl Logs {
+    fn write(&mut self, access: &Access, line: &log::Line<'_>, time: &[u8]) {
+        let known = self
+            .batches
+            .iter()
+            .position(|(known, _)| known.is_same(access));
+        let index = known.unwrap_or_else(|| {
+            let batch = Batch::new(access.sink.clone(), access.format);
+            self.batches.push((access.clone(), batch));
+            self.batches.len() - 1
+        });
+        self.batches[index].1.push(line, time);
+    }
+
+    /// Nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.batches.iter().all(|(_, batch)| batch.is_empty())
+    }
+
+    /// Hands everything over.
+    pub fn flush(&mut self) {
+        for (_, batch) in &mut self.batches {
+            batch.flush();
+        }
+    }
+
+    /// Lets go of every destination, so that one which no World names any more is closed.
+    pub fn forget(&mut self) {
+        self.batches.clear();
+    }
+}

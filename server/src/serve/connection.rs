@@ -1,0 +1,972 @@
+//! One HTTP/1.1 connection from its first byte to its last.
+//!
+//! Nearly every request is read, answered and written inside one poll, with nothing kept: the head
+//! borrows the worker's scratch, the response leaves by one vectored write. Only what can't be
+//! finished at once becomes a [`Next`], holds what it needs, and is awaited. An idle connection
+//! keeps its socket, its TLS state and the bytes of an unfinished request.
+
+use super::access::{Line, Record};
+use super::dispatch::{ALLOW, Dispatched, Facts, Reply, dispatch};
+use super::live::{self, Call};
+use super::outgoing::{Outgoing, Progress, Source};
+use super::stream::Stream;
+use super::worker::{Phase, Worker};
+use crate::base::sys;
+use crate::limits;
+use crate::site::{Listing, Load, Stored, plain_error};
+use crate::tls::Identity;
+use crate::wire::body::{BodyDecoder, BodyLength, Step};
+use crate::wire::h1::{self, Parsed};
+use crate::wire::head::{Head, Method, Version};
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use crate::world::users::Ask;
+use crate::world::{Host, World};
+use rustls::HandshakeKind;
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, ReadBuf};
+
+/// A connection and what it keeps between two reads.
+pub struct Connection {
+    pub(super) stream: Stream,
+    pub(super) worker: Rc<Worker>,
+    pub(super) slot: usize,
+    pub(super) peer: IpAddr,
+    /// Bytes of an unfinished request.
+    pub(super) rest: Vec<u8>,
+    /// How many of them hold no end of head.
+    scanned: usize,
+    /// A request whose body is still coming and is thrown away; its head leads `rest`.
+    held: Option<Held>,
+    /// Of the certificate that this connection was given, once it is.
+    identity: Option<Identity>,
+    /// Work on the pool for one and the same request, so that it can't go on for ever.
+    errands: u8,
+    /// Too many passwords wait to be checked for this request's to be.
+    overloaded: bool,
+}
+
+/// A body on its way to nowhere.
+struct Held {
+    head_bytes: usize,
+    decoder: BodyDecoder,
+    seen: u64,
+    done: bool,
+}
+
+/// How far a body was thrown away.
+enum Thrown {
+    /// It ended before this offset.
+    Done(usize),
+    /// What begins at this offset needs more to be read.
+    More(usize),
+}
+
+/// What has to be waited for.
+pub(super) enum Next {
+    /// The rest of a response.
+    Send(Box<Sending>),
+    /// A file; then the same request again.
+    Load(Load),
+    /// A password; then the same request again.
+    Login(Ask),
+    /// A live call.
+    Live(Box<Call>),
+    /// Nothing more; `linger` while the peer may still be sending what it will not be asked for.
+    Close { linger: bool },
+}
+
+/// A response that didn't fit into the socket.
+pub(super) struct Sending {
+    pub(super) outgoing: Outgoing,
+    pub(super) record: Option<Box<Record>>,
+    pub(super) end: End,
+}
+
+/// What follows a response.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    Keep,
+    Close,
+    Linger,
+}
+
+/// What one look at the buffer came to.
+enum Look {
+    /// A request of so many bytes is done with.
+    Took(usize),
+    /// More bytes are needed.
+    More,
+    /// The same request again, after `next`: keep its head and what begins at `from`.
+    Hold {
+        keep: usize,
+        from: usize,
+        next: Option<Next>,
+    },
+    /// So many bytes are done with, then this.
+    Then(usize, Next),
+}
+
+/// At most this many errands to the pool for one request: index page, coding, error page, logins.
+const ERRANDS_MAX: u8 = 16;
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.worker.stats.panics.one();
+        }
+        self.worker.close(self.slot);
+    }
+}
+
+impl Connection {
+    /// A connection just accepted.
+    pub fn new(stream: Stream, worker: Rc<Worker>, slot: usize, peer: IpAddr) -> Connection {
+        Connection {
+            stream,
+            worker,
+            slot,
+            peer,
+            rest: Vec::new(),
+            scanned: 0,
+            held: None,
+            identity: None,
+            errands: 0,
+            overloaded: false,
+        }
+    }
+
+    /// Serves until either side ends.
+    pub async fn run(mut self) {
+        let mut again = false;
+        loop {
+            let next = poll_fn(|cx| self.poll_turn(cx, again)).await;
+            // What waits in `rest` is looked at before anything more is read.
+            again = true;
+            let end = match next {
+                Next::Send(sending) => Box::pin(self.send(sending)).await,
+                Next::Load(load) => {
+                    let pool = self.worker.pool.clone();
+                    let _ = Box::pin(pool.run(move || load.run())).await;
+                    End::Keep
+                }
+                Next::Login(ask) => {
+                    // Right or wrong, it is in the ledger now.
+                    self.overloaded = Box::pin(ask.answer()).await.is_err();
+                    End::Keep
+                }
+                Next::Live(call) => Box::pin(live::run(&mut self, call)).await,
+                Next::Close { linger: true } => End::Linger,
+                Next::Close { linger: false } => End::Close,
+            };
+            match end {
+                End::Keep => {}
+                End::Close => break,
+                End::Linger => {
+                    Box::pin(self.linger()).await;
+                    break;
+                }
+            }
+        }
+        poll_fn(|cx| {
+            self.stream.close_notify(cx);
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Reads and answers until something has to be waited for.
+    fn poll_turn(&mut self, cx: &mut Context<'_>, mut again: bool) -> Poll<Next> {
+        let worker = self.worker.clone();
+        let mut scratch = worker.scratch.borrow_mut();
+        loop {
+            let mut filled = self.rest.len();
+            scratch[..filled].copy_from_slice(&self.rest);
+            if !again || filled == 0 {
+                let read = self.stream.poll_fill(cx, &mut scratch[filled..]);
+                if self.identity.is_none() {
+                    self.greet();
+                }
+                match ready!(read) {
+                    Ok(0) => return Poll::Ready(self.ended(cx)),
+                    Err(_) => return Poll::Ready(Next::Close { linger: false }),
+                    Ok(read) => filled += read,
+                }
+                worker
+                    .stats
+                    .bytes_received
+                    .add((filled - self.rest.len()) as u64);
+            }
+            again = false;
+            worker.clock.tick();
+            if let Some(next) = self.consume(&scratch[..filled], cx) {
+                return Poll::Ready(next);
+            }
+        }
+    }
+
+    /// Notes which certificate was given, once the handshake is over.
+    fn greet(&mut self) {
+        let Some(connection) = self.stream.tls_mut() else {
+            return;
+        };
+        if connection.is_handshaking() {
+            return;
+        }
+        let resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        let world = self.worker.world();
+        if let Some(tls) = &world.tls {
+            self.identity = Some(tls.identity(connection.server_name()));
+        }
+        if resumed {
+            self.worker.stats.handshakes_resumed.one();
+        } else {
+            self.worker.stats.handshakes_full.one();
+        }
+        self.worker.phase(self.slot, Phase::Idle);
+    }
+
+    /// The peer ended its side, or a deadline ended ours.
+    fn ended(&mut self, cx: &mut Context<'_>) -> Next {
+        let reject = match self.worker.expired(self.slot) {
+            Some(Phase::Head) if !self.rest.is_empty() => Reject::HEAD_SLOW,
+            Some(Phase::Body) => Reject::BODY_SLOW,
+            _ => return Next::Close { linger: false },
+        };
+        let rest = std::mem::take(&mut self.rest);
+        match self.refused(reject, &rest, cx) {
+            Look::Then(_, Next::Send(sending)) => Next::Send(sending),
+            _ => Next::Close { linger: false },
+        }
+    }
+
+    /// Answers the requests in `bytes` and keeps the rest of them.
+    fn consume(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Option<Next> {
+        let mut at = 0;
+        let mut next = None;
+        while at < bytes.len() {
+            match self.look(&bytes[at..], cx) {
+                Look::Took(used) => {
+                    at += used;
+                    self.errands = 0;
+                }
+                Look::More => break,
+                Look::Then(used, then) => {
+                    at += used;
+                    self.errands = 0;
+                    next = Some(then);
+                    break;
+                }
+                Look::Hold { keep, from, next } => {
+                    let mut rest = Vec::with_capacity(bytes.len() - at - from + keep);
+                    rest.extend_from_slice(&bytes[at..at + keep]);
+                    rest.extend_from_slice(&bytes[at + from..]);
+                    self.rest = rest;
+                    return next;
+                }
+            }
+        }
+        let left = &bytes[at..];
+        if left.is_empty() {
+            if self.rest.capacity() > 0 {
+                self.rest = Vec::new();
+            }
+            if next.is_none() {
+                self.worker.phase(self.slot, Phase::Idle);
+            }
+        } else {
+            if at > 0 {
+                self.rest = left.to_vec();
+            } else {
+                let known = self.rest.len();
+                self.rest.extend_from_slice(&left[known..]);
+            }
+            if next.is_none() {
+                self.worker.phase(self.slot, Phase::Head);
+            }
+        }
+        next
+    }
+
+    /// One request, or what there is of it.
+    fn look(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Look {
+        let world = self.worker.world();
+        if let Some(mut held) = self.held.take() {
+            return match self.throw_away(&mut held, bytes, &world) {
+                Ok(Thrown::More(from)) => {
+                    let keep = held.head_bytes;
+                    self.held = Some(held);
+                    Look::Hold {
+                        keep,
+                        from,
+                        next: None,
+                    }
+                }
+                Ok(Thrown::Done(end)) => match h1::parse_head(bytes, &mut 0, &world.limits) {
+                    Ok(Parsed::Complete { head, head_bytes }) => {
+                        let look = self.answer(&world, &head, head_bytes, end, cx);
+                        if matches!(look, Look::Hold { .. }) {
+                            self.held = Some(held);
+                        }
+                        look
+                    }
+                    _ => Look::Then(bytes.len(), Next::Close { linger: false }),
+                },
+                Err(reject) => self.refused(reject, bytes, cx),
+            };
+        }
+        match h1::parse_head(bytes, &mut self.scanned, &world.limits) {
+            Ok(Parsed::Partial) => Look::More,
+            Err(reject) => self.refused(reject, bytes, cx),
+            Ok(Parsed::Complete { head, head_bytes }) => {
+                self.scanned = 0;
+                match head.body {
+                    BodyLength::None | BodyLength::Length(0) => {
+                        self.answer(&world, &head, head_bytes, head_bytes, cx)
+                    }
+                    _ => self.with_body(&world, &head, head_bytes, bytes, cx),
+                }
+            }
+        }
+    }
+
+    /// A request with a body: a live call reads it, for anything else it is read and thrown away
+    /// first, so that its framing is known to be sound before anything is answered.
+    fn with_body(
+        &mut self,
+        world: &World,
+        head: &Head<'_>,
+        head_bytes: usize,
+        bytes: &[u8],
+        cx: &mut Context<'_>,
+    ) -> Look {
+        let facts = self.facts();
+        let dispatched = dispatch(world, head, &facts);
+        // A login is decided before the body is asked for, and a live call reads the body itself.
+        // Who waits for our word before sending it gets the final one; whether the body comes all
+        // the same can't be known, so the connection ends (RFC 9110 §10.1.1).
+        let unread = match dispatched.reply {
+            Reply::Live(_) | Reply::Login(_) => true,
+            _ => head.expect_continue,
+        };
+        if unread {
+            return self.respond(world, head, dispatched, head_bytes, head_bytes, cx);
+        }
+        if let BodyLength::Length(length) = head.body
+            && length > world.limits.body_discard_bytes
+        {
+            return self.refused(Reject::BODY_TOO_LARGE, bytes, cx);
+        }
+        let mut held = Held {
+            head_bytes,
+            decoder: BodyDecoder::new(head.body),
+            seen: 0,
+            done: false,
+        };
+        match self.throw_away(&mut held, bytes, world) {
+            Ok(Thrown::More(from)) => {
+                self.held = Some(held);
+                Look::Hold {
+                    keep: head_bytes,
+                    from,
+                    next: None,
+                }
+            }
+            Ok(Thrown::Done(end)) => {
+                let look = self.respond(world, head, dispatched, head_bytes, end, cx);
+                if matches!(look, Look::Hold { .. }) {
+                    self.held = Some(held);
+                }
+                look
+            }
+            Err(reject) => self.refused(reject, bytes, cx),
+        }
+    }
+
+    fn throw_away(
+        &mut self,
+        held: &mut Held,
+        bytes: &[u8],
+        world: &World,
+    ) -> Result<Thrown, Reject> {
+        let mut at = held.head_bytes;
+        while !held.done {
+            match held.decoder.step(&bytes[at..])? {
+                Step::Data { consumed, payload } => {
+                    at += consumed;
+                    held.seen += payload.len() as u64;
+                    if held.seen > world.limits.body_discard_bytes {
+                        return Err(Reject::BODY_TOO_LARGE);
+                    }
+                }
+                Step::More { consumed } => {
+                    self.worker.phase_body(self.slot, held.seen);
+                    return Ok(Thrown::More(at + consumed));
+                }
+                Step::End { consumed } => {
+                    at += consumed;
+                    held.done = true;
+                }
+            }
+        }
+        Ok(Thrown::Done(at))
+    }
+
+    fn facts(&self) -> Facts {
+        Facts {
+            identity: self.identity,
+            peer: self.peer,
+            now_ms: self.worker.clock.millis(),
+        }
+    }
+
+    /// Answers a request whose bytes end at `end`.
+    fn answer(
+        &mut self,
+        world: &World,
+        head: &Head<'_>,
+        head_bytes: usize,
+        end: usize,
+        cx: &mut Context<'_>,
+    ) -> Look {
+        let facts = self.facts();
+        let dispatched = dispatch(world, head, &facts);
+        self.respond(world, head, dispatched, head_bytes, end, cx)
+    }
+
+    /// Sends a reply, or says what has to be waited for first.
+    fn respond(
+        &mut self,
+        world: &World,
+        head: &Head<'_>,
+        dispatched: Dispatched<'_>,
+        head_bytes: usize,
+        end: usize,
+        cx: &mut Context<'_>,
+    ) -> Look {
+        let Dispatched { host, user, reply } = dispatched;
+        let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
+        let unread_body = !bodiless && end == head_bytes;
+        let mut after = self.after(head, unread_body);
+        let mut reply = reply;
+        if matches!(reply, Reply::Load(_) | Reply::Login(_)) {
+            self.errands += 1;
+            if std::mem::take(&mut self.overloaded) {
+                reply = Reply::Refuse {
+                    reject: Reject::LOGINS_BUSY,
+                    page: None,
+                };
+            } else if self.errands > ERRANDS_MAX {
+                reply = Reply::Refuse {
+                    reject: Reject::CHANGING,
+                    page: None,
+                };
+            }
+        }
+        let line = Line::new(self, Some(head), host, user.as_deref());
+        match reply {
+            Reply::Load(load) => {
+                self.worker.phase(self.slot, Phase::Busy);
+                Look::Hold {
+                    keep: head_bytes,
+                    from: end,
+                    next: Some(Next::Load(load)),
+                }
+            }
+            Reply::Login(ask) => {
+                self.worker.phase(self.slot, Phase::Busy);
+                Look::Hold {
+                    keep: head_bytes,
+                    from: end,
+                    next: Some(Next::Login(ask)),
+                }
+            }
+            Reply::Live(handler) => {
+                let call = Call::new(handler, head, host, user.clone(), self, world, &line);
+                Look::Then(end, Next::Live(Box::new(call)))
+            }
+            Reply::Stored(stored) => {
+                let mut extra = self.worker.lead.take();
+                extra.clear();
+                if stored.status == Status::SERVICE_UNAVAILABLE {
+                    extra.extend_from_slice(RETRY_AFTER);
+                }
+                self.finish_head(&mut extra, head.version, after, host);
+                self.send_stored(stored, extra, after, &line, end, cx)
+            }
+            Reply::Refuse { reject, page } => {
+                if reject.close {
+                    after = if unread_body { End::Linger } else { End::Close };
+                }
+                let line = Line {
+                    reject: Some(reject),
+                    ..line
+                };
+                let mut extra = self.worker.lead.take();
+                extra.clear();
+                refusal_fields(reject, &mut extra);
+                match page {
+                    Some(page) => {
+                        self.finish_head(&mut extra, head.version, after, host);
+                        self.send_stored(page, extra, after, &line, end, cx)
+                    }
+                    None => {
+                        let page = plain_error(reject.status, reject.reason);
+                        let status = reject.status;
+                        self.send_small(status, extra, HTML, &page, after, &line, end, cx)
+                    }
+                }
+            }
+            Reply::Redirect { status, location } => {
+                let mut extra = self.worker.lead.take();
+                extra.clear();
+                extra.extend_from_slice(b"Location: ");
+                extra.extend_from_slice(&location);
+                extra.extend_from_slice(b"\r\n");
+                let page = plain_error(status, "see the Location field");
+                self.send_small(status, extra, HTML, &page, after, &line, end, cx)
+            }
+            Reply::Options => {
+                let mut extra = self.worker.lead.take();
+                extra.clear();
+                extra.extend_from_slice(ALLOW);
+                self.send_small(Status::NO_CONTENT, extra, &[], &[], after, &line, end, cx)
+            }
+            Reply::Listing(listing) => self.send_listing(listing, head, after, &line, end, cx),
+        }
+    }
+
+    /// Does the connection go on after this exchange?
+    fn after(&self, head: &Head<'_>, unread_body: bool) -> End {
+        if unread_body {
+            End::Linger
+        } else if !head.keep_alive || self.worker.draining.get() {
+            End::Close
+        } else {
+            End::Keep
+        }
+    }
+
+    /// The fields that belong to the connection and not to the page, and the end of the head.
+    fn finish_head(&self, fields: &mut Vec<u8>, version: Version, after: End, host: Option<&Host>) {
+        self.end_head(
+            fields,
+            version,
+            after,
+            host.and_then(|host| host.hsts.as_deref()),
+        );
+    }
+
+    /// As [`Connection::finish_head`], for whoever kept only the HSTS field of the site.
+    pub(super) fn end_head(
+        &self,
+        fields: &mut Vec<u8>,
+        version: Version,
+        after: End,
+        hsts: Option<&[u8]>,
+    ) {
+        match (after, version) {
+            (End::Keep, Version::Http11) => {}
+            (End::Keep, Version::Http10) => fields.extend_from_slice(b"Connection: keep-alive\r\n"),
+            _ => fields.extend_from_slice(b"Connection: close\r\n"),
+        }
+        if self.stream.tls.is_some()
+            && let Some(hsts) = hsts
+        {
+            fields.extend_from_slice(hsts);
+        }
+        fields.extend_from_slice(&self.worker.clock.date_field());
+        fields.extend_from_slice(b"\r\n");
+    }
+
+    /// A stored page: one vectored write where the socket takes it all.
+    fn send_stored(
+        &mut self,
+        stored: Stored,
+        extra: Vec<u8>,
+        after: End,
+        line: &Line<'_>,
+        end: usize,
+        cx: &mut Context<'_>,
+    ) -> Look {
+        let status = stored.status;
+        let length = stored.body_len();
+        let mut built = Vec::new();
+        let head = stored.head(&mut built);
+        let whole = match (length, stored.whole_memory()) {
+            (0, _) => Some(&[][..]),
+            (_, Some(bytes))
+                if self.fits_at_once(bytes.len(), head.len() + extra.len(), &stored) =>
+            {
+                Some(bytes)
+            }
+            _ => None,
+        };
+        let Some(body) = whole else {
+            let mut lead = head.to_vec();
+            lead.extend_from_slice(&extra);
+            self.worker.lead.replace(extra);
+            let outgoing = Outgoing::new(lead, Source::Stored(stored));
+            return self.send_outgoing(outgoing, status, length, after, line, end, cx);
+        };
+        let total = head.len() + extra.len() + body.len();
+        let slices = [IoSlice::new(head), IoSlice::new(&extra), IoSlice::new(body)];
+        let slices = if body.is_empty() {
+            &slices[..2]
+        } else {
+            &slices[..]
+        };
+        let written = match self.stream.poll_write(cx, slices) {
+            Poll::Ready(Ok(written)) => written,
+            Poll::Ready(Err(_)) => return Look::Then(end, Next::Close { linger: false }),
+            Poll::Pending => 0,
+        };
+        if written == total && self.stream.poll_flush(cx).is_ready() {
+            self.worker.lead.replace(extra);
+            self.done(status, length, line);
+            return look_after(end, after);
+        }
+        // The rest waits; what was written of head and body is not sent again.
+        let head_left = head.len() + extra.len();
+        let mut lead = Vec::new();
+        if written < head_left {
+            lead.extend_from_slice(head);
+            lead.extend_from_slice(&extra);
+            lead.drain(..written);
+        }
+        self.worker.lead.replace(extra);
+        let body_at = written.saturating_sub(head_left) as u64;
+        let outgoing = if body_at < length || !lead.is_empty() {
+            Outgoing::resume(lead, Source::Stored(stored), body_at)
+        } else {
+            Outgoing::resume(lead, Source::Nothing, body_at)
+        };
+        self.later(outgoing, status, after, line, end)
+    }
+
+    /// May a body in memory go out together with its head in one write?
+    fn fits_at_once(&self, body: usize, head: usize, stored: &Stored) -> bool {
+        if self.stream.tls.is_some() {
+            body + head + 1024 <= limits::UNSENT_BYTES_MAX
+        } else {
+            (body as u64) < limits::SENDFILE_BYTES_MIN || stored.variant.disk().is_none()
+        }
+    }
+
+    /// A small response made here: `extra` field lines, then a body of a known type.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of one response, named at each call"
+    )]
+    fn send_small(
+        &mut self,
+        status: Status,
+        extra: Vec<u8>,
+        content_type: &[u8],
+        body: &[u8],
+        after: End,
+        line: &Line<'_>,
+        end: usize,
+        cx: &mut Context<'_>,
+    ) -> Look {
+        let mut bytes = status_line(status);
+        bytes.extend_from_slice(&extra);
+        self.worker.lead.replace(extra);
+        bytes.extend_from_slice(content_type);
+        if status != Status::NO_CONTENT {
+            bytes.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
+        }
+        let version = line.head.map_or(Version::Http11, |head| head.version);
+        self.finish_head(&mut bytes, version, after, line.host);
+        let is_head = line.head.is_some_and(|head| head.method == Method::Head);
+        let length = if is_head { 0 } else { body.len() };
+        bytes.extend_from_slice(&body[..length]);
+        let outgoing = Outgoing::new(bytes, Source::Nothing);
+        self.send_outgoing(outgoing, status, length as u64, after, line, end, cx)
+    }
+
+    /// A directory listing, made while it is sent.
+    fn send_listing(
+        &mut self,
+        listing: Box<Listing>,
+        head: &Head<'_>,
+        after: End,
+        line: &Line<'_>,
+        end: usize,
+        cx: &mut Context<'_>,
+    ) -> Look {
+        let chunked = head.version == Version::Http11;
+        let after = if chunked || after != End::Keep {
+            after
+        } else {
+            End::Close
+        };
+        let mut built = Vec::new();
+        let mut lead = listing.head(&mut built).to_vec();
+        if chunked {
+            lead.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+        }
+        self.finish_head(&mut lead, head.version, after, line.host);
+        let source = match listing.head_only() {
+            true => Source::Nothing,
+            false => Source::Chunks(Box::new(Chunks {
+                listing,
+                chunked,
+                done: false,
+            })),
+        };
+        self.send_outgoing(
+            Outgoing::new(lead, source),
+            Status::OK,
+            0,
+            after,
+            line,
+            end,
+            cx,
+        )
+    }
+
+    /// Tries to send at once, and keeps the rest for later.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of one response, named at each call"
+    )]
+    fn send_outgoing(
+        &mut self,
+        mut outgoing: Outgoing,
+        status: Status,
+        length: u64,
+        after: End,
+        line: &Line<'_>,
+        end: usize,
+        cx: &mut Context<'_>,
+    ) -> Look {
+        let worker = self.worker.clone();
+        let sent = outgoing.poll_send(&mut self.stream, &mut worker.disk.borrow_mut(), cx);
+        match sent {
+            Poll::Ready(Ok(Progress::Done)) => {
+                self.done(status, length.max(outgoing.sent), line);
+                look_after(end, after)
+            }
+            Poll::Ready(Err(_)) => {
+                self.done(status, outgoing.sent, line);
+                Look::Then(end, Next::Close { linger: false })
+            }
+            Poll::Ready(Ok(Progress::Disk(_))) | Poll::Pending => {
+                self.later(outgoing, status, after, line, end)
+            }
+        }
+    }
+
+    fn later(
+        &mut self,
+        outgoing: Outgoing,
+        status: Status,
+        after: End,
+        line: &Line<'_>,
+        end: usize,
+    ) -> Look {
+        let record = line.keep(status, self);
+        self.worker.phase(self.slot, Phase::Write);
+        Look::Then(
+            end,
+            Next::Send(Box::new(Sending {
+                outgoing,
+                record,
+                end: after,
+            })),
+        )
+    }
+
+    /// A response is with the kernel: count it and log it.
+    fn done(&mut self, status: Status, bytes: u64, line: &Line<'_>) {
+        self.worker.stats.response(
+            status.0,
+            bytes,
+            self.worker.clock.micros() - line.started_us,
+        );
+        line.log(status, bytes, self);
+    }
+
+    /// A head or body that can't be trusted: answer, and read nothing more as a request.
+    fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> Look {
+        self.held = None;
+        self.worker.stats.rejects.one();
+        let page = plain_error(reject.status, reject.reason);
+        let line = Line {
+            first: h1::first_line(bytes),
+            reject: Some(reject),
+            ..Line::new(self, None, None, None)
+        };
+        let mut extra = self.worker.lead.take();
+        extra.clear();
+        refusal_fields(reject, &mut extra);
+        self.send_small(
+            reject.status,
+            extra,
+            HTML,
+            &page,
+            End::Linger,
+            &line,
+            bytes.len(),
+            cx,
+        )
+    }
+
+    /// Sends the rest of a response, waiting for the socket and the disk.
+    async fn send(&mut self, mut sending: Box<Sending>) -> End {
+        loop {
+            let progress = poll_fn(|cx| {
+                let before = sending.outgoing.sent;
+                let worker = self.worker.clone();
+                let sent =
+                    sending
+                        .outgoing
+                        .poll_send(&mut self.stream, &mut worker.disk.borrow_mut(), cx);
+                if sending.outgoing.sent != before {
+                    self.worker.clock.tick();
+                    self.worker.phase(self.slot, Phase::Write);
+                }
+                sent
+            })
+            .await;
+            match progress {
+                Ok(Progress::Done) => break,
+                Ok(Progress::Disk(read)) => {
+                    let pool = self.worker.pool.clone();
+                    match pool.run(move || read.run()).await {
+                        Ok(Ok(bytes)) => sending.outgoing.feed(bytes),
+                        _ => {
+                            sending.end = End::Close;
+                            break;
+                        }
+                    }
+                }
+                Err(_) => {
+                    sending.end = End::Close;
+                    break;
+                }
+            }
+        }
+        if let Some(record) = &sending.record {
+            record.log(sending.outgoing.sent, &self.worker);
+        }
+        sending.end
+    }
+
+    /// Closes in a way that the peer gets to read our last words: our side ends, then what it still
+    /// sends is read and thrown away for a while. Closing at once with bytes unread would reset the
+    /// connection, and the reset may overtake the response (RFC 9112 §9.6).
+    async fn linger(&mut self) {
+        self.worker.phase(self.slot, Phase::Linger);
+        poll_fn(|cx| {
+            self.stream.close_notify(cx);
+            Poll::Ready(())
+        })
+        .await;
+        if sys::shutdown_write(self.stream.socket.borrow().as_fd()).is_err() {
+            return;
+        }
+        let mut left = LINGER_BYTES_MAX;
+        while left > 0 {
+            let read = poll_fn(|cx| {
+                let worker = self.worker.clone();
+                let mut scratch = worker.scratch.borrow_mut();
+                let mut buffer = ReadBuf::new(&mut scratch);
+                let mut socket = self.stream.socket.borrow_mut();
+                let socket = Pin::new(&mut *socket);
+                socket
+                    .poll_read(cx, &mut buffer)
+                    .map_ok(|()| buffer.filled().len())
+            })
+            .await;
+            match read {
+                Ok(0) | Err(_) => return,
+                Ok(read) => left = left.saturating_sub(read),
+            }
+        }
+    }
+}
+
+/// A listing as it goes out.
+struct Chunks {
+    listing: Box<Listing>,
+    chunked: bool,
+    done: bool,
+}
+
+impl Iterator for Chunks {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let mut chunk = Vec::new();
+        while !self.done && chunk.is_empty() {
+            self.done = !self.listing.next_chunk(&mut chunk);
+        }
+        match (chunk.is_empty(), self.chunked) {
+            (false, true) => Some(framed(chunk)),
+            (false, false) => Some(chunk),
+            (true, true) => {
+                self.chunked = false;
+                Some(b"0\r\n\r\n".to_vec())
+            }
+            (true, false) => None,
+        }
+    }
+}
+
+/// What a lingering close still reads.
+const LINGER_BYTES_MAX: usize = 1 << 20;
+const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";
+const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
+
+fn look_after(end: usize, after: End) -> Look {
+    match after {
+        End::Keep => Look::Took(end),
+        End::Close => Look::Then(end, Next::Close { linger: false }),
+        End::Linger => Look::Then(end, Next::Close { linger: true }),
+    }
+}
+
+/// The fields that a refusal must carry (RFC 9110 §15.5.2, §15.5.6, §15.6.4).
+fn refusal_fields(reject: Reject, fields: &mut Vec<u8>) {
+    match reject.status {
+        Status::UNAUTHORIZED => {
+            fields.extend_from_slice(
+                b"WWW-Authenticate: Basic realm=\"anthill\", charset=\"UTF-8\"\r\n",
+            );
+        }
+        Status::METHOD_NOT_ALLOWED => fields.extend_from_slice(ALLOW),
+        Status::SERVICE_UNAVAILABLE => fields.extend_from_slice(RETRY_AFTER),
+        _ => {}
+    }
+}
+
+/// The status line and the Server field.
+pub(super) fn status_line(status: Status) -> Vec<u8> {
+    let mut line = Vec::with_capacity(256);
+    line.extend_from_slice(
+        format!(
+            "HTTP/1.1 {} {}\r\nServer: anthill\r\n",
+            status.0,
+            status.reason()
+        )
+        .as_bytes(),
+    );
+    line
+}
+
+/// One chunk in its framing (RFC 9112 §7.1).
+pub(super) fn framed(chunk: Vec<u8>) -> Vec<u8> {
+    let mut framed = Vec::with_capacity(chunk.len() + 16);
+    framed.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+    framed.extend_from_slice(&chunk);
+    framed.extend_from_slice(b"\r\n");
+    framed
+}

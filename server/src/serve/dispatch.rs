@@ -1,0 +1,344 @@
+//! The one meeting place: a request's [`Head`] and the World give a [`Reply`], whichever version of
+//! HTTP asked. Pure but for the login cache; nothing here waits.
+
+use crate::handler::Handler;
+use crate::site::{Answer, Listing, Load, Site, Stored};
+use crate::tls::Identity;
+use crate::wire::head::{Head, Method};
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use crate::wire::target;
+use crate::world::users::{Ask, Check};
+use crate::world::{Host, Route, Target, World};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What the connection knows beside the head.
+#[derive(Copy, Clone, Debug)]
+pub struct Facts {
+    /// Came over TLS, with the certificate of this identity.
+    pub identity: Option<Identity>,
+    /// Who asks; v4-mapped addresses as v4.
+    pub peer: IpAddr,
+    /// The worker's clock, milliseconds; the same origin for all workers.
+    pub now_ms: u64,
+}
+
+/// A reply and the site it speaks for.
+pub struct Dispatched<'w> {
+    /// None when no site has this name.
+    pub host: Option<&'w Host>,
+    /// Who logged in.
+    pub user: Option<String>,
+    /// What to do.
+    pub reply: Reply,
+}
+
+/// What to do for a request.
+pub enum Reply {
+    /// Send this.
+    Stored(Stored),
+    /// Load this on the pool, then ask again.
+    Load(Load),
+    /// Check this password on the pool, then ask again.
+    Login(Ask),
+    /// Stream this listing.
+    Listing(Box<Listing>),
+    /// Send the client elsewhere.
+    Redirect {
+        /// 301 or 308.
+        status: Status,
+        /// The Location field's value.
+        location: Vec<u8>,
+    },
+    /// Answer OPTIONS: 204 with Allow.
+    Options,
+    /// Run this call.
+    Live(Arc<dyn Handler>),
+    /// Say no.
+    Refuse {
+        /// Why.
+        reject: Reject,
+        /// The site's own page for this status, if it has one.
+        page: Option<Stored>,
+    },
+}
+
+/// Decides.
+pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatched<'w> {
+    let secure = facts.identity.is_some();
+    if &*head.path == b"*" {
+        let reply = match head.method {
+            Method::Options => Reply::Options,
+            // What follows a CONNECT is not for us to read as requests.
+            _ => Reply::Refuse {
+                reject: Reject {
+                    close: true,
+                    ..Reject::METHOD_NOT_ALLOWED
+                },
+                page: None,
+            },
+        };
+        return Dispatched {
+            host: None,
+            user: None,
+            reply,
+        };
+    }
+    let Some(host) = world.hosts.find(head.host) else {
+        let reject = if secure {
+            Reject::HOST_UNKNOWN_TLS
+        } else {
+            Reject::HOST_UNKNOWN
+        };
+        return Dispatched {
+            host: None,
+            user: None,
+            reply: Reply::Refuse { reject, page: None },
+        };
+    };
+    let host: &Host = host;
+    // A page of another site may come over this connection only if it would have been given the
+    // same certificate and met the same demands (RFC 9110 §15.5.20).
+    if facts
+        .identity
+        .is_some_and(|identity| identity != host.identity)
+    {
+        return refuse(host, Reject::MISDIRECTED);
+    }
+    if let Some(location) = elsewhere(world, host, head, secure) {
+        let reply = Reply::Redirect {
+            status: Status::PERMANENT_REDIRECT,
+            location,
+        };
+        return Dispatched {
+            host: Some(host),
+            user: None,
+            reply,
+        };
+    }
+    let mut gate = Gate {
+        world,
+        host,
+        facts,
+        head,
+        user: None,
+    };
+    let reply = match gate.pass(&head.path) {
+        Ok(()) => gate.answer(),
+        Err(reply) => reply,
+    };
+    let reply = match reply {
+        Reply::Refuse { reject, page: None } => with_page(host, reject, head.method),
+        reply => reply,
+    };
+    Dispatched {
+        host: Some(host),
+        user: gate.user,
+        reply,
+    }
+}
+
+fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
+    Dispatched {
+        host: Some(host),
+        user: None,
+        reply: Reply::Refuse { reject, page: None },
+    }
+}
+
+/// The site's own page for this refusal; loading it comes first if need be.
+fn with_page(host: &Host, reject: Reject, method: Method) -> Reply {
+    match host
+        .site
+        .as_ref()
+        .and_then(|site| site.error_page(reject.status, method))
+    {
+        Some(Answer::Stored(page)) => Reply::Refuse {
+            reject,
+            page: Some(page),
+        },
+        Some(Answer::Load(load)) => Reply::Load(load),
+        _ => Reply::Refuse { reject, page: None },
+    }
+}
+
+/// Where a client belongs that came by plain HTTP, or under a name that isn't the canonical one.
+///
+/// Both are mended by one redirect, except that under HSTS the same host comes first over https, so
+/// that the browser learns the policy for it too (the preload lists ask for this).
+fn elsewhere(world: &World, host: &Host, head: &Head<'_>, secure: bool) -> Option<Vec<u8>> {
+    let to_https = !secure && host.http_redirects && world.https_port.is_some();
+    let canonical = host.canonical.as_deref();
+    let misnamed = canonical.is_some_and(|name| !head.host.eq_ignore_ascii_case(name))
+        && !head.host.is_empty();
+    if !to_https && !misnamed {
+        return None;
+    }
+    let same_host_first = to_https && host.hsts.is_some();
+    let name = match canonical {
+        Some(name) if !same_host_first || head.host.is_empty() => name,
+        // Only a name that this site answers to comes here: `find` looked it up.
+        _ if !head.host.is_empty() => head.host,
+        _ => return None,
+    };
+    let mut location = Vec::with_capacity(32 + name.len() + head.raw_path.len());
+    let https = to_https || secure;
+    location.extend_from_slice(if https { b"https://" } else { b"http://" });
+    location.extend_from_slice(name);
+    let port = match https {
+        true => world.https_port.filter(|port| *port != 443),
+        false => asked_port(head).filter(|port| *port != 80),
+    };
+    if let Some(port) = port {
+        location.extend_from_slice(format!(":{port}").as_bytes());
+    }
+    location.extend_from_slice(head.raw_path);
+    push_query(&mut location, head);
+    Some(location)
+}
+
+/// The port in Host, which a redirect to another name keeps.
+fn asked_port(head: &Head<'_>) -> Option<u16> {
+    let host = head.fields.first("host")?;
+    target::valid_host(host)?.1
+}
+
+fn push_query(location: &mut Vec<u8>, head: &Head<'_>) {
+    if let Some(query) = head.query {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+}
+
+/// A request at the gates of one site.
+struct Gate<'w, 'h> {
+    world: &'w World,
+    host: &'w Host,
+    facts: &'h Facts,
+    head: &'h Head<'h>,
+    user: Option<String>,
+}
+
+impl Gate<'_, '_> {
+    /// All guards of `path`: the addresses of every route first, then the logins.
+    fn pass(&mut self, path: &[u8]) -> Result<(), Reply> {
+        if !self.host.guarded {
+            return Ok(());
+        }
+        let denied = |route: &Route| {
+            route
+                .allow
+                .as_ref()
+                .is_some_and(|allow| !allow.contains(self.facts.peer))
+        };
+        if self.host.guards(path).any(denied) {
+            return Err(Reply::Refuse {
+                reject: Reject::ADDRESS_DENIED,
+                page: None,
+            });
+        }
+        for users in self
+            .host
+            .guards(path)
+            .filter_map(|route| route.users.as_ref())
+        {
+            let Some(authorization) = self.head.asks.authorization else {
+                return Err(Reply::Refuse {
+                    reject: Reject::LOGIN_NEEDED,
+                    page: None,
+                });
+            };
+            match self
+                .world
+                .logins
+                .check(users, authorization, self.facts.now_ms)
+            {
+                Check::Known(user) => self.user = Some(user),
+                Check::Wrong => {
+                    return Err(Reply::Refuse {
+                        reject: Reject::LOGIN_WRONG,
+                        page: None,
+                    });
+                }
+                Check::Ask(ask) => return Err(Reply::Login(ask)),
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self) -> Reply {
+        let path: &[u8] = &self.head.path;
+        match self.host.target(path) {
+            None => self.from_own_site(path),
+            Some((Target::Handler(handler), _)) => Reply::Live(handler.clone()),
+            Some((Target::Redirect(to), rest)) => {
+                let mut location = to.to_vec();
+                if to.ends_with(b"/") {
+                    target::encode_path(rest.strip_prefix(b"/").unwrap_or(rest), &mut location);
+                }
+                push_query(&mut location, self.head);
+                Reply::Redirect {
+                    status: Status::PERMANENT_REDIRECT,
+                    location,
+                }
+            }
+            Some((Target::Rewrite(to), rest)) => {
+                let mut rewritten = to.to_vec();
+                if to.ends_with(b"/") {
+                    rewritten.extend_from_slice(rest.strip_prefix(b"/").unwrap_or(rest));
+                }
+                // A guard protects what is opened, by whichever name it was asked for.
+                match self.pass(&rewritten) {
+                    Ok(()) => self.from_own_site(&rewritten),
+                    Err(reply) => reply,
+                }
+            }
+            Some((Target::Site(site), rest)) => {
+                let prefix = &path[..path.len() - rest.len()];
+                self.from_site(site, prefix, rest)
+            }
+        }
+    }
+
+    fn from_own_site(&mut self, path: &[u8]) -> Reply {
+        match &self.host.site {
+            Some(site) => self.from_site(site, b"", path),
+            None => Reply::Refuse {
+                reject: Reject::NOT_FOUND,
+                page: None,
+            },
+        }
+    }
+
+    /// Asks `site`, mounted at `prefix`, for `path`.
+    fn from_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> Reply {
+        if self.host.guarded
+            && let Some(opened) = site.opened_path(path)
+        {
+            let mut full = prefix.to_vec();
+            full.extend_from_slice(&opened);
+            if let Err(reply) = self.pass(&full) {
+                return reply;
+            }
+        }
+        match site.answer(self.head, path) {
+            Answer::Stored(stored) => Reply::Stored(stored),
+            Answer::Load(load) => Reply::Load(load),
+            Answer::Listing(listing) => Reply::Listing(listing),
+            Answer::Options => Reply::Options,
+            Answer::Refuse(reject) => Reply::Refuse { reject, page: None },
+            Answer::Redirect { path } => {
+                let mut location = path;
+                push_query(&mut location, self.head);
+                Reply::Redirect {
+                    status: Status::MOVED_PERMANENTLY,
+                    location,
+                }
+            }
+        }
+    }
+}
+
+/// The methods of a stored page, for Allow.
+pub const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";

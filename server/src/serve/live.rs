@@ -1,0 +1,509 @@
+//! A live call over HTTP/1.1: the request's body goes to the handler while its response comes back,
+//! neither waiting for the other, each bounded by its pipe.
+//!
+//! The socket is read only while the handler takes, and the handler's pipe is emptied only while the
+//! peer takes. When the peer leaves, or a deadline ends it, the call is dropped and with it all that
+//! it started.
+
+use super::access::{Line, Record};
+use super::connection::{Connection, End, framed, status_line};
+use super::worker::Phase;
+use crate::handler::pipe::{self, Taken, pipe};
+use crate::handler::{Body, Fault, Handler, LocalBoxFuture, Request, Response};
+use crate::limits;
+use crate::site::plain_error;
+use crate::wire::body::{BodyDecoder, BodyLength, Step};
+use crate::wire::head::{Head, Method, Version};
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use crate::world::{Host, World};
+use std::future::poll_fn;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+/// A request that became a live call, owned.
+pub(super) struct Call {
+    answering: LocalBoxFuture<Result<Response, Fault>>,
+    upload: Option<Upload>,
+    /// `100 Continue` is still owed (RFC 9110 §10.1.1).
+    continue_owed: bool,
+    keep_alive: bool,
+    version: Version,
+    is_head: bool,
+    hsts: Option<Box<[u8]>>,
+    record: Option<Box<Record>>,
+    body_bytes_max: u64,
+    started_us: u64,
+}
+
+/// The request's body on its way to the handler.
+struct Upload {
+    writer: pipe::Writer,
+    decoder: BodyDecoder,
+    seen: u64,
+}
+
+impl Call {
+    pub(super) fn new(
+        handler: Arc<dyn Handler>,
+        head: &Head<'_>,
+        host: Option<&Host>,
+        user: Option<String>,
+        connection: &Connection,
+        world: &World,
+        line: &Line<'_>,
+    ) -> Call {
+        let (writer, reader) = pipe(limits::PIPE_BYTES);
+        let upload = match head.body {
+            BodyLength::None | BodyLength::Length(0) => {
+                writer.finish();
+                None
+            }
+            length => Some(Upload {
+                writer,
+                decoder: BodyDecoder::new(length),
+                seen: 0,
+            }),
+        };
+        let request = Request {
+            method: head.method,
+            version: head.version,
+            host: head.host.to_vec(),
+            raw_path: head.raw_path.to_vec(),
+            path: head.path.to_vec(),
+            query: head.query.map(<[u8]>::to_vec),
+            fields: head.fields.0.to_vec(),
+            peer: connection.peer,
+            secure: connection.stream.tls.is_some(),
+            user,
+            length: head.body,
+            body: reader,
+        };
+        Call {
+            answering: handler.handle(request),
+            upload,
+            continue_owed: head.expect_continue,
+            keep_alive: head.keep_alive,
+            version: head.version,
+            is_head: head.method == Method::Head,
+            hsts: host.and_then(|host| host.hsts.clone()),
+            record: line.keep(Status::OK, connection),
+            body_bytes_max: world.limits.body_bytes,
+            started_us: line.started_us,
+        }
+    }
+}
+
+/// The response on its way to the peer.
+enum Download {
+    Waiting,
+    Streaming {
+        reader: pipe::Reader,
+        work: Option<LocalBoxFuture<()>>,
+        framing: Framing,
+    },
+    /// All is in `out`; then this.
+    Last(End),
+}
+
+/// How a response's end is told (RFC 9112 §6.3).
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Framing {
+    Chunked,
+    /// So many bytes are still owed.
+    Length(u64),
+    Close,
+}
+
+/// One live call under way on its connection.
+struct Exchange<'c> {
+    connection: &'c mut Connection,
+    call: Call,
+    download: Download,
+    out: Vec<u8>,
+    out_at: usize,
+    sent: u64,
+    status: Status,
+}
+
+/// Runs `call` to its end.
+pub(super) async fn run(connection: &mut Connection, call: Box<Call>) -> End {
+    let mut exchange = Exchange {
+        connection,
+        call: *call,
+        download: Download::Waiting,
+        out: Vec::new(),
+        out_at: 0,
+        sent: 0,
+        status: Status::OK,
+    };
+    let end = poll_fn(|cx| exchange.poll(cx)).await;
+    let Exchange {
+        connection,
+        call,
+        sent,
+        status,
+        ..
+    } = exchange;
+    let started_us = call.started_us;
+    connection.worker.stats.response(
+        status.0,
+        sent,
+        connection.worker.clock.micros() - started_us,
+    );
+    if let Some(mut record) = call.record {
+        record.status = status;
+        record.log(sent, &connection.worker);
+    }
+    // The body that nobody read must not be read as a request.
+    if call.upload.is_some() && end == End::Keep {
+        End::Linger
+    } else {
+        end
+    }
+}
+
+impl Exchange<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        self.connection.worker.clock.tick();
+        let reading = self.poll_upload(cx);
+        if let Poll::Ready(end) = reading {
+            return Poll::Ready(end);
+        }
+        match self.poll_download(cx) {
+            Poll::Ready(end) => Poll::Ready(end),
+            Poll::Pending => {
+                self.set_deadline();
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Who is waited for decides which deadline counts.
+    fn set_deadline(&mut self) {
+        let worker = &self.connection.worker;
+        if self.out_at < self.out.len() {
+            // Progress sets it anew; standing still must not.
+            worker.enter(self.connection.slot, Phase::Write);
+            return;
+        }
+        match &self.call.upload {
+            Some(upload) if self.connection.rest.is_empty() => {
+                worker.phase_body(self.connection.slot, upload.seen);
+            }
+            _ => worker.phase(self.connection.slot, Phase::Busy),
+        }
+    }
+
+    /// Moves the request's body; ready only when the connection can't go on.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            let room = match &mut self.call.upload {
+                None => return self.poll_watch(cx),
+                Some(upload) => match upload.writer.poll_room(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(room)) => room,
+                    // The handler wants no more of it. What is still to come is not read, so the
+                    // connection ends after the response.
+                    Poll::Ready(Err(_)) => return Poll::Pending,
+                },
+            };
+            if self.connection.rest.is_empty() {
+                if self.call.continue_owed {
+                    self.call.continue_owed = false;
+                    if matches!(self.download, Download::Waiting) {
+                        self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                    }
+                }
+                match self.poll_read(cx, room.min(limits::SCRATCH_BYTES)) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(true) => {}
+                    Poll::Ready(false) => return self.left(),
+                }
+            }
+            if let Err(reject) = self.decode(room) {
+                return self.broken(reject);
+            }
+        }
+    }
+
+    /// Takes up to `room` bytes of what was read out of their framing.
+    fn decode(&mut self, room: usize) -> Result<(), Reject> {
+        let Some(upload) = &mut self.call.upload else {
+            return Ok(());
+        };
+        let rest = std::mem::take(&mut self.connection.rest);
+        let window = &rest[..rest.len().min(room)];
+        let mut at = 0;
+        let mut ended = false;
+        loop {
+            match upload.decoder.step(&window[at..])? {
+                Step::Data { consumed, payload } => {
+                    let payload = &window[at..][payload];
+                    upload.seen += payload.len() as u64;
+                    if upload.seen > self.call.body_bytes_max {
+                        return Err(Reject::BODY_TOO_LARGE);
+                    }
+                    // There is room for it all: the window was no larger.
+                    let _ = upload.writer.write_some(payload);
+                    at += consumed;
+                }
+                Step::More { consumed } => {
+                    at += consumed;
+                    break;
+                }
+                Step::End { consumed } => {
+                    at += consumed;
+                    ended = true;
+                    break;
+                }
+            }
+        }
+        if at < rest.len() {
+            self.connection.rest = rest[at..].to_vec();
+        }
+        if ended && let Some(upload) = self.call.upload.take() {
+            upload.writer.finish();
+        }
+        Ok(())
+    }
+
+    /// With no body left to read: notices that the peer leaves. What it sends early waits.
+    fn poll_watch(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        while self.connection.rest.len() < limits::SCRATCH_BYTES / 2 {
+            match self.poll_read(cx, limits::SCRATCH_BYTES / 2) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => return Poll::Ready(End::Close),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Reads up to `max` bytes to the end of `rest`; false when there will be none.
+    fn poll_read(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<bool> {
+        let worker = self.connection.worker.clone();
+        let mut scratch = worker.scratch.borrow_mut();
+        match self.connection.stream.poll_fill(cx, &mut scratch[..max]) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
+            Poll::Ready(Ok(read)) => {
+                self.connection.rest.extend_from_slice(&scratch[..read]);
+                Poll::Ready(true)
+            }
+        }
+    }
+
+    /// The peer ended its side in the middle of its body, or was too slow with it.
+    fn left(&mut self) -> Poll<End> {
+        match self.connection.worker.expired(self.connection.slot) {
+            Some(Phase::Body) => self.broken(Reject::BODY_SLOW),
+            _ => Poll::Ready(End::Close),
+        }
+    }
+
+    /// The request's body is broken: say so if nothing was said yet.
+    fn broken(&mut self, reject: Reject) -> Poll<End> {
+        if !matches!(self.download, Download::Waiting) {
+            return Poll::Ready(End::Close);
+        }
+        self.call.upload = None;
+        self.refuse(reject, End::Linger);
+        Poll::Pending
+    }
+
+    /// Makes `reject` the response.
+    fn refuse(&mut self, reject: Reject, end: End) {
+        let page = plain_error(reject.status, reject.reason);
+        let field = ("Content-Type".into(), b"text/html; charset=utf-8".to_vec());
+        if let Some(record) = &mut self.call.record {
+            record.rule = reject.rule;
+        }
+        self.begin(Response {
+            status: reject.status,
+            fields: vec![field],
+            body: Body::Whole(page),
+        });
+        self.download = Download::Last(end);
+    }
+
+    /// Moves the response; ready when it is all with the kernel.
+    fn poll_download(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            match self.poll_out(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(false) => return Poll::Ready(End::Close),
+                Poll::Ready(true) => {}
+            }
+            match &mut self.download {
+                Download::Last(end) => return Poll::Ready(*end),
+                Download::Waiting => match self.call.answering.as_mut().poll(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Ok(response)) => self.begin(response),
+                    Poll::Ready(Err(fault)) => {
+                        log::error!("{fault}");
+                        let end = self.after();
+                        self.refuse(fault.reject, end);
+                    }
+                },
+                Download::Streaming { .. } => match self.poll_stream(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(false) => return Poll::Ready(End::Close),
+                    Poll::Ready(true) => {}
+                },
+            }
+        }
+    }
+
+    fn after(&self) -> End {
+        let worker = &self.connection.worker;
+        if self.call.upload.is_some() {
+            End::Linger
+        } else if self.call.keep_alive && !worker.draining.get() {
+            End::Keep
+        } else {
+            End::Close
+        }
+    }
+
+    /// Writes the head of `response` and sets its body going.
+    fn begin(&mut self, response: Response) {
+        self.status = response.status;
+        let mut end = self.after();
+        let framing = match &response.body {
+            Body::Empty => Framing::Length(0),
+            Body::Whole(bytes) => Framing::Length(bytes.len() as u64),
+            Body::Stream {
+                length: Some(length),
+                ..
+            } => Framing::Length(*length),
+            Body::Stream { length: None, .. } if self.call.version == Version::Http11 => {
+                Framing::Chunked
+            }
+            Body::Stream { length: None, .. } => Framing::Close,
+        };
+        if framing == Framing::Close && end == End::Keep {
+            end = End::Close;
+        }
+        self.write_head(&response, framing, end);
+        let bodiless = self.call.is_head || matches!(response.status.0, 100..=199 | 204 | 304);
+        self.download = match response.body {
+            _ if bodiless => Download::Last(end),
+            Body::Empty => Download::Last(end),
+            Body::Whole(bytes) => {
+                self.sent = bytes.len() as u64;
+                self.out.extend_from_slice(&bytes);
+                Download::Last(end)
+            }
+            Body::Stream { reader, work, .. } => Download::Streaming {
+                reader,
+                work: Some(work),
+                framing,
+            },
+        };
+    }
+
+    fn write_head(&mut self, response: &Response, framing: Framing, end: End) {
+        self.out.extend_from_slice(&status_line(response.status));
+        for (name, value) in &response.fields {
+            self.out.extend_from_slice(name.as_bytes());
+            self.out.extend_from_slice(b": ");
+            self.out.extend_from_slice(value);
+            self.out.extend_from_slice(b"\r\n");
+        }
+        let bodiless = matches!(response.status.0, 100..=199 | 204 | 304);
+        match framing {
+            _ if bodiless => {}
+            Framing::Chunked => self
+                .out
+                .extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            Framing::Length(length) => {
+                self.out
+                    .extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+            }
+            Framing::Close => {}
+        }
+        let hsts = self.call.hsts.as_deref();
+        self.connection
+            .end_head(&mut self.out, self.call.version, end, hsts);
+    }
+
+    /// Takes a piece of the body from the handler; false when it broke off.
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let after = self.after();
+        let Download::Streaming {
+            reader,
+            work,
+            framing,
+        } = &mut self.download
+        else {
+            return Poll::Ready(true);
+        };
+        if let Some(future) = work
+            && future.as_mut().poll(cx).is_ready()
+        {
+            *work = None;
+        }
+        let mut chunk = Vec::new();
+        match reader.poll_take(cx, &mut chunk, limits::UNSENT_BYTES_MAX / 2) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(_)) => Poll::Ready(false),
+            Poll::Ready(Ok(Taken::Bytes(count))) => {
+                self.sent += count as u64;
+                match framing {
+                    Framing::Chunked => self.out = framed(chunk),
+                    Framing::Close => self.out = chunk,
+                    Framing::Length(left) => {
+                        // More than was promised would be read as the next response.
+                        let Some(less) = left.checked_sub(count as u64) else {
+                            return Poll::Ready(false);
+                        };
+                        *left = less;
+                        self.out = chunk;
+                    }
+                }
+                Poll::Ready(true)
+            }
+            Poll::Ready(Ok(Taken::End)) => {
+                let end = match framing {
+                    Framing::Chunked => {
+                        self.out.extend_from_slice(b"0\r\n\r\n");
+                        after
+                    }
+                    Framing::Length(0) => after,
+                    Framing::Length(_) => return Poll::Ready(false),
+                    Framing::Close => End::Close,
+                };
+                self.download = Download::Last(end);
+                Poll::Ready(true)
+            }
+        }
+    }
+
+    /// Sends what is in `out`; false when the peer has gone.
+    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        while self.out_at < self.out.len() {
+            let waiting = IoSlice::new(&self.out[self.out_at..]);
+            match self.connection.stream.poll_write(cx, &[waiting]) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Ready(Ok(taken)) => {
+                    self.out_at += taken;
+                    self.connection
+                        .worker
+                        .phase(self.connection.slot, Phase::Write);
+                }
+            }
+        }
+        match self.connection.stream.poll_flush(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(_)) => Poll::Ready(false),
+            Poll::Ready(Ok(())) => {
+                self.out.clear();
+                self.out_at = 0;
+                Poll::Ready(true)
+            }
+        }
+    }
+}

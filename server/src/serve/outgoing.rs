@@ -1,0 +1,425 @@
+//! A response on its way: what is left to send, resumed wherever the socket stopped taking it.
+//!
+//! It holds its own variant, not the World, so a long download pins no old configuration. Nothing
+//! more is read or encrypted for a connection while [`limits::UNSENT_BYTES_MAX`] wait for its peer.
+
+use super::stream::Stream;
+use crate::base::sys;
+use crate::limits;
+use crate::site::{DiskContent, Part, Piece, Stored, Variant};
+use rustix::net::SendFlags;
+use std::io::{self, IoSlice, Write};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use tokio::io::Interest;
+
+/// What is left of one response.
+pub struct Outgoing {
+    /// Bytes that go first: the head, or the framed chunk that is due.
+    lead: Vec<u8>,
+    lead_at: usize,
+    source: Source,
+    /// Which piece of the source is due, and from where in it.
+    piece: usize,
+    piece_at: u64,
+    /// Bytes of the body that were handed over.
+    pub sent: u64,
+    /// TLS: plaintext bytes given to rustls since its output was last empty.
+    disk: Option<Vec<u8>>,
+}
+
+/// Where a body comes from.
+pub enum Source {
+    /// The lead was all.
+    Nothing,
+    /// A stored page.
+    Stored(Stored),
+    /// Made while it is sent; already framed.
+    Chunks(Box<dyn Iterator<Item = Vec<u8>>>),
+}
+
+/// How far a try came.
+pub enum Progress {
+    /// All is with the kernel.
+    Done,
+    /// The disk must be read first, off the worker: run this on the pool, then hand it to
+    /// [`Outgoing::feed`].
+    Disk(DiskRead),
+}
+
+/// A read that would have blocked the worker.
+pub struct DiskRead {
+    variant: Arc<Variant>,
+    offset: u64,
+    bytes: usize,
+    keep: bool,
+}
+
+impl DiskRead {
+    /// Blocks; the bytes, or nothing where only the page cache had to be warmed.
+    pub fn run(self) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; self.bytes];
+        let Some(disk) = self.variant.disk() else {
+            return Ok(Vec::new());
+        };
+        let read = sys::pread(disk.fd(), &mut buffer, self.offset)?;
+        buffer.truncate(if self.keep { read } else { 0 });
+        Ok(buffer)
+    }
+}
+
+impl Outgoing {
+    /// `lead` goes first, then `source` from its beginning.
+    pub fn new(lead: Vec<u8>, source: Source) -> Outgoing {
+        Outgoing {
+            lead,
+            lead_at: 0,
+            source,
+            piece: 0,
+            piece_at: 0,
+            sent: 0,
+            disk: None,
+        }
+    }
+
+    /// Goes on `body_at` bytes into the first piece of `source`, after `lead`.
+    pub fn resume(lead: Vec<u8>, source: Source, body_at: u64) -> Outgoing {
+        Outgoing {
+            piece_at: body_at,
+            sent: body_at,
+            ..Outgoing::new(lead, source)
+        }
+    }
+
+    /// Takes what a [`DiskRead`] brought.
+    pub fn feed(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.disk = Some(bytes);
+        }
+    }
+
+    /// Sends as much as the socket takes.
+    pub fn poll_send(
+        &mut self,
+        stream: &mut Stream,
+        scratch: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Progress>> {
+        if stream.tls.is_some() {
+            self.poll_send_tls(stream, scratch, cx)
+        } else {
+            self.poll_send_plain(stream, cx)
+        }
+    }
+
+    fn poll_send_plain(
+        &mut self,
+        stream: &mut Stream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Progress>> {
+        loop {
+            let piece = match &self.source {
+                Source::Stored(stored) => by_file(stored, self.piece),
+                Source::Chunks(_) | Source::Nothing => None,
+            };
+            if self.lead_at < self.lead.len() {
+                let lead = &self.lead[self.lead_at..];
+                let taken = match piece {
+                    Some(Piece::Bytes(bytes)) => {
+                        let bytes = &bytes[self.piece_at as usize..];
+                        ready!(stream.poll_write(cx, &[IoSlice::new(lead), IoSlice::new(bytes)]))?
+                    }
+                    Some(Piece::File { .. }) => ready!(poll_send_more(stream, lead, cx))?,
+                    None => ready!(stream.poll_write(cx, &[IoSlice::new(lead)]))?,
+                };
+                let of_lead = taken.min(lead.len());
+                self.lead_at += of_lead;
+                self.piece_at += (taken - of_lead) as u64;
+                self.sent += (taken - of_lead) as u64;
+                continue;
+            }
+            match piece {
+                None => {
+                    if !self.next_chunk() {
+                        return Poll::Ready(Ok(Progress::Done));
+                    }
+                }
+                Some(Piece::Bytes(bytes)) => {
+                    let rest = &bytes[self.piece_at as usize..];
+                    if rest.is_empty() {
+                        self.next_piece();
+                        continue;
+                    }
+                    let taken = ready!(stream.poll_write(cx, &[IoSlice::new(rest)]))?;
+                    self.piece_at += taken as u64;
+                    self.sent += taken as u64;
+                }
+                Some(Piece::File {
+                    content,
+                    offset,
+                    len,
+                }) => {
+                    let left = len - self.piece_at;
+                    if left == 0 {
+                        if !content.unchanged() {
+                            return Poll::Ready(Err(changed()));
+                        }
+                        self.next_piece();
+                        continue;
+                    }
+                    let from = offset + self.piece_at;
+                    if let Source::Stored(stored) = &self.source
+                        && let Some(read) = cold(&stored.variant, content, from, left)
+                    {
+                        return Poll::Ready(Ok(Progress::Disk(read)));
+                    }
+                    let taken = ready!(poll_sendfile(stream, content, from, left, cx))?;
+                    self.piece_at += taken;
+                    self.sent += taken;
+                }
+            }
+        }
+    }
+
+    fn poll_send_tls(
+        &mut self,
+        stream: &mut Stream,
+        scratch: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Progress>> {
+        loop {
+            ready!(stream.poll_flush(cx))?;
+            let mut room = limits::UNSENT_BYTES_MAX - TLS_OVERHEAD;
+            let mut idle = true;
+            while room > 0 {
+                let Some(connection) = stream.tls_mut() else {
+                    return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+                };
+                let mut writer = connection.writer();
+                if self.lead_at < self.lead.len() {
+                    let lead = &self.lead[self.lead_at..];
+                    // Head and body in one record where they fit.
+                    let body = match &self.source {
+                        Source::Stored(stored) => match stored.piece(self.piece) {
+                            Some(Piece::Bytes(bytes)) => &bytes[self.piece_at as usize..],
+                            _ => &[],
+                        },
+                        _ => &[],
+                    };
+                    let lead = &lead[..lead.len().min(room)];
+                    let body = &body[..body.len().min(room - lead.len())];
+                    let taken = writer.write_vectored(&[IoSlice::new(lead), IoSlice::new(body)])?;
+                    let of_lead = taken.min(lead.len());
+                    self.lead_at += of_lead;
+                    self.piece_at += (taken - of_lead) as u64;
+                    self.sent += (taken - of_lead) as u64;
+                    room -= taken;
+                    idle = false;
+                    continue;
+                }
+                let piece = match &self.source {
+                    Source::Stored(stored) => stored.piece(self.piece),
+                    Source::Chunks(_) | Source::Nothing => None,
+                };
+                match piece {
+                    None => {
+                        if self.next_chunk() {
+                            continue;
+                        }
+                        if idle {
+                            return Poll::Ready(Ok(Progress::Done));
+                        }
+                        break;
+                    }
+                    Some(Piece::Bytes(bytes)) => {
+                        let rest = &bytes[self.piece_at as usize..];
+                        if rest.is_empty() {
+                            self.next_piece();
+                            continue;
+                        }
+                        let taken = writer.write(&rest[..rest.len().min(room)])?;
+                        self.piece_at += taken as u64;
+                        self.sent += taken as u64;
+                        room -= taken;
+                        idle = false;
+                    }
+                    Some(Piece::File {
+                        content,
+                        offset,
+                        len,
+                    }) => {
+                        let left = len - self.piece_at;
+                        if left == 0 {
+                            if !content.unchanged() {
+                                return Poll::Ready(Err(changed()));
+                            }
+                            self.next_piece();
+                            continue;
+                        }
+                        let want = (left.min(room as u64) as usize).min(scratch.len());
+                        let from = offset + self.piece_at;
+                        let fed = self.disk.take();
+                        let bytes = match &fed {
+                            Some(bytes) => &bytes[..bytes.len().min(want)],
+                            None => {
+                                match sys::pread_nowait(content.fd(), &mut scratch[..want], from)? {
+                                    Some(read) => &scratch[..read],
+                                    None if !idle => break,
+                                    None => {
+                                        let Source::Stored(stored) = &self.source else {
+                                            return Poll::Ready(Err(changed()));
+                                        };
+                                        let variant = stored.variant.clone();
+                                        let read = DiskRead {
+                                            variant,
+                                            offset: from,
+                                            bytes: want,
+                                            keep: true,
+                                        };
+                                        return Poll::Ready(Ok(Progress::Disk(read)));
+                                    }
+                                }
+                            }
+                        };
+                        if bytes.is_empty() {
+                            return Poll::Ready(Err(changed()));
+                        }
+                        let taken = writer.write(bytes)?;
+                        self.piece_at += taken as u64;
+                        self.sent += taken as u64;
+                        room -= taken.min(room);
+                        idle = false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn next_piece(&mut self) {
+        self.piece += 1;
+        self.piece_at = 0;
+    }
+
+    /// Makes the next chunk the lead; false at the end.
+    fn next_chunk(&mut self) -> bool {
+        let Source::Chunks(chunks) = &mut self.source else {
+            return false;
+        };
+        match chunks.next() {
+            Some(chunk) => {
+                self.sent += chunk.len() as u64;
+                self.lead = chunk;
+                self.lead_at = 0;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Room that record headers, tags and a ticket take beside the plaintext.
+const TLS_OVERHEAD: usize = 1024;
+/// One sendfile call moves at most this much, so that one fast reader doesn't hold up the others.
+const SENDFILE_BYTES_MAX: u64 = 512 * 1024;
+/// Files up to this size are not probed for coldness: one slow read of them is short.
+const PROBE_BYTES_MIN: u64 = 1 << 20;
+
+/// A piece, from its file rather than from memory where it is large and the file is open: plain
+/// bytes need no copying then.
+fn by_file(stored: &Stored, nth: usize) -> Option<Piece<'_>> {
+    let piece = stored.piece(nth);
+    let Some(Piece::Bytes(bytes)) = &piece else {
+        return piece;
+    };
+    let len = bytes.len() as u64;
+    let offset = match stored.part {
+        Part::Whole => 0,
+        Part::One { start, .. } => start,
+        Part::Nothing | Part::Several(_) => return piece,
+    };
+    match stored.variant.disk() {
+        Some(content) if len >= limits::SENDFILE_BYTES_MIN && content.unchanged() => {
+            Some(Piece::File {
+                content,
+                offset,
+                len,
+            })
+        }
+        _ => piece,
+    }
+}
+
+fn changed() -> io::Error {
+    io::Error::other("the file changed while it was sent")
+}
+
+/// A read that warms the page cache where sendfile would wait for the disk.
+fn cold(variant: &Arc<Variant>, content: &DiskContent, offset: u64, left: u64) -> Option<DiskRead> {
+    if left < PROBE_BYTES_MIN {
+        return None;
+    }
+    let mut probe = [0];
+    let bytes = left.min(SENDFILE_BYTES_MAX) as usize;
+    let last = offset + bytes as u64 - 1;
+    match sys::pread_nowait(content.fd(), &mut probe, last) {
+        Ok(None) => Some(DiskRead {
+            variant: variant.clone(),
+            offset,
+            bytes,
+            keep: false,
+        }),
+        _ => None,
+    }
+}
+
+/// Sends with MSG_MORE: the file's first bytes share the packet.
+fn poll_send_more(
+    stream: &mut Stream,
+    bytes: &[u8],
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let socket = &*stream.socket.borrow();
+    loop {
+        ready!(socket.poll_write_ready(cx))?;
+        let sent = socket.try_io(Interest::WRITABLE, || {
+            Ok(rustix::net::send(
+                socket,
+                bytes,
+                SendFlags::MORE | SendFlags::NOSIGNAL,
+            )?)
+        });
+        match sent {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            sent => return Poll::Ready(sent),
+        }
+    }
+}
+
+fn poll_sendfile(
+    stream: &mut Stream,
+    content: &DiskContent,
+    offset: u64,
+    left: u64,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<u64>> {
+    let socket = &*stream.socket.borrow();
+    loop {
+        ready!(socket.poll_write_ready(cx))?;
+        let sent = socket.try_io(Interest::WRITABLE, || {
+            sys::sendfile(
+                socket.as_fd(),
+                content.fd(),
+                offset,
+                left.min(SENDFILE_BYTES_MAX) as usize,
+            )
+        });
+        match sent {
+            // Shorter than it was: the rest can't be sent as promised.
+            Ok(0) => return Poll::Ready(Err(changed())),
+            Ok(sent) => return Poll::Ready(Ok(sent as u64)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! One thread with its runtime, its listeners and its connections; nothing of it is shared.
+//!
+//! Deadlines need no timer per connection: each has a row in a table with the time by which it must
+//! have moved on, and a sweep twice a second ends the socket of the one that hasn't. The connection
+//! then reads its end, looks up why, and says so if there is somebody to say it to.
+
+use super::access::Logs;
+use super::connection::Connection;
+use super::stream::Stream;
+use crate::base::clock::Clock;
+use crate::base::pool::Pool;
+use crate::base::stats::Counters;
+use crate::base::sys;
+use crate::limits;
+use crate::wire::date;
+use crate::world::World;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::spawn_local;
+
+/// What control tells a worker.
+pub enum Command {
+    /// Serve this World from now on; answer when it is so.
+    World(Arc<World>, oneshot::Sender<()>),
+    /// Accept on this socket too.
+    Listen(Listening),
+    /// Stop accepting on this address, after taking what already waits there.
+    Unlisten(SocketAddr, bool),
+    /// Hand the logs what is buffered; answer when done.
+    FlushLogs(oneshot::Sender<()>),
+    /// Accept nothing more, end idle connections, let requests under way finish for at most this
+    /// long, then end.
+    Drain(Duration),
+}
+
+/// A listening socket for one worker.
+pub struct Listening {
+    /// Non-blocking.
+    pub socket: std::net::TcpListener,
+    /// As bound.
+    pub address: SocketAddr,
+    /// TLS is spoken here.
+    pub secure: bool,
+}
+
+/// What all workers of a process share.
+pub struct Shared {
+    /// Connections open in all.
+    pub open: AtomicUsize,
+    /// Reads of files and look-ups of names.
+    pub pool: Arc<Pool>,
+    /// One origin for all clocks.
+    pub origin: Instant,
+}
+
+/// A worker's state, reached by its connections.
+pub struct Worker {
+    pub(super) clock: Clock,
+    pub(super) stats: Arc<Counters>,
+    pub(super) pool: Arc<Pool>,
+    pub(super) draining: Cell<bool>,
+    /// What is read goes here first; an idle connection owns no buffer.
+    pub(super) scratch: RefCell<Box<[u8]>>,
+    /// What is read from disk for TLS passes through here.
+    pub(super) disk: RefCell<Box<[u8]>>,
+    /// The changing part of a head is built here.
+    pub(super) lead: RefCell<Vec<u8>>,
+    pub(super) logs: RefCell<Logs>,
+    world: RefCell<Rc<Arc<World>>>,
+    shared: Arc<Shared>,
+    rows: RefCell<Rows>,
+    /// Somebody left: there may be room to accept, and a drain may be over.
+    left: Notify,
+    /// There is something to sweep again.
+    busy: Notify,
+    listeners: RefCell<Vec<Rc<Accepting>>>,
+}
+
+/// Where a connection stands, for its deadline.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Phase {
+    /// TLS is being agreed on.
+    Handshake,
+    /// Between two requests.
+    Idle,
+    /// A head has begun.
+    Head,
+    /// A body is coming.
+    Body,
+    /// Waiting for ourselves: no deadline of the peer's.
+    Busy,
+    /// A response waits for the peer to take it.
+    Write,
+    /// Closing, reading what still comes.
+    Linger,
+}
+
+#[derive(Default)]
+struct Rows {
+    rows: Vec<Row>,
+    free: Vec<usize>,
+    open: usize,
+}
+
+struct Row {
+    socket: Option<Rc<RefCell<TcpStream>>>,
+    peer: IpAddr,
+    phase: Phase,
+    expired: bool,
+    deadline_ms: u64,
+    /// When the phase began, and how much of a body had come by then.
+    since_ms: u64,
+    seen: u64,
+}
+
+struct Accepting {
+    address: SocketAddr,
+    secure: bool,
+    stop: Notify,
+}
+
+/// How often deadlines are looked at and buffered log lines handed over.
+const SWEEP: Duration = Duration::from_millis(500);
+/// Pause after the system refused to give a descriptor or memory for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A lingering close lasts at most this long.
+const LINGER_MS: u64 = 5_000;
+/// A body may take this long before its rate counts.
+const BODY_GRACE_MS: u64 = 10_000;
+
+/// Runs a worker until it is drained; blocks its thread.
+pub fn run(
+    world: Arc<World>,
+    shared: Arc<Shared>,
+    stats: Arc<Counters>,
+    commands: UnboundedReceiver<Command>,
+) -> io::Result<()> {
+    let runtime = Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(Default::default())?;
+    let worker = Rc::new(Worker {
+        clock: Clock::system(shared.origin, date::format_imf),
+        stats,
+        pool: shared.pool.clone(),
+        draining: Cell::new(false),
+        scratch: RefCell::new(vec![0; limits::SCRATCH_BYTES].into()),
+        disk: RefCell::new(vec![0; limits::UNSENT_BYTES_MAX].into()),
+        lead: RefCell::default(),
+        logs: RefCell::default(),
+        world: RefCell::new(Rc::new(world)),
+        shared,
+        rows: RefCell::default(),
+        left: Notify::new(),
+        busy: Notify::new(),
+        listeners: RefCell::default(),
+    });
+    runtime.block_on(worker.command(commands));
+    Ok(())
+}
+
+impl Worker {
+    /// The World of this moment; a request holds it to its end.
+    pub fn world(&self) -> Rc<Arc<World>> {
+        self.world.borrow().clone()
+    }
+
+    async fn command(self: Rc<Self>, mut commands: UnboundedReceiver<Command>) {
+        spawn_local(self.clone().sweep());
+        while let Some(command) = commands.recv().await {
+            match command {
+                Command::World(world, done) => {
+                    self.world.replace(Rc::new(world));
+                    self.logs.borrow_mut().forget();
+                    let _ = done.send(());
+                }
+                Command::Listen(listening) => self.listen(listening),
+                Command::Unlisten(address, secure) => self.unlisten(address, secure),
+                Command::FlushLogs(done) => {
+                    self.logs.borrow_mut().flush();
+                    let _ = done.send(());
+                }
+                Command::Drain(deadline) => return self.drain(deadline).await,
+            }
+        }
+    }
+
+    fn listen(self: &Rc<Self>, listening: Listening) {
+        let Listening {
+            socket,
+            address,
+            secure,
+        } = listening;
+        match TcpListener::from_std(socket) {
+            Ok(listener) => {
+                let accepting = Rc::new(Accepting {
+                    address,
+                    secure,
+                    stop: Notify::new(),
+                });
+                self.listeners.borrow_mut().push(accepting.clone());
+                spawn_local(self.clone().accept(listener, accepting));
+            }
+            Err(error) => log::error!("{address}: can't listen: {error}"),
+        }
+    }
+
+    fn unlisten(&self, address: SocketAddr, secure: bool) {
+        self.listeners.borrow_mut().retain(|accepting| {
+            let stays = accepting.address != address || accepting.secure != secure;
+            if !stays {
+                accepting.stop.notify_one();
+            }
+            stays
+        });
+    }
+
+    async fn accept(self: Rc<Self>, listener: TcpListener, accepting: Rc<Accepting>) {
+        let mut stop = pin!(accepting.stop.notified());
+        let mut complained = false;
+        loop {
+            if self.shared.open.load(Ordering::Relaxed) >= self.world.borrow().limits.connections {
+                let left = self.left.notified();
+                // Somebody may leave another worker, which nobody tells us: look again after a while.
+                let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
+                continue;
+            }
+            let accepted = poll_fn(|cx| match stop.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => listener.poll_accept(cx).map(Some),
+            });
+            match accepted.await {
+                None => break,
+                Some(Ok((socket, peer))) => {
+                    complained = false;
+                    self.open(socket, peer, accepting.secure);
+                }
+                Some(Err(error)) => {
+                    // A connection that broke before it was taken is nobody's loss; a lack of
+                    // descriptors or memory is, and trying again at once would spin.
+                    if !is_peer_fault(&error) {
+                        if !complained {
+                            log::error!("{}: accepting pauses: {error}", accepting.address);
+                            complained = true;
+                        }
+                        let _ = tokio::time::timeout(ACCEPT_PAUSE, self.left.notified()).await;
+                    }
+                }
+            }
+        }
+        // What the kernel has already accepted for us would be reset by closing: take it first.
+        while let Some(Ok((socket, peer))) = poll_fn(|cx| match listener.poll_accept(cx) {
+            Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await
+        {
+            self.open(socket, peer, accepting.secure);
+        }
+    }
+
+    fn open(self: &Rc<Self>, socket: TcpStream, peer: SocketAddr, secure: bool) {
+        let peer = peer.ip().to_canonical();
+        let world = self.world.borrow().clone();
+        let per_address = world.limits.connections_per_address;
+        if per_address > 0 && self.rows.borrow().of(peer) >= per_address {
+            self.stats.rejects.one();
+            return;
+        }
+        let tls = match (&world.tls, secure) {
+            (Some(tls), true) => match tls.accept() {
+                Ok(handshake) => Some(Box::new(handshake)),
+                Err(error) => return log::error!("TLS: {error}"),
+            },
+            (None, true) => return,
+            (_, false) => None,
+        };
+        self.clock.tick();
+        self.shared.open.fetch_add(1, Ordering::Relaxed);
+        self.stats.connections_opened.one();
+        let socket = Rc::new(RefCell::new(socket));
+        let phase = if secure {
+            Phase::Handshake
+        } else {
+            Phase::Idle
+        };
+        let row = self.rows.borrow_mut().insert(socket.clone(), peer);
+        self.phase(row, phase);
+        if self.rows.borrow().open == 1 {
+            self.busy.notify_one();
+        }
+        let connection = Connection::new(Stream { socket, tls }, self.clone(), row, peer);
+        spawn_local(connection.run());
+    }
+
+    /// A connection is over.
+    pub(super) fn close(&self, row: usize) {
+        self.rows.borrow_mut().remove(row);
+        self.shared.open.fetch_sub(1, Ordering::Relaxed);
+        self.stats.connections_closed.one();
+        self.left.notify_waiters();
+    }
+
+    /// A connection enters a phase, and with it gets that phase's deadline. A head that goes on
+    /// keeps the deadline of its first byte.
+    pub(super) fn phase(&self, row: usize, phase: Phase) {
+        let now = self.clock.millis();
+        let world = self.world.borrow();
+        let limits = &world.limits;
+        let mut rows = self.rows.borrow_mut();
+        let row = &mut rows.rows[row];
+        let same = row.phase == phase;
+        row.phase = phase;
+        let seconds = match phase {
+            Phase::Head if same => return,
+            Phase::Handshake => limits.handshake_seconds,
+            Phase::Idle => limits.idle_seconds,
+            Phase::Head => limits.head_seconds,
+            Phase::Write => limits.write_stall_seconds,
+            Phase::Linger => (LINGER_MS / 1_000) as u32,
+            Phase::Busy | Phase::Body => {
+                row.deadline_ms = u64::MAX;
+                return;
+            }
+        };
+        row.deadline_ms = now + u64::from(seconds) * 1_000;
+    }
+
+    /// As [`Worker::phase`], but a connection that is in this phase already keeps its deadline.
+    pub(super) fn enter(&self, row: usize, phase: Phase) {
+        if self.rows.borrow().rows[row].phase != phase {
+            self.phase(row, phase);
+        }
+    }
+
+    /// A body of which `seen` bytes have come so far must go on at the least rate.
+    pub(super) fn phase_body(&self, row: usize, seen: u64) {
+        let now = self.clock.millis();
+        let rate = u64::from(self.world.borrow().limits.body_rate_bytes_per_second.max(1));
+        let mut rows = self.rows.borrow_mut();
+        let row = &mut rows.rows[row];
+        if row.phase != Phase::Body {
+            // What it waited for us doesn't count against the peer.
+            row.phase = Phase::Body;
+            row.since_ms = now;
+            row.seen = seen;
+        }
+        row.deadline_ms = row.since_ms + BODY_GRACE_MS + (seen - row.seen) * 1_000 / rate;
+    }
+
+    /// Lines wait to be handed over: the sweep must run even when every connection has gone.
+    pub(super) fn has_lines(&self) {
+        if self.rows.borrow().open == 0 {
+            self.busy.notify_one();
+        }
+    }
+
+    /// The phase whose deadline ended this connection, if one did.
+    pub(super) fn expired(&self, row: usize) -> Option<Phase> {
+        let rows = self.rows.borrow();
+        rows.rows[row].expired.then(|| rows.rows[row].phase)
+    }
+
+    /// Ends what has outstayed its deadline, and hands buffered log lines over.
+    async fn sweep(self: Rc<Self>) {
+        loop {
+            if self.rows.borrow().open == 0 && self.logs.borrow().is_empty() {
+                self.busy.notified().await;
+            }
+            tokio::time::sleep(SWEEP).await;
+            self.clock.tick();
+            self.logs.borrow_mut().flush();
+            self.rows.borrow_mut().expire(self.clock.millis());
+        }
+    }
+
+    async fn drain(self: &Rc<Self>, deadline: Duration) {
+        self.draining.set(true);
+        for accepting in self.listeners.take() {
+            accepting.stop.notify_one();
+        }
+        // Let the accept loops take what already waits, then let go of who asks for nothing.
+        tokio::task::yield_now().await;
+        let everybody_left = async {
+            loop {
+                let left = self.left.notified();
+                self.rows.borrow_mut().end_idle();
+                if self.rows.borrow().open == 0 {
+                    return;
+                }
+                // A connection may become idle without leaving.
+                let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
+            }
+        };
+        if tokio::time::timeout(deadline, everybody_left)
+            .await
+            .is_err()
+        {
+            log::warn!(
+                "stopped with {} connections still open",
+                self.rows.borrow().open
+            );
+        }
+        self.logs.borrow_mut().flush();
+    }
+}
+
+impl Rows {
+    fn insert(&mut self, socket: Rc<RefCell<TcpStream>>, peer: IpAddr) -> usize {
+        self.open += 1;
+        let row = Row {
+            socket: Some(socket),
+            peer,
+            phase: Phase::Busy,
+            expired: false,
+            deadline_ms: u64::MAX,
+            since_ms: 0,
+            seen: 0,
+        };
+        match self.free.pop() {
+            Some(index) => {
+                self.rows[index] = row;
+                index
+            }
+            None => {
+                self.rows.push(row);
+                self.rows.len() - 1
+            }
+        }
+    }
+
+    fn remove(&mut self, index: usize) {
+        self.rows[index].socket = None;
+        self.free.push(index);
+        self.open -= 1;
+        if self.open == 0 {
+            *self = Rows::default();
+        }
+    }
+
+    fn of(&self, peer: IpAddr) -> usize {
+        self.rows
+            .iter()
+            .filter(|row| row.socket.is_some() && row.peer == peer)
+            .count()
+    }
+
+    fn expire(&mut self, now_ms: u64) {
+        for row in &mut self.rows {
+            let Some(socket) = &row.socket else { continue };
+            if row.deadline_ms > now_ms || row.expired {
+                continue;
+            }
+            row.expired = true;
+            let socket = socket.borrow();
+            // Where we could still be heard, only our reading ends.
+            let _ = match row.phase {
+                Phase::Idle | Phase::Head | Phase::Body => sys::shutdown_read(socket.as_fd()),
+                _ => sys::shutdown_both(socket.as_fd()),
+            };
+        }
+    }
+
+    fn end_idle(&mut self) {
+        for row in &mut self.rows {
+            if let (Some(socket), Phase::Idle, false) = (&row.socket, row.phase, row.expired) {
+                row.expired = true;
+                let _ = sys::shutdown_read(socket.borrow().as_fd());
+            }
+        }
+    }
+}
+
+/// The connection broke before we took it, which says nothing about us (accept(2) lists these).
+fn is_peer_fault(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        Errno::from_io_error(error),
+        Some(
+            Errno::CONNABORTED
+                | Errno::INTR
+                | Errno::NETDOWN
+                | Errno::PROTO
+                | Errno::NOPROTOOPT
+                | Errno::HOSTDOWN
+                | Errno::NONET
+                | Errno::HOSTUNREACH
+                | Errno::OPNOTSUPP
+                | Errno::NETUNREACH
+                | Errno::PERM
+        )
+    )
+}

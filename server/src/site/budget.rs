@@ -1,0 +1,160 @@
+//! The ledger of the content budget: what all sites together keep loaded.
+//!
+//! Eviction gives a second chance: variants stand in a queue; one that was used since it was last
+//! looked at goes to its end, another goes. A warm page doesn't come near this: it at most sets a
+//! mark of its own.
+
+use super::file::{File, Which};
+use super::gzip::GzipQueue;
+use super::variant::{Content, Variant};
+use crate::limits::{CONTENT_BUDGET_BYTES_MIN, DESCRIPTORS_KEPT_MAX};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The budget of the process, shared by all sites.
+pub struct Budget {
+    bytes_max: usize,
+    descriptors_max: usize,
+    ledger: Mutex<Ledger>,
+    gzip: GzipQueue,
+}
+
+#[derive(Default)]
+struct Ledger {
+    holdings: VecDeque<Holding>,
+    bytes: usize,
+    descriptors: usize,
+}
+
+/// A loaded variant, to be found again.
+struct Holding {
+    file: Weak<File>,
+    which: Which,
+    bytes: usize,
+    descriptors: usize,
+}
+
+impl Budget {
+    /// A budget of so many bytes of contents and heads, but at least
+    /// [`CONTENT_BUDGET_BYTES_MIN`].
+    pub fn new(bytes: usize) -> Budget {
+        Budget::exactly(bytes.max(CONTENT_BUDGET_BYTES_MIN), DESCRIPTORS_KEPT_MAX)
+    }
+
+    pub(super) fn exactly(bytes_max: usize, descriptors_max: usize) -> Budget {
+        Budget {
+            bytes_max,
+            descriptors_max,
+            ledger: Mutex::default(),
+            gzip: GzipQueue::default(),
+        }
+    }
+
+    /// What is held now, bytes.
+    pub fn bytes_used(&self) -> usize {
+        self.lock().bytes
+    }
+
+    /// What may be held, bytes.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// The texts that wait to be compressed; a thread of low priority works them off.
+    pub fn gzip(&self) -> &GzipQueue {
+        &self.gzip
+    }
+
+    /// Hangs a loaded variant into its slot, if none is there yet, and evicts what has to go.
+    pub(super) fn keep(&self, file: &Arc<File>, which: Which, mut variant: Variant) {
+        let Some(slot) = file.slot(which) else { return };
+        let mut ledger = self.lock();
+        if slot.load().is_some() {
+            return;
+        }
+        if matches!(variant.content, Content::Memory(_))
+            && ledger.descriptors >= self.descriptors_max
+        {
+            // A convenience only; large files have none but this.
+            variant.kept = None;
+        }
+        let holding = Holding {
+            file: Arc::downgrade(file),
+            which,
+            bytes: variant.weight(),
+            descriptors: usize::from(variant.disk().is_some()),
+        };
+        ledger.bytes += holding.bytes;
+        ledger.descriptors += holding.descriptors;
+        ledger.holdings.push_back(holding);
+        slot.store(Some(Arc::new(variant)));
+        ledger.shrink(self.bytes_max, self.descriptors_max);
+    }
+
+    /// Forgets what belongs to files that no tree holds any more.
+    pub(super) fn sweep(&self) {
+        let mut ledger = self.lock();
+        let Ledger {
+            holdings,
+            bytes,
+            descriptors,
+        } = &mut *ledger;
+        holdings.retain(|holding| {
+            let alive = holding.file.strong_count() > 0;
+            if !alive {
+                *bytes -= holding.bytes;
+                *descriptors -= holding.descriptors;
+            }
+            alive
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ledger {
+    /// Evicts until all fits. Each holding is met twice at most, so it ends.
+    fn shrink(&mut self, bytes_max: usize, descriptors_max: usize) {
+        let mut chances = self.holdings.len();
+        while self.bytes > bytes_max || self.descriptors > descriptors_max {
+            let Some(holding) = self.holdings.pop_front() else {
+                return;
+            };
+            if chances > 0 && holding.in_use() {
+                chances -= 1;
+                self.holdings.push_back(holding);
+                continue;
+            }
+            self.bytes -= holding.bytes;
+            self.descriptors -= holding.descriptors;
+            holding.evict();
+        }
+    }
+}
+
+impl Holding {
+    fn in_use(&self) -> bool {
+        let Some(file) = self.file.upgrade() else {
+            return false;
+        };
+        let loaded = file.slot(self.which).map(|slot| slot.load());
+        loaded
+            .as_ref()
+            .and_then(|slot| slot.as_ref())
+            .is_some_and(|variant| variant.take_touch())
+    }
+
+    fn evict(self) {
+        let Some(file) = self.file.upgrade() else {
+            return;
+        };
+        if let Some(slot) = file.slot(self.which) {
+            slot.store(None);
+        }
+        if self.which == Which::Made {
+            file.release_gzip();
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The page for a refusal where the site has none of its own.
+
+use super::html::escape;
+use crate::wire::status::Status;
+
+/// A small whole HTML page (UTF-8) that says the status and, if there is one, a clause why.
+pub fn plain_error(status: Status, reason: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(700);
+    let title = format!("{} {}", status.0, status.reason());
+    out.extend_from_slice(b"<!doctype html><html lang=en><meta charset=utf-8><title>");
+    escape(title.as_bytes(), &mut out);
+    out.extend_from_slice(
+        b"</title><meta name=viewport content=\"width=device-width,initial-scale=1\"><style>\
+        :root{color-scheme:light dark}\
+        body{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh auto;padding:0 1.5rem}\
+        h1{font-size:1.4rem;font-weight:600;margin:0}p{margin:.4rem 0;opacity:.7}</style><h1>",
+    );
+    escape(title.as_bytes(), &mut out);
+    out.extend_from_slice(b"</h1>");
+    if !reason.is_empty() {
+        out.extend_from_slice(b"<p>");
+        escape(reason.as_bytes(), &mut out);
+        out.extend_from_slice(b".</p>");
+    }
+    out.push(b'\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_and_why() {
+        let page = plain_error(Status::NOT_FOUND, "no such <resource>");
+        let page = String::from_utf8(page).expect("text");
+        assert!(page.contains("<h1>404 Not Found</h1><p>no such &lt;resource&gt;.</p>"));
+    }
+}

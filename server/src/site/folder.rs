@@ -1,0 +1,229 @@
+//! A folder of the tree: immutable, shared between generations of a site until it changes.
+//!
+//! The names of a folder stand in one piece of memory, sorted, so that a hundred thousand files
+//! cost a hundred thousand times little, and a folder is copied in no time when one name changes.
+
+use super::file::{File, Meta, Why};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// A folder as it was when it was scanned.
+pub struct Folder {
+    /// Of the folder itself.
+    pub meta: Meta,
+    names: Box<[u8]>,
+    entries: Box<[Entry]>,
+    /// The first of the site's index names that is a file here.
+    index: Option<u32>,
+    /// Is there a symbolic link here or below?
+    pub holds_links: bool,
+}
+
+/// What has a name in a folder.
+pub struct Entry {
+    /// What it is, links followed.
+    pub node: Node,
+    /// Where its name ends; it starts where the one before ends.
+    name_end: u32,
+    /// Is the name itself a symbolic link?
+    pub link: bool,
+}
+
+/// What a name stands for.
+#[derive(Clone)]
+pub enum Node {
+    /// A folder.
+    Folder(Arc<Folder>),
+    /// A regular file.
+    File(Arc<File>),
+    /// It is there but can't be served.
+    Refused(Why),
+}
+
+impl Node {
+    /// The very same, not only alike?
+    fn is(&self, other: &Node) -> bool {
+        match (self, other) {
+            (Node::Folder(one), Node::Folder(other)) => Arc::ptr_eq(one, other),
+            (Node::File(one), Node::File(other)) => Arc::ptr_eq(one, other),
+            (Node::Refused(one), Node::Refused(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+impl Folder {
+    /// Puts a folder together; `entries` (name, is it a link, what it is) are sorted by name, bytes
+    /// compared, and of one name there is one.
+    pub fn new(meta: Meta, entries: Vec<(&[u8], bool, Node)>, index: &[String]) -> Folder {
+        let mut names = Vec::with_capacity(entries.iter().map(|(name, ..)| name.len()).sum());
+        let mut holds_links = false;
+        let entries = entries
+            .into_iter()
+            .map(|(name, link, node)| {
+                names.extend_from_slice(name);
+                holds_links |= link || matches!(&node, Node::Folder(folder) if folder.holds_links);
+                Entry {
+                    node,
+                    name_end: u32::try_from(names.len()).unwrap_or(u32::MAX),
+                    link,
+                }
+            })
+            .collect();
+        let names = names.into_boxed_slice();
+        let mut folder = Folder {
+            meta,
+            names,
+            entries,
+            index: None,
+            holds_links,
+        };
+        folder.index = index.iter().find_map(|name| {
+            let at = folder.position(name.as_bytes(), b"")?;
+            matches!(folder.entries[at].node, Node::File(_)).then_some(at as u32)
+        });
+        folder
+    }
+
+    /// How many names there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entries with their names, sorted by name, bytes compared.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Entry)> {
+        self.entries
+            .iter()
+            .enumerate()
+            .map(|(at, entry)| (self.name(at), entry))
+    }
+
+    /// The name and the entry at a place in that order.
+    pub fn at(&self, place: usize) -> (&[u8], &Entry) {
+        (self.name(place), &self.entries[place])
+    }
+
+    /// The file that stands for the folder, with its name.
+    pub fn index(&self) -> Option<(&[u8], &Arc<File>)> {
+        let at = self.index? as usize;
+        match &self.entries[at].node {
+            Node::File(file) => Some((self.name(at), file)),
+            _ => None,
+        }
+    }
+
+    /// What has this name.
+    pub fn find(&self, name: &[u8]) -> Option<&Entry> {
+        self.position(name, b"").map(|at| &self.entries[at])
+    }
+
+    /// What the path leads to, with `suffix` behind its last name; the empty path is nothing but
+    /// the folder itself, which the caller has.
+    pub fn lookup(&self, path: &[u8], suffix: &[u8]) -> Option<&Node> {
+        let mut folder = self;
+        let mut names = path.split(|byte| *byte == b'/').peekable();
+        while let Some(name) = names.next() {
+            let last = names.peek().is_none();
+            let at = folder.position(name, if last { suffix } else { b"" })?;
+            match &folder.entries[at].node {
+                node if last => return Some(node),
+                Node::Folder(below) => folder = below,
+                Node::File(_) => return None,
+                refused @ Node::Refused(_) => return Some(refused),
+            }
+        }
+        None
+    }
+
+    /// Does it hold the very same entries under the same names?
+    pub fn same_entries(&self, other: &Folder) -> bool {
+        self.meta == other.meta
+            && self.names == other.names
+            && self.entries.len() == other.entries.len()
+            && self.entries.iter().zip(&other.entries).all(|(one, other)| {
+                one.name_end == other.name_end && one.link == other.link && one.node.is(&other.node)
+            })
+    }
+
+    fn name(&self, at: usize) -> &[u8] {
+        let start = if at == 0 {
+            0
+        } else {
+            self.entries[at - 1].name_end as usize
+        };
+        &self.names[start..self.entries[at].name_end as usize]
+    }
+
+    /// Finds `name` followed by `suffix`, without putting them together.
+    fn position(&self, name: &[u8], suffix: &[u8]) -> Option<usize> {
+        let (mut low, mut high) = (0, self.entries.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match compare(self.name(middle), name, suffix) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Greater => high = middle,
+                Ordering::Equal => return Some(middle),
+            }
+        }
+        None
+    }
+}
+
+fn compare(known: &[u8], name: &[u8], suffix: &[u8]) -> Ordering {
+    match known.split_at_checked(name.len()) {
+        Some((start, rest)) => start.cmp(name).then_with(|| rest.cmp(suffix)),
+        // Too short to be equal to the name alone, let alone more.
+        None => known.cmp(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta() -> Meta {
+        Meta {
+            size: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+            ino: 0,
+            dev: 0,
+        }
+    }
+
+    fn file() -> Node {
+        Node::File(Arc::new(File::new(meta(), [None; 3])))
+    }
+
+    #[test]
+    fn finds_by_name_and_suffix() {
+        let names = ["a", "a.html", "ab", "b", "b.htm", "ba.html"];
+        let entries = names
+            .iter()
+            .map(|name| (name.as_bytes(), false, file()))
+            .collect();
+        let below = Arc::new(Folder::new(meta(), entries, &["none".into(), "b".into()]));
+        assert_eq!(below.index().map(|(name, _)| name), Some(&b"b"[..]));
+        let entries = vec![
+            (&b"broken"[..], false, Node::Refused(Why::Unreadable)),
+            (b"page", false, file()),
+            (b"sub", false, Node::Folder(below)),
+        ];
+        let top = Folder::new(meta(), entries, &[]);
+        for (path, suffix, found) in [
+            ("page", "", true),
+            ("sub/a", "", true),
+            ("sub/a", ".html", true),
+            ("sub/ba", ".html", true),
+            ("sub/b", ".html", false),
+            ("sub/c", "", false),
+            ("sub", "/a", false),
+            ("page/x", "", false),
+            ("broken/x/y", "", true),
+            ("", "", false),
+        ] {
+            let node = top.lookup(path.as_bytes(), suffix.as_bytes());
+            assert_eq!(node.is_some(), found, "{path} {suffix}");
+        }
+    }
+}

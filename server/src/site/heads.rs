@@ -1,0 +1,273 @@
+//! The ready-made heads of a variant: for 200 and for 304, made once when it is loaded.
+//!
+//! A head ends with the line end of its last field. Date, Connection, Strict-Transport-Security and
+//! the empty line are the driver's.
+
+use super::mime;
+use super::rules::{SiteRules, settable, valid_value};
+use crate::wire::date::format_imf;
+use crate::wire::fields::Coding;
+use std::ops::Range;
+
+/// Both heads in one piece of memory.
+pub struct Heads {
+    bytes: Box<[u8]>,
+    /// Where the head for 304 begins.
+    split: usize,
+    /// The ETag in the head for 200.
+    tag: Range<usize>,
+}
+
+/// What a head is made from.
+pub struct Facts<'a> {
+    /// Of the file whose content it is, not of a sidecar; below the root.
+    pub path: &'a [u8],
+    /// Bytes of the body.
+    pub size: u64,
+    /// Seconds since 1970.
+    pub modified: u64,
+    /// With its quotes.
+    pub tag: &'a str,
+    pub coding: Coding,
+    /// Does the answer depend on Accept-Encoding?
+    pub varies: bool,
+}
+
+impl Heads {
+    /// Puts them together by the rules.
+    pub fn new(rules: &SiteRules, facts: &Facts<'_>) -> Heads {
+        let fields = fields(rules, facts);
+        let mut bytes = b"HTTP/1.1 200 OK\r\n".to_vec();
+        let mut tag = 0..0;
+        for (name, value) in &fields {
+            if *name == "ETag" {
+                let start = bytes.len() + name.len() + 2;
+                tag = start..start + value.len();
+            }
+            push_field(&mut bytes, name, value.as_bytes());
+        }
+        let split = bytes.len();
+        bytes.extend_from_slice(b"HTTP/1.1 304 Not Modified\r\n");
+        for (name, value) in &fields {
+            if !of_the_content(name.as_bytes()) {
+                push_field(&mut bytes, name, value.as_bytes());
+            }
+        }
+        Heads {
+            bytes: bytes.into_boxed_slice(),
+            split,
+            tag,
+        }
+    }
+
+    /// For 200.
+    pub fn ok(&self) -> &[u8] {
+        &self.bytes[..self.split]
+    }
+
+    /// For 304.
+    pub fn not_modified(&self) -> &[u8] {
+        &self.bytes[self.split..]
+    }
+
+    /// With its quotes.
+    pub fn tag(&self) -> &[u8] {
+        &self.bytes[self.tag.clone()]
+    }
+
+    /// Bytes of both.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Copies the fields of the head for 200 that `wanted` says, as whole lines.
+    pub fn copy_fields(&self, out: &mut Vec<u8>, wanted: impl Fn(&[u8]) -> bool) {
+        for (name, line) in lines(self.ok()) {
+            if wanted(name) {
+                out.extend_from_slice(line);
+            }
+        }
+    }
+
+    /// The value of a field of the head for 200.
+    pub fn value(&self, field: &str) -> Option<&[u8]> {
+        let (name, line) = lines(self.ok()).find(|(name, _)| is(name, field))?;
+        Some(line[name.len() + 1..].trim_ascii())
+    }
+}
+
+/// Appends one field line.
+pub fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Is it this field?
+pub fn is(name: &[u8], field: &str) -> bool {
+    name.eq_ignore_ascii_case(field.as_bytes())
+}
+
+/// Is this a field about the content that a 304 doesn't have (RFC 9110 §15.4.5)?
+fn of_the_content(name: &[u8]) -> bool {
+    ["Accept-Ranges", "Last-Modified"]
+        .iter()
+        .any(|field| is(name, field))
+        || is_framing(name)
+}
+
+/// Does this field describe the very body that is sent?
+pub fn is_framing(name: &[u8]) -> bool {
+    [
+        "Content-Type",
+        "Content-Length",
+        "Content-Encoding",
+        "Content-Language",
+    ]
+    .iter()
+    .any(|field| is(name, field))
+}
+
+/// The fields that the operator's rules give a path; of one name the last.
+pub fn operator_fields<'r>(rules: &'r SiteRules, path: &[u8]) -> Vec<(&'r str, &'r str)> {
+    let mut fields: Vec<(&str, &str)> = Vec::new();
+    for (_, set) in rules.headers.iter().filter(|(glob, _)| glob.matches(path)) {
+        for (name, value) in set {
+            if settable(name) && valid_value(value) {
+                fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+                fields.push((name, value));
+            }
+        }
+    }
+    fields
+}
+
+fn fields<'r>(rules: &'r SiteRules, facts: &Facts<'_>) -> Vec<(&'r str, String)> {
+    let mut fields: Vec<(&str, String)> = Vec::new();
+    if rules.server_field {
+        fields.push(("Server", SERVER.into()));
+    }
+    fields.push(("Content-Type", mime::of(facts.path, &rules.mime).into()));
+    fields.push(("Content-Length", facts.size.to_string()));
+    let modified = format_imf(facts.modified);
+    fields.push((
+        "Last-Modified",
+        String::from_utf8_lossy(&modified).into_owned(),
+    ));
+    fields.push(("ETag", facts.tag.into()));
+    fields.push(("Accept-Ranges", "bytes".into()));
+    if let Some((_, rule)) = rules
+        .cache
+        .iter()
+        .find(|(glob, _)| glob.matches(facts.path))
+    {
+        let immutable = if rule.immutable { ", immutable" } else { "" };
+        fields.push((
+            "Cache-Control",
+            format!("max-age={}{immutable}", rule.max_age_seconds),
+        ));
+    }
+    if facts.coding != Coding::Identity {
+        fields.push(("Content-Encoding", facts.coding.token().into()));
+    }
+    for (name, value) in operator_fields(rules, facts.path) {
+        fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        fields.push((name, value.into()));
+    }
+    if facts.varies {
+        // Last, for what the answer depends on adds up with the operator's word.
+        fields.push(("Vary", "Accept-Encoding".into()));
+    }
+    fields
+}
+
+/// What we call ourselves.
+pub const SERVER: &str = "anthill";
+
+/// Field names and whole lines of a head, without its first line.
+fn lines(head: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    head.split_inclusive(|byte| *byte == b'\n')
+        .skip(1)
+        .map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':').unwrap_or(0);
+            (&line[..colon], line)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::glob::Glob;
+    use super::super::rules::CacheRule;
+    use super::*;
+
+    fn glob(text: &str) -> Glob {
+        Glob::parse(text).expect("valid")
+    }
+
+    #[test]
+    fn heads_by_the_rules() {
+        let mut rules = SiteRules::new(".");
+        rules.cache = vec![
+            (
+                glob("*.css"),
+                CacheRule {
+                    max_age_seconds: 60,
+                    immutable: true,
+                },
+            ),
+            (
+                glob("*"),
+                CacheRule {
+                    max_age_seconds: 5,
+                    immutable: false,
+                },
+            ),
+        ];
+        let set = |fields: &[(&str, &str)]| {
+            fields
+                .iter()
+                .map(|(name, value)| (name.to_string(), value.to_string()))
+                .collect()
+        };
+        rules.headers = vec![
+            (
+                glob("*"),
+                set(&[
+                    ("X-A", "1"),
+                    ("X-B", "1"),
+                    ("Content-Length", "9"),
+                    ("X-Bad", "a\r\nb"),
+                ]),
+            ),
+            (glob("other"), set(&[("X-C", "1")])),
+            (
+                glob("sub/**"),
+                set(&[("x-a", "2"), ("Vary", "Origin"), ("content-language", "en")]),
+            ),
+        ];
+        let facts = Facts {
+            path: b"sub/a.css",
+            size: 7,
+            modified: 784_111_777,
+            tag: "\"t-br\"",
+            coding: Coding::Br,
+            varies: true,
+        };
+        let heads = Heads::new(&rules, &facts);
+        let ok = "HTTP/1.1 200 OK\r\nServer: anthill\r\nContent-Type: text/css; charset=utf-8\r\n\
+            Content-Length: 7\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"t-br\"\r\n\
+            Accept-Ranges: bytes\r\nCache-Control: max-age=60, immutable\r\nContent-Encoding: br\r\n\
+            X-B: 1\r\nx-a: 2\r\nVary: Origin\r\ncontent-language: en\r\nVary: Accept-Encoding\r\n";
+        assert_eq!(String::from_utf8_lossy(heads.ok()), ok);
+        let not_modified = "HTTP/1.1 304 Not Modified\r\nServer: anthill\r\nETag: \"t-br\"\r\n\
+            Cache-Control: max-age=60, immutable\r\nX-B: 1\r\nx-a: 2\r\nVary: Origin\r\n\
+            Vary: Accept-Encoding\r\n";
+        assert_eq!(String::from_utf8_lossy(heads.not_modified()), not_modified);
+        assert_eq!(heads.tag(), b"\"t-br\"");
+        assert_eq!(
+            heads.value("content-type"),
+            Some(&b"text/css; charset=utf-8"[..])
+        );
+    }
+}

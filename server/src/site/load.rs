@@ -1,0 +1,184 @@
+//! Loading a variant: the only place where a site reads files.
+//!
+//! Runs on a blocking pool. A client must never get half a file, so a file is taken only if it is
+//! the one we know both before and after it was read.
+
+use super::Shared;
+use super::file::{File, Meta, Which, Why};
+use super::heads::{Facts, Heads};
+use super::mime;
+use super::variant::{Content, DiskContent, Variant};
+use crate::base::digest::{Digest, base64url};
+use crate::limits::{CONTENT_FILE_BYTES_MAX, DIGEST_FILE_BYTES_MAX, SENDFILE_BYTES_MIN};
+use crate::wire::fields::Coding;
+use rustix::fs::fstat;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Something that must be read before the request can be answered.
+pub struct Load {
+    pub(super) shared: Arc<Shared>,
+    pub(super) file: Arc<File>,
+    pub(super) which: Which,
+    /// Of the file, not of its sidecar; below the root.
+    pub(super) path: Box<[u8]>,
+}
+
+impl Load {
+    /// Reads it; blocks. Then ask for the answer again: it is there, or the failure is (for a second
+    /// or until the file changes). Under a pressed budget it may already be evicted again: a driver
+    /// asks a few times, then gives up.
+    pub fn run(self) {
+        let Some(slot) = self.file.slot(self.which) else {
+            return;
+        };
+        if slot.load().is_some() {
+            return;
+        }
+        match self.variant() {
+            Ok(variant) => {
+                self.shared.budget.keep(&self.file, self.which, variant);
+                if self.which == Which::Identity {
+                    self.shared.want_gzip(&self.file, || self.path.to_vec());
+                }
+            }
+            Err(why) => {
+                if let Some(failure) = self.file.failure(self.which) {
+                    failure.set(why, self.shared.now());
+                }
+                if matches!(why, Why::Changing | Why::NotFound) {
+                    self.shared.note_stale(&self.path);
+                }
+            }
+        }
+    }
+
+    fn variant(&self) -> Result<Variant, Why> {
+        let (coding, ending) = match self.which {
+            Which::Sidecar(Coding::Gzip) => (Coding::Gzip, ".gz"),
+            Which::Sidecar(Coding::Br) => (Coding::Br, ".br"),
+            Which::Sidecar(Coding::Zstd) => (Coding::Zstd, ".zst"),
+            _ => (Coding::Identity, ""),
+        };
+        let known = *self.file.meta_of(self.which).ok_or(Why::NotFound)?;
+        let path = [&self.path, ending.as_bytes()].concat();
+        wait_for_a_tick(&known);
+        let file = self.shared.root.open_file(&path, &known)?;
+        let (content, tag) = read(&file, &known)?;
+        if Meta::of(&fstat(&file)?) != known {
+            return Err(Why::Changing);
+        }
+        let tag = coded_tag(&tag, coding);
+        let modified = modified(&self.file.meta);
+        let heads = heads(
+            &self.shared,
+            &self.file,
+            &self.path,
+            known.size,
+            modified,
+            &tag,
+            coding,
+        );
+        let disk = DiskContent { file, known };
+        Ok(match content {
+            Some(bytes) => {
+                let kept = (known.size >= SENDFILE_BYTES_MIN).then_some(disk);
+                Variant::new(heads, modified, coding, Content::Memory(bytes), kept)
+            }
+            None => Variant::new(heads, modified, coding, Content::Disk(disk), None),
+        })
+    }
+}
+
+/// The tag of a coding; the last mark but one tells whose it is.
+pub(super) fn coded_tag(tag: &str, coding: Coding) -> String {
+    match coding_mark(coding) {
+        "" => format!("\"{tag}\""),
+        mark => format!("\"{tag}-{mark}\""),
+    }
+}
+
+/// What stands behind the dash in the tag of a coding.
+pub(super) fn coding_mark(coding: Coding) -> &'static str {
+    match coding {
+        Coding::Identity => "",
+        Coding::Gzip => "gz",
+        Coding::Br => "br",
+        Coding::Zstd => "zst",
+    }
+}
+
+/// Last-Modified: never in the future (RFC 9110 §8.8.2.1).
+pub(super) fn modified(meta: &Meta) -> u64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    meta.mtime_seconds().min(now.as_secs())
+}
+
+/// The heads of a variant of a file.
+pub(super) fn heads(
+    shared: &Shared,
+    file: &File,
+    path: &[u8],
+    size: u64,
+    modified: u64,
+    tag: &str,
+    coding: Coding,
+) -> Heads {
+    let varies = file.sidecars.is_some() || mime::compressible(mime::of(path, &shared.rules.mime));
+    Heads::new(
+        &shared.rules,
+        &Facts {
+            path,
+            size,
+            modified,
+            tag,
+            coding,
+            varies,
+        },
+    )
+}
+
+/// File systems stamp in ticks of up to 10 ms: a file written twice in one tick shows no difference.
+/// So one that was changed just now is read in the next tick, when every further change will show.
+fn wait_for_a_tick(known: &Meta) {
+    const TICK_NS: i64 = 12_000_000;
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let age = i64::try_from(now.as_nanos())
+        .unwrap_or(i64::MAX)
+        .saturating_sub(known.ctime_ns);
+    if (0..TICK_NS).contains(&age) {
+        std::thread::sleep(Duration::from_nanos((TICK_NS - age).unsigned_abs()));
+    }
+}
+
+/// The content, if it is small enough to be kept, and what its tag is made of: a digest of the
+/// content or, by its size alone, of size and time.
+fn read(file: &std::fs::File, known: &Meta) -> Result<(Option<Box<[u8]>>, String), Why> {
+    if known.size > DIGEST_FILE_BYTES_MAX {
+        return Ok((None, format!("{:x}-{:x}", known.size, known.mtime_ns)));
+    }
+    let keep = known.size <= CONTENT_FILE_BYTES_MAX;
+    let size = usize::try_from(known.size).map_err(|_| Why::Unreadable)?;
+    let mut buffer = vec![0; if keep { size } else { 64 * 1024 }];
+    let mut digest = Digest::new();
+    let mut at = 0;
+    while at < size {
+        let piece = buffer.len().min(size - at);
+        let piece = &mut buffer[..piece];
+        file.read_exact_at(piece, at as u64)
+            .map_err(|error| match error.kind() {
+                std::io::ErrorKind::UnexpectedEof => Why::Changing,
+                _ => Why::Unreadable,
+            })?;
+        digest.update(piece);
+        at += piece.len();
+    }
+    // 120 bits in 20 characters: no two contents of one name will ever meet.
+    let tag = base64url(&digest.finish()[..15]);
+    Ok((keep.then(|| buffer.into_boxed_slice()), tag))
+}

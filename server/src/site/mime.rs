@@ -1,0 +1,304 @@
+//! Media types by extension, and which of them are worth compressing.
+//!
+//! The types are those of the IANA registry where it has one, else what browsers expect. Text says
+//! its charset: what is written today is UTF-8. JSON has no charset parameter (RFC 8259 §11).
+
+/// What a file is that nobody knows.
+pub const UNKNOWN: &str = "application/octet-stream";
+
+/// The type of a file by its name; `own` (extension with its dot, type) comes first, and there the
+/// longest fitting extension wins, so that `.tar.gz` may differ from `.gz`.
+pub fn of<'a>(name: &[u8], own: &'a [(String, String)]) -> &'a str {
+    let ends = |extension: &str| {
+        name.len() >= extension.len()
+            && name[name.len() - extension.len()..].eq_ignore_ascii_case(extension.as_bytes())
+    };
+    let fitting = own.iter().filter(|(extension, _)| ends(extension));
+    if let Some((_, kind)) = fitting.max_by_key(|(extension, _)| extension.len()) {
+        return kind;
+    }
+    let name = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
+    match name.iter().rposition(|byte| *byte == b'.') {
+        Some(dot) => known(&name[dot + 1..]).unwrap_or(UNKNOWN),
+        None => UNKNOWN,
+    }
+}
+
+/// Does compressing this type pay? Parameters don't count.
+pub fn compressible(kind: &str) -> bool {
+    let bare = kind
+        .split(';')
+        .next()
+        .unwrap_or(kind)
+        .trim()
+        .to_ascii_lowercase();
+    bare.starts_with("text/")
+        || bare.ends_with("+xml")
+        || bare.ends_with("+json")
+        || COMPRESSIBLE.contains(&bare.as_str())
+}
+
+fn known(extension: &[u8]) -> Option<&'static str> {
+    let mut lower = [0; 16];
+    let lower = lower.get_mut(..extension.len())?;
+    lower.copy_from_slice(extension);
+    lower.make_ascii_lowercase();
+    let at = TYPES
+        .binary_search_by(|(known, _)| known.as_bytes().cmp(lower))
+        .ok()?;
+    Some(TYPES[at].1)
+}
+
+/// Beside `text/*`, `*+xml` and `*+json`.
+const COMPRESSIBLE: &[&str] = &[
+    "application/json",
+    "application/javascript",
+    "application/xml",
+    "application/xml-dtd",
+    "application/wasm",
+    "application/rtf",
+    "application/postscript",
+    "application/sql",
+    "application/toml",
+    "application/yaml",
+    "application/x-sh",
+    "application/x-ndjson",
+    "application/jsonl",
+    "application/vnd.ms-fontobject",
+    "application/x-subrip",
+    "font/ttf",
+    "font/otf",
+    "font/collection",
+    "image/bmp",
+    "image/vnd.microsoft.icon",
+    "image/x-portable-anymap",
+    "model/gltf-binary",
+    "model/stl",
+];
+
+/// Sorted by extension.
+#[rustfmt::skip]
+const TYPES: &[(&str, &str)] = &[
+    ("3g2", "video/3gpp2"),
+    ("3gp", "video/3gpp"),
+    ("7z", "application/x-7z-compressed"),
+    ("aac", "audio/aac"),
+    ("ai", "application/postscript"),
+    ("aif", "audio/aiff"),
+    ("aiff", "audio/aiff"),
+    ("apk", "application/vnd.android.package-archive"),
+    ("apng", "image/apng"),
+    ("asc", "text/plain; charset=utf-8"),
+    ("atom", "application/atom+xml; charset=utf-8"),
+    ("avi", "video/x-msvideo"),
+    ("avif", "image/avif"),
+    ("bin", "application/octet-stream"),
+    ("bmp", "image/bmp"),
+    ("bz2", "application/x-bzip2"),
+    ("c", "text/plain; charset=utf-8"),
+    ("cbor", "application/cbor"),
+    ("cbz", "application/vnd.comicbook+zip"),
+    ("cer", "application/pkix-cert"),
+    ("cjs", "text/javascript; charset=utf-8"),
+    ("conf", "text/plain; charset=utf-8"),
+    ("cpp", "text/plain; charset=utf-8"),
+    ("crl", "application/pkix-crl"),
+    ("crt", "application/x-x509-ca-cert"),
+    ("css", "text/css; charset=utf-8"),
+    ("csv", "text/csv; charset=utf-8"),
+    ("deb", "application/vnd.debian.binary-package"),
+    ("der", "application/x-x509-ca-cert"),
+    ("diff", "text/plain; charset=utf-8"),
+    ("djvu", "image/vnd.djvu"),
+    ("dmg", "application/octet-stream"),
+    ("doc", "application/msword"),
+    ("docx", "application/vnd.openxmlformats-officedocument.wordprocessingml.document"),
+    ("dtd", "application/xml-dtd"),
+    ("eml", "message/rfc822"),
+    ("eot", "application/vnd.ms-fontobject"),
+    ("eps", "application/postscript"),
+    ("epub", "application/epub+zip"),
+    ("exe", "application/octet-stream"),
+    ("flac", "audio/flac"),
+    ("flv", "video/x-flv"),
+    ("geojson", "application/geo+json"),
+    ("gif", "image/gif"),
+    ("glb", "model/gltf-binary"),
+    ("gltf", "model/gltf+json"),
+    ("go", "text/plain; charset=utf-8"),
+    ("gpx", "application/gpx+xml"),
+    ("gz", "application/gzip"),
+    ("h", "text/plain; charset=utf-8"),
+    ("heic", "image/heic"),
+    ("heif", "image/heif"),
+    ("htm", "text/html; charset=utf-8"),
+    ("html", "text/html; charset=utf-8"),
+    ("ico", "image/vnd.microsoft.icon"),
+    ("ics", "text/calendar; charset=utf-8"),
+    ("ini", "text/plain; charset=utf-8"),
+    ("iso", "application/octet-stream"),
+    ("jar", "application/java-archive"),
+    ("java", "text/plain; charset=utf-8"),
+    ("jfif", "image/jpeg"),
+    ("jpeg", "image/jpeg"),
+    ("jpg", "image/jpeg"),
+    ("js", "text/javascript; charset=utf-8"),
+    ("json", "application/json"),
+    ("jsonl", "application/jsonl"),
+    ("jsonld", "application/ld+json"),
+    ("jxl", "image/jxl"),
+    ("key", "application/vnd.apple.keynote"),
+    ("kml", "application/vnd.google-earth.kml+xml"),
+    ("kmz", "application/vnd.google-earth.kmz"),
+    ("log", "text/plain; charset=utf-8"),
+    ("lz4", "application/x-lz4"),
+    ("m3u8", "application/vnd.apple.mpegurl"),
+    ("m4a", "audio/mp4"),
+    ("m4s", "video/iso.segment"),
+    ("m4v", "video/mp4"),
+    ("map", "application/json"),
+    ("markdown", "text/markdown; charset=utf-8"),
+    ("md", "text/markdown; charset=utf-8"),
+    ("mid", "audio/midi"),
+    ("midi", "audio/midi"),
+    ("mjs", "text/javascript; charset=utf-8"),
+    ("mka", "audio/matroska"),
+    ("mkv", "video/matroska"),
+    ("mml", "application/mathml+xml"),
+    ("mobi", "application/x-mobipocket-ebook"),
+    ("mov", "video/quicktime"),
+    ("mp3", "audio/mpeg"),
+    ("mp4", "video/mp4"),
+    ("mpd", "application/dash+xml"),
+    ("mpeg", "video/mpeg"),
+    ("mpg", "video/mpeg"),
+    ("msi", "application/octet-stream"),
+    ("ndjson", "application/x-ndjson"),
+    ("odp", "application/vnd.oasis.opendocument.presentation"),
+    ("ods", "application/vnd.oasis.opendocument.spreadsheet"),
+    ("odt", "application/vnd.oasis.opendocument.text"),
+    ("oga", "audio/ogg"),
+    ("ogg", "audio/ogg"),
+    ("ogv", "video/ogg"),
+    ("opml", "text/x-opml; charset=utf-8"),
+    ("opus", "audio/ogg"),
+    ("otf", "font/otf"),
+    ("p7b", "application/x-pkcs7-certificates"),
+    ("parquet", "application/vnd.apache.parquet"),
+    ("patch", "text/plain; charset=utf-8"),
+    ("pdf", "application/pdf"),
+    ("pem", "application/x-pem-file"),
+    ("png", "image/png"),
+    ("ppt", "application/vnd.ms-powerpoint"),
+    ("pptx", "application/vnd.openxmlformats-officedocument.presentationml.presentation"),
+    ("ps", "application/postscript"),
+    ("py", "text/plain; charset=utf-8"),
+    ("rar", "application/vnd.rar"),
+    ("rdf", "application/rdf+xml"),
+    ("rpm", "application/x-rpm"),
+    ("rs", "text/plain; charset=utf-8"),
+    ("rss", "application/rss+xml; charset=utf-8"),
+    ("rtf", "application/rtf"),
+    ("sh", "application/x-sh"),
+    ("sig", "application/pgp-signature"),
+    ("sql", "application/sql"),
+    ("sqlite", "application/vnd.sqlite3"),
+    ("srt", "application/x-subrip"),
+    ("stl", "model/stl"),
+    ("svg", "image/svg+xml; charset=utf-8"),
+    ("svgz", "image/svg+xml"),
+    ("tar", "application/x-tar"),
+    ("tgz", "application/gzip"),
+    ("tif", "image/tiff"),
+    ("tiff", "image/tiff"),
+    ("toml", "application/toml"),
+    ("torrent", "application/x-bittorrent"),
+    ("ts", "video/mp2t"),
+    ("tsv", "text/tab-separated-values; charset=utf-8"),
+    ("ttc", "font/collection"),
+    ("ttf", "font/ttf"),
+    ("txt", "text/plain; charset=utf-8"),
+    ("vcard", "text/vcard; charset=utf-8"),
+    ("vcf", "text/vcard; charset=utf-8"),
+    ("vtt", "text/vtt; charset=utf-8"),
+    ("wasm", "application/wasm"),
+    ("wav", "audio/wav"),
+    ("weba", "audio/webm"),
+    ("webm", "video/webm"),
+    ("webmanifest", "application/manifest+json"),
+    ("webp", "image/webp"),
+    ("woff", "font/woff"),
+    ("woff2", "font/woff2"),
+    ("xht", "application/xhtml+xml; charset=utf-8"),
+    ("xhtml", "application/xhtml+xml; charset=utf-8"),
+    ("xls", "application/vnd.ms-excel"),
+    ("xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+    ("xml", "application/xml; charset=utf-8"),
+    ("xsd", "application/xml; charset=utf-8"),
+    ("xsl", "application/xslt+xml; charset=utf-8"),
+    ("xslt", "application/xslt+xml; charset=utf-8"),
+    ("xz", "application/x-xz"),
+    ("yaml", "application/yaml"),
+    ("yml", "application/yaml"),
+    ("zip", "application/zip"),
+    ("zst", "application/zstd"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_in_reach() {
+        for pair in TYPES.windows(2) {
+            assert!(pair[0].0 < pair[1].0, "{} before {}", pair[0].0, pair[1].0);
+        }
+        for (extension, kind) in TYPES {
+            assert_eq!(
+                of(format!("a.{}", extension.to_uppercase()).as_bytes(), &[]),
+                *kind
+            );
+        }
+    }
+
+    #[test]
+    fn names_and_own_types() {
+        let own = [
+            (".gz".into(), "a/gz".into()),
+            (".tar.gz".into(), "a/tar".into()),
+        ];
+        for (name, kind) in [
+            ("x/index.html", "text/html; charset=utf-8"),
+            ("data.json", "application/json"),
+            ("a.tar.gz", "a/tar"),
+            ("a.GZ", "a/gz"),
+            ("dir.css/README", UNKNOWN),
+            ("README", UNKNOWN),
+            ("a.", UNKNOWN),
+            ("a.averyveryverylongextension", UNKNOWN),
+        ] {
+            assert_eq!(of(name.as_bytes(), &own), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_compresses() {
+        for kind in [
+            "text/html; charset=utf-8",
+            "application/json",
+            "image/svg+xml",
+            "application/wasm",
+        ] {
+            assert!(compressible(kind), "{kind}");
+        }
+        for kind in [
+            "image/png",
+            "font/woff2",
+            "video/mp4",
+            "application/gzip",
+            UNKNOWN,
+        ] {
+            assert!(!compressible(kind), "{kind}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! From a path to what it stands for: index files, clean URLs, slashes.
+
+use super::Site;
+use super::file::{File, Why};
+use super::folder::{Folder, Node};
+use super::rules::TryPath;
+use super::scan::hidden;
+use crate::wire::reject::Reject;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// What a path stands for.
+pub enum Resource<'a> {
+    /// A file.
+    File(&'a Arc<File>, Place<'a>),
+    /// A folder that was asked for without its slash.
+    Slash,
+    /// A folder that shows what it holds.
+    Listing(&'a Arc<Folder>),
+    /// Nothing that is served.
+    Refused(Reject),
+}
+
+/// Where a file lies, put together only when it has to be loaded.
+pub struct Place<'a> {
+    base: Cow<'a, [u8]>,
+    rest: [&'a [u8]; 2],
+}
+
+impl<'a> Place<'a> {
+    fn new(base: impl Into<Cow<'a, [u8]>>, rest: [&'a [u8]; 2]) -> Place<'a> {
+        Place {
+            base: base.into(),
+            rest,
+        }
+    }
+
+    /// Below the root, without a first slash.
+    pub fn path(&self) -> Vec<u8> {
+        [&self.base, self.rest[0], self.rest[1]].concat()
+    }
+}
+
+impl Site {
+    /// The path below the root of the file that answers for `path`, with its first slash: what guards
+    /// must look at beside the path that was asked for.
+    pub fn opened_path(&self, path: &[u8]) -> Option<Vec<u8>> {
+        match self.resolve(path) {
+            Resource::File(_, place) => Some([b"/", place.path().as_slice()].concat()),
+            _ => None,
+        }
+    }
+
+    /// Looks a path up; it is decoded and normalised and begins with a slash, but for the empty one:
+    /// the site itself, asked for without its slash.
+    pub(super) fn resolve<'a>(&'a self, path: &'a [u8]) -> Resource<'a> {
+        let inner = path.strip_prefix(b"/").unwrap_or(path);
+        let (bare, wants_folder) = match inner.strip_suffix(b"/") {
+            Some(bare) => (bare, true),
+            None => (inner, path == b"/"),
+        };
+        let mut refusal = Reject::NOT_FOUND;
+        for try_path in &self.shared.tries {
+            match self.attempt(try_path, bare, wants_folder) {
+                Ok(resource) => return resource,
+                // What is hidden or forbidden isn't replaced by another page.
+                Err(Some(found)) if found != Reject::NO_INDEX => return Resource::Refused(found),
+                Err(Some(found)) => refusal = found,
+                Err(None) if bare.split(|byte| *byte == b'/').any(hidden) => {
+                    return Resource::Refused(Reject::DOTFILE);
+                }
+                Err(None) => {}
+            }
+        }
+        Resource::Refused(refusal)
+    }
+
+    /// One try; the error is what it says if no later one finds anything.
+    fn attempt<'a>(
+        &'a self,
+        try_path: &'a TryPath,
+        bare: &'a [u8],
+        wants_folder: bool,
+    ) -> Result<Resource<'a>, Option<Reject>> {
+        let file = |node: Option<&'a Node>, place: Place<'a>| match node {
+            Some(Node::File(file)) => Ok(Resource::File(file, place)),
+            Some(Node::Refused(why)) => Err(refused(*why)),
+            Some(Node::Folder(_)) | None => Err(None),
+        };
+        match try_path {
+            TryPath::Path if bare.is_empty() => self.folder(&self.tree, bare, wants_folder),
+            TryPath::Path => match self.tree.lookup(bare, b"") {
+                Some(Node::Folder(folder)) => self.folder(folder, bare, wants_folder),
+                Some(Node::File(_)) if wants_folder => Err(None),
+                node => file(node, Place::new(bare, [b"", b""])),
+            },
+            TryPath::Suffix(_) if wants_folder || bare.is_empty() => Err(None),
+            TryPath::Suffix(suffix) => {
+                let suffix = suffix.as_bytes();
+                file(
+                    self.tree.lookup(bare, suffix),
+                    Place::new(bare, [suffix, b""]),
+                )
+            }
+            TryPath::Around(before, after) => {
+                let mut path = [before.as_bytes(), b"/", bare, after.as_bytes()].concat();
+                let extra = path.iter().take_while(|byte| **byte == b'/').count();
+                path.drain(..extra);
+                file(self.tree.lookup(&path, b""), Place::new(path, [b"", b""]))
+            }
+            TryPath::Fixed(fixed) => {
+                let fixed = fixed.as_bytes();
+                file(self.tree.lookup(fixed, b""), Place::new(fixed, [b"", b""]))
+            }
+        }
+    }
+
+    fn folder<'a>(
+        &'a self,
+        folder: &'a Arc<Folder>,
+        bare: &'a [u8],
+        wants_folder: bool,
+    ) -> Result<Resource<'a>, Option<Reject>> {
+        match folder.index() {
+            None if !self.shared.rules.listing => Err(Some(Reject::NO_INDEX)),
+            _ if !wants_folder => Ok(Resource::Slash),
+            None => Ok(Resource::Listing(folder)),
+            Some((name, file)) => {
+                let slash: &[u8] = if bare.is_empty() { b"" } else { b"/" };
+                Ok(Resource::File(file, Place::new(bare, [slash, name])))
+            }
+        }
+    }
+}
+
+fn refused(why: Why) -> Option<Reject> {
+    Some(why.reject())
+}

@@ -1,0 +1,391 @@
+//! The root of a site, and the one way to open what lies below it.
+//!
+//! Nothing outside is ever opened, whatever links there are and however they change meanwhile: the
+//! kernel resolves a path beneath the root's descriptor (`openat2`), and where it can't (before
+//! Linux 5.6, or a link that is absolute) we walk one name at a time and follow no link but by
+//! reading it.
+
+use super::file::{Meta, Why};
+use super::rules::Symlinks;
+use crate::limits::{FOLDER_DEPTH_MAX, LINK_HOPS_MAX};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// An open root.
+pub struct Root {
+    folder: OwnedFd,
+    /// Where it really lies.
+    path: PathBuf,
+    /// Where the operator says it lies, made absolute; absolute links may use either.
+    given: PathBuf,
+    symlinks: Symlinks,
+    resolver: Resolver,
+}
+
+/// Who resolves paths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Resolver {
+    /// `openat2`; what it refuses is walked.
+    Kernel,
+    /// We do, name by name.
+    Walk,
+}
+
+impl Root {
+    /// Opens the folder; `resolver` is found out unless a test wants one.
+    pub fn open(path: &Path, symlinks: Symlinks, resolver: Option<Resolver>) -> io::Result<Root> {
+        let real = path.canonicalize()?;
+        let folder = openat(
+            CWD,
+            &real,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let resolver = resolver.unwrap_or_else(|| detect(folder.as_fd()));
+        Ok(Root {
+            folder,
+            path: real,
+            given: std::path::absolute(path)?,
+            symlinks,
+            resolver,
+        })
+    }
+
+    /// Where the root really lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Does this path lead to another folder by now?
+    pub fn moved(&self, path: &Path) -> bool {
+        let same = |now: OwnedFd| {
+            let (now, held) = (Meta::of(&fstat(now)?), Meta::of(&fstat(&self.folder)?));
+            Ok((now.dev, now.ino) == (held.dev, held.ino))
+        };
+        let now = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let same: Result<bool, Errno> = now.and_then(same);
+        !same.unwrap_or(false)
+    }
+
+    /// Opens without any right to read: to see what it is. Paths have no first slash; the empty one
+    /// is the root itself.
+    pub fn look(&self, path: &[u8]) -> Result<OwnedFd, Why> {
+        self.open_with(path, OFlags::PATH | OFlags::CLOEXEC)
+    }
+
+    /// Opens a folder to be read.
+    pub fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, Why> {
+        let seen = self.look(path)?;
+        Ok(openat(
+            seen,
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?)
+    }
+
+    /// Opens a regular file that is still the very one we know. It is looked at before it is opened:
+    /// opening a device can have effects.
+    pub fn open_file(&self, path: &[u8], known: &Meta) -> Result<File, Why> {
+        let same = |fd: BorrowedFd<'_>| match Meta::of_file(&fstat(fd)?) {
+            None => Err(Why::NotFound),
+            Some(meta) if meta != *known => Err(Why::Changing),
+            Some(_) => Ok(()),
+        };
+        same(self.look(path)?.as_fd())?;
+        let file = self.open_with(path, READ)?;
+        same(file.as_fd())?;
+        Ok(File::from(file))
+    }
+
+    fn open_with(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Why> {
+        let named = if path.is_empty() { b"." } else { path };
+        if self.symlinks == Symlinks::Follow {
+            return Ok(openat(&self.folder, named, flags, Mode::empty())?);
+        }
+        if self.resolver == Resolver::Kernel {
+            // EAGAIN: something was renamed just then.
+            for _ in 0..8 {
+                match openat2(&self.folder, named, flags, Mode::empty(), BENEATH) {
+                    Err(Errno::AGAIN) => {}
+                    // A link out, or an absolute one that may yet lead inside.
+                    Err(Errno::XDEV) => break,
+                    other => return Ok(other?),
+                }
+            }
+        }
+        self.walk(path, flags)
+    }
+
+    fn walk(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Why> {
+        // The folders we stand in, below the root; `..` goes back to one we hold, so that a folder
+        // moved meanwhile takes us nowhere.
+        let mut folders: Vec<OwnedFd> = Vec::new();
+        let mut left: Vec<Vec<u8>> = Vec::new();
+        push_names(&mut left, path);
+        let mut hops = 0;
+        let mut outside = false;
+        while let Some(name) = left.pop() {
+            if name == b".." {
+                if folders.pop().is_none() {
+                    return Err(Why::LinkLeaves);
+                }
+                continue;
+            }
+            let here = folders
+                .last()
+                .map_or(self.folder.as_fd(), |folder| folder.as_fd());
+            let look = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let node = match openat(here, &name[..], look, Mode::empty()) {
+                Err(Errno::NOENT | Errno::NOTDIR) if outside => return Err(Why::LinkLeaves),
+                other => other?,
+            };
+            match FileType::from_raw_mode(fstat(&node)?.st_mode) {
+                FileType::Directory if folders.len() < 2 * FOLDER_DEPTH_MAX => folders.push(node),
+                FileType::Symlink if hops < LINK_HOPS_MAX => {
+                    hops += 1;
+                    let target = readlinkat(&node, "", Vec::new())?.into_bytes();
+                    if target.first() == Some(&b'/') {
+                        folders.clear();
+                        let inside = self.strip(&target);
+                        outside |= inside.is_none();
+                        push_names(&mut left, inside.unwrap_or(&target));
+                    } else {
+                        push_names(&mut left, &target);
+                    }
+                }
+                FileType::Directory | FileType::Symlink => return Err(Why::NotFound),
+                _ if !left.is_empty() => return Err(Why::NotFound),
+                _ if flags.contains(OFlags::PATH) => return Ok(node),
+                _ => {
+                    return Ok(openat(
+                        here,
+                        &name[..],
+                        flags | OFlags::NOFOLLOW,
+                        Mode::empty(),
+                    )?);
+                }
+            }
+        }
+        let here = folders
+            .last()
+            .map_or(self.folder.as_fd(), |folder| folder.as_fd());
+        Ok(openat(here, ".", flags, Mode::empty())?)
+    }
+
+    /// An absolute path as one below the root, if it names the root's own place.
+    fn strip<'a>(&self, target: &'a [u8]) -> Option<&'a [u8]> {
+        [&self.path, &self.given].into_iter().find_map(|root| {
+            let rest = target.strip_prefix(root.as_os_str().as_bytes())?;
+            (rest.is_empty() || rest[0] == b'/' || root.as_os_str() == "/").then_some(rest)
+        })
+    }
+}
+
+/// For reading; a FIFO or a terminal that got into the place of a file doesn't hold us up.
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::CLOEXEC)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::LARGEFILE);
+
+const BENEATH: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS);
+
+/// Is `openat2` there? Old kernels say ENOSYS, old container filters EPERM.
+fn detect(folder: BorrowedFd<'_>) -> Resolver {
+    match openat2(
+        folder,
+        ".",
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        BENEATH,
+    ) {
+        Ok(_) => Resolver::Kernel,
+        Err(_) => Resolver::Walk,
+    }
+}
+
+/// Puts the names of a path on a stack, the first one on top.
+fn push_names(stack: &mut Vec<Vec<u8>>, path: &[u8]) {
+    let names = path.split(|byte| *byte == b'/').rev();
+    stack.extend(
+        names
+            .filter(|name| !name.is_empty() && *name != b".")
+            .map(<[u8]>::to_vec),
+    );
+}
+
+impl From<Errno> for Why {
+    fn from(error: Errno) -> Why {
+        match error {
+            Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP | Errno::INVAL => {
+                Why::NotFound
+            }
+            Errno::NXIO | Errno::NODEV => Why::NotFound,
+            Errno::XDEV => Why::LinkLeaves,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Why::Overloaded,
+            _ => Why::Unreadable,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const BOTH: [Resolver; 2] = [Resolver::Kernel, Resolver::Walk];
+
+    fn read(root: &Root, path: &str) -> Result<String, Why> {
+        let mut file = File::from(root.open_with(path.as_bytes(), READ)?);
+        let mut text = String::new();
+        file.read_to_string(&mut text)
+            .map_err(|_| Why::Unreadable)?;
+        Ok(text)
+    }
+
+    #[test]
+    fn links_stay_inside() {
+        let place = tempfile::tempdir().expect("a folder");
+        let base = place.path().canonicalize().expect("there");
+        let public = base.join("public");
+        fs::create_dir_all(public.join("sub/deep")).expect("made");
+        fs::create_dir(base.join("secret")).expect("made");
+        fs::write(base.join("secret/key"), "SECRET").expect("made");
+        fs::write(public.join("page"), "page").expect("made");
+        fs::write(public.join("sub/leaf"), "leaf").expect("made");
+        fs::create_dir(base.join("publicity")).expect("made");
+        fs::write(base.join("publicity/key"), "SECRET").expect("made");
+        symlink(&public, base.join("alias")).expect("made");
+        let link = |target: &str, name: &str| symlink(target, public.join(name)).expect("made");
+        link("page", "relative");
+        link("../page", "sub/up");
+        link("../../page", "sub/deep/up2");
+        link("/sub/leaf", "rooted");
+        link(&format!("{}/sub/leaf", public.display()), "absolute");
+        link(&format!("{}/alias/page", base.display()), "by-alias");
+        link(&public.display().to_string(), "sub/whole");
+        link("sub", "folder");
+        link("relative", "twice");
+        link("../secret/key", "out");
+        link(&format!("{}/secret/key", base.display()), "out-absolute");
+        link(&format!("{}/publicity/key", base.display()), "out-prefix");
+        link("sub/../../secret/key", "out-over");
+        link("/etc/passwd", "passwd");
+        link("..", "parent");
+        link("loop", "loop");
+        link("ping", "pong");
+        link("pong", "ping");
+        link("/proc/self/root/etc/passwd", "magic");
+        for resolver in BOTH {
+            let root =
+                Root::open(&base.join("alias"), Symlinks::Inside, Some(resolver)).expect("opens");
+            for (path, text) in [
+                ("page", "page"),
+                ("relative", "page"),
+                ("twice", "page"),
+                ("sub/up", "page"),
+                ("sub/deep/up2", "page"),
+                ("rooted", "leaf"),
+                ("absolute", "leaf"),
+                ("by-alias", "page"),
+                ("folder/leaf", "leaf"),
+                ("sub/whole/sub/whole/page", "page"),
+            ] {
+                assert_eq!(
+                    read(&root, path).as_deref(),
+                    Ok(text),
+                    "{resolver:?} {path}"
+                );
+            }
+            for (path, why) in [
+                ("out", Why::LinkLeaves),
+                ("out-absolute", Why::LinkLeaves),
+                ("out-prefix", Why::LinkLeaves),
+                ("out-over", Why::LinkLeaves),
+                ("passwd", Why::LinkLeaves),
+                ("magic", Why::LinkLeaves),
+                ("parent/secret/key", Why::LinkLeaves),
+                ("../secret/key", Why::LinkLeaves),
+                ("loop", Why::NotFound),
+                ("ping", Why::NotFound),
+                ("page/x", Why::NotFound),
+                ("nothing", Why::NotFound),
+            ] {
+                assert_eq!(read(&root, path), Err(why), "{resolver:?} {path}");
+            }
+        }
+        let follow = Root::open(&public, Symlinks::Follow, None).expect("opens");
+        assert_eq!(read(&follow, "out").as_deref(), Ok("SECRET"));
+    }
+
+    #[test]
+    fn a_fifo_or_socket_is_not_opened() {
+        let place = tempfile::tempdir().expect("a folder");
+        let meta = Meta {
+            size: 0,
+            mtime_ns: 0,
+            ctime_ns: 0,
+            ino: 0,
+            dev: 0,
+        };
+        let _socket =
+            std::os::unix::net::UnixListener::bind(place.path().join("socket")).expect("bound");
+        rustix::fs::mknodat(
+            CWD,
+            place.path().join("fifo"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .expect("made");
+        for resolver in BOTH {
+            let root = Root::open(place.path(), Symlinks::Inside, Some(resolver)).expect("opens");
+            for name in ["socket", "fifo", ""] {
+                let refused = root.open_file(name.as_bytes(), &meta).err();
+                assert_eq!(refused, Some(Why::NotFound), "{resolver:?} {name}");
+            }
+        }
+    }
+
+    /// A folder is swapped with a link to the outside all the while: what is read is never from there.
+    #[test]
+    fn no_race_leads_out() {
+        let place = tempfile::tempdir().expect("a folder");
+        let public = place.path().join("public");
+        fs::create_dir_all(public.join("a/b")).expect("made");
+        fs::create_dir_all(place.path().join("secret/b")).expect("made");
+        fs::write(public.join("a/b/file"), "open").expect("made");
+        fs::write(place.path().join("secret/b/file"), "SECRET").expect("made");
+        symlink("../secret", public.join("trap")).expect("made");
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let swap = rustix::fs::RenameFlags::EXCHANGE;
+                    let (one, other) = (public.join("a"), public.join("trap"));
+                    if rustix::fs::renameat_with(CWD, one, CWD, other, swap).is_err() {
+                        break;
+                    }
+                }
+            });
+            for resolver in BOTH {
+                let root = Root::open(&public, Symlinks::Inside, Some(resolver)).expect("opens");
+                for _ in 0..10_000 {
+                    if let Ok(text) = read(&root, "a/b/file") {
+                        assert_eq!(text, "open", "{resolver:?}");
+                    }
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+}

@@ -1,0 +1,404 @@
+//! From the file system to the tree of folders, whole or only what changed.
+//!
+//! Every folder is opened from the one above it and without following links; what links lead to is
+//! opened by the root, which lets none leave. So whatever happens meanwhile, nothing outside is read.
+
+use super::file::{File, Meta, SIDECARS, SidecarMetas, Why};
+use super::folder::{Folder, Node};
+use super::root::Root;
+use crate::limits::{FOLDER_DEPTH_MAX, LINKED_FOLDERS_MAX};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Is this name no part of the site? Hidden names aren't, but for RFC 8615's.
+pub fn hidden(name: &[u8]) -> bool {
+    name.first() == Some(&b'.') && name != b".well-known"
+}
+
+/// Reads the whole tree; what didn't change is taken over from `old`.
+pub fn scan(root: &Root, index: &[String], old: Option<&Arc<Folder>>) -> Result<Arc<Folder>, Why> {
+    let folder = root.open_folder(b"")?;
+    Scan::new(root, index).read(folder.as_fd(), old)
+}
+
+/// Reads anew what is at these paths (below the root, names split) and what links lead to; the rest
+/// is shared with the old tree. Where the root itself can't be read any more the old tree stays.
+pub fn rescan<'p>(
+    root: &Root,
+    index: &[String],
+    old: &Arc<Folder>,
+    paths: impl Iterator<Item = Vec<&'p [u8]>>,
+) -> Arc<Folder> {
+    let mut changes = Changes::default();
+    paths.for_each(|path| changes.add(&path));
+    if old.holds_links {
+        let mut named = HashMap::new();
+        collect_named(old, &changes, &mut named);
+        let mut aliases = Vec::new();
+        collect_aliases(old, &named, &mut Vec::new(), &mut aliases);
+        aliases.iter().for_each(|path| changes.add(path));
+    }
+    let update = || Scan::new(root, index).update(old, root.open_folder(b"")?.as_fd(), &changes);
+    update().unwrap_or_else(|_| Arc::clone(old))
+}
+
+/// Which names changed, as a tree.
+#[derive(Default)]
+struct Changes<'p> {
+    /// This very file or folder.
+    whole: bool,
+    below: BTreeMap<&'p [u8], Changes<'p>>,
+}
+
+impl<'p> Changes<'p> {
+    fn add(&mut self, path: &[&'p [u8]]) {
+        match path {
+            [] => self.whole = true,
+            // A hidden name is no entry, but a link may lead through it: those are read anew anyway.
+            [name, ..] if hidden(name) => {}
+            [name, rest @ ..] => self.below.entry(name).or_default().add(rest),
+        }
+    }
+}
+
+/// Device and inode: one folder, whatever it is called.
+type Identity = (u64, u64);
+
+fn identity(meta: &Meta) -> Identity {
+    (meta.dev, meta.ino)
+}
+
+/// The changed names of each folder that has some.
+fn collect_named<'p>(
+    folder: &Folder,
+    changes: &Changes<'p>,
+    named: &mut HashMap<Identity, Vec<&'p [u8]>>,
+) {
+    for (name, change) in &changes.below {
+        let node = folder.find(name).map(|entry| &entry.node);
+        if change.whole || !matches!(node, Some(Node::Folder(_))) {
+            named.entry(identity(&folder.meta)).or_default().push(name);
+        }
+        if let Some(Node::Folder(below)) = node {
+            collect_named(below, change, named);
+        }
+    }
+}
+
+/// The same names under the other paths that lead to the same folders: a watcher knows a folder by
+/// one of its paths only.
+fn collect_aliases<'t: 'p, 'p>(
+    folder: &'t Folder,
+    named: &HashMap<Identity, Vec<&'p [u8]>>,
+    path: &mut Vec<&'p [u8]>,
+    aliases: &mut Vec<Vec<&'p [u8]>>,
+) {
+    for name in named.get(&identity(&folder.meta)).into_iter().flatten() {
+        aliases.push(path.iter().chain([name]).copied().collect());
+    }
+    for (name, entry) in folder.iter() {
+        if let Node::Folder(below) = &entry.node {
+            path.push(name);
+            collect_aliases(below, named, path, aliases);
+            path.pop();
+        }
+    }
+}
+
+/// What a name was found to be, before it is decided whether the old entry still says it.
+enum Fact {
+    /// With the file that we knew under this name.
+    File(Meta, Option<Arc<File>>),
+    Folder(Arc<Folder>),
+    Refused(Why),
+}
+
+struct Found<'n> {
+    name: Cow<'n, [u8]>,
+    link: bool,
+    fact: Fact,
+}
+
+struct Scan<'a> {
+    root: &'a Root,
+    index: &'a [String],
+    /// Where we are, below the root.
+    path: Vec<u8>,
+    /// The folders above, and this one: a link to one of them is a loop.
+    above: Vec<Identity>,
+    linked_folders: usize,
+    /// What the kernel lists names into.
+    listed: Vec<u8>,
+}
+
+impl<'a> Scan<'a> {
+    fn new(root: &'a Root, index: &'a [String]) -> Scan<'a> {
+        let listed = Vec::with_capacity(32 * 1024);
+        Scan {
+            root,
+            index,
+            path: Vec::new(),
+            above: Vec::new(),
+            linked_folders: 0,
+            listed,
+        }
+    }
+
+    /// Reads a folder and all below it.
+    fn read(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        old: Option<&Arc<Folder>>,
+    ) -> Result<Arc<Folder>, Why> {
+        let meta = Meta::of(&fstat(folder)?);
+        let mut names = self.names(folder)?;
+        names.sort_unstable();
+        self.above.push(identity(&meta));
+        let mut found = Vec::with_capacity(names.len());
+        for name in names {
+            let known = old.and_then(|old| old.find(&name)).map(|entry| &entry.node);
+            if let Some((link, fact)) = self.examine(folder, &name, known, None) {
+                found.push(Found {
+                    name: Cow::Owned(name.into_vec()),
+                    link,
+                    fact,
+                });
+            }
+        }
+        self.above.pop();
+        Ok(self.assemble(meta, found, old))
+    }
+
+    /// Reads anew what changed in a folder, in the order of names.
+    fn update(
+        &mut self,
+        old: &Arc<Folder>,
+        folder: BorrowedFd<'_>,
+        changes: &Changes<'_>,
+    ) -> Result<Arc<Folder>, Why> {
+        let meta = Meta::of(&fstat(folder)?);
+        if changes.whole || identity(&meta) != identity(&old.meta) {
+            return self.read(folder, Some(old));
+        }
+        self.above.push(identity(&meta));
+        let mut found = Vec::with_capacity(old.len() + changes.below.len());
+        let none = Changes::default();
+        for (name, entry) in old.iter() {
+            let change = changes.below.get(name);
+            let linked =
+                entry.link || matches!(&entry.node, Node::Folder(below) if below.holds_links);
+            if change.is_none() && !linked {
+                let fact = Fact::known(&entry.node);
+                found.push(Found {
+                    name: Cow::Borrowed(name),
+                    link: entry.link,
+                    fact,
+                });
+                continue;
+            }
+            let change = change.unwrap_or(&none);
+            if let Some((link, fact)) = self.examine(folder, name, Some(&entry.node), Some(change))
+            {
+                found.push(Found {
+                    name: Cow::Borrowed(name),
+                    link,
+                    fact,
+                });
+            }
+        }
+        let known = found.len();
+        for name in changes.below.keys().filter(|name| old.find(name).is_none()) {
+            if let Some((link, fact)) = self.examine(folder, name, None, None) {
+                found.push(Found {
+                    name: Cow::Owned(name.to_vec()),
+                    link,
+                    fact,
+                });
+            }
+        }
+        if found.len() > known {
+            found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        }
+        self.above.pop();
+        Ok(self.assemble(meta, found, Some(old)))
+    }
+
+    /// What is under this name now; None if it is nothing that belongs to the site. With `change`,
+    /// a folder that was known is read only where it changed.
+    fn examine(
+        &mut self,
+        folder: BorrowedFd<'_>,
+        name: &[u8],
+        known: Option<&Node>,
+        change: Option<&Changes<'_>>,
+    ) -> Option<(bool, Fact)> {
+        let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let length = self.path.len();
+        if length > 0 {
+            self.path.push(b'/');
+        }
+        self.path.extend_from_slice(name);
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let fact = match kind {
+            FileType::RegularFile => Some(Fact::File(Meta::of(&stat), known_file(known))),
+            FileType::Directory => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let opened = openat(folder, name, flags, Mode::empty()).map_err(Why::from);
+                self.enter(opened, known, change)
+            }
+            FileType::Symlink => self.follow(known, change),
+            _ => None,
+        };
+        self.path.truncate(length);
+        fact.map(|fact| (kind == FileType::Symlink, fact))
+    }
+
+    /// What the link at the current path leads to.
+    fn follow(&mut self, known: Option<&Node>, change: Option<&Changes<'_>>) -> Option<Fact> {
+        let seen = self
+            .root
+            .look(&self.path)
+            .and_then(|fd| Ok((fstat(&fd)?, fd)));
+        let (stat, target): (Stat, OwnedFd) = match seen {
+            Ok(seen) => seen,
+            Err(Why::NotFound) => return None,
+            Err(why) => return Some(Fact::Refused(why)),
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Some(Fact::File(Meta::of(&stat), known_file(known))),
+            FileType::Directory => {
+                if self.above.contains(&identity(&Meta::of(&stat))) {
+                    return None;
+                }
+                if self.linked_folders >= LINKED_FOLDERS_MAX {
+                    log::warn!("{}: too many folders behind links, left out", self.shown());
+                    return None;
+                }
+                self.linked_folders += 1;
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let opened = openat(target, ".", flags, Mode::empty()).map_err(Why::from);
+                self.enter(opened, known, change)
+            }
+            _ => None,
+        }
+    }
+
+    /// Reads the folder at the current path, or what changed in it.
+    fn enter(
+        &mut self,
+        opened: Result<OwnedFd, Why>,
+        known: Option<&Node>,
+        change: Option<&Changes<'_>>,
+    ) -> Option<Fact> {
+        if self.above.len() >= FOLDER_DEPTH_MAX {
+            log::warn!("{}: too deep, left out", self.shown());
+            return None;
+        }
+        let known = match known {
+            Some(Node::Folder(folder)) => Some(folder),
+            _ => None,
+        };
+        let read = opened.and_then(|folder| match (known, change) {
+            (Some(known), Some(change)) => self.update(known, folder.as_fd(), change),
+            _ => self.read(folder.as_fd(), known),
+        });
+        match read {
+            Ok(folder) => Some(Fact::Folder(folder)),
+            Err(Why::NotFound) => None,
+            Err(why) => Some(Fact::Refused(why)),
+        }
+    }
+
+    /// The names in a folder but the hidden ones, unsorted.
+    fn names(&mut self, folder: BorrowedFd<'_>) -> Result<Vec<Box<[u8]>>, Why> {
+        let mut names = Vec::new();
+        let mut entries = RawDir::new(folder, self.listed.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !hidden(name) {
+                names.push(name.into());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Makes the folder of what was found (sorted); of the old one everything that still holds is
+    /// kept, the folder itself if all does.
+    fn assemble(
+        &self,
+        meta: Meta,
+        found: Vec<Found<'_>>,
+        old: Option<&Arc<Folder>>,
+    ) -> Arc<Folder> {
+        let sidecars = sidecars(&found);
+        let entries = found.iter().enumerate().map(|(at, found)| {
+            let node = match &found.fact {
+                Fact::Folder(folder) => Node::Folder(Arc::clone(folder)),
+                Fact::Refused(why) => Node::Refused(*why),
+                Fact::File(meta, known) => {
+                    let beside = sidecars.get(&at).copied().unwrap_or_default();
+                    match known {
+                        Some(file) if file.is(meta, &beside) => Node::File(Arc::clone(file)),
+                        _ => Node::File(Arc::new(File::new(*meta, beside))),
+                    }
+                }
+            };
+            (&found.name[..], found.link, node)
+        });
+        let folder = Folder::new(meta, entries.collect(), self.index);
+        match old {
+            Some(old) if folder.same_entries(old) => Arc::clone(old),
+            _ => Arc::new(folder),
+        }
+    }
+
+    fn shown(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.path)
+    }
+}
+
+fn known_file(known: Option<&Node>) -> Option<Arc<File>> {
+    match known {
+        Some(Node::File(file)) => Some(Arc::clone(file)),
+        _ => None,
+    }
+}
+
+impl Fact {
+    fn known(node: &Node) -> Fact {
+        match node {
+            Node::File(file) => Fact::File(file.meta, Some(Arc::clone(file))),
+            Node::Folder(folder) => Fact::Folder(Arc::clone(folder)),
+            Node::Refused(why) => Fact::Refused(*why),
+        }
+    }
+}
+
+/// By the place of a file: the sidecars beside it. One older than its file is of another file, as
+/// good as none.
+fn sidecars(found: &[Found<'_>]) -> HashMap<usize, SidecarMetas> {
+    let mut sidecars: HashMap<usize, SidecarMetas> = HashMap::new();
+    for sidecar in found {
+        let Fact::File(sidecar_meta, _) = sidecar.fact else {
+            continue;
+        };
+        for (nth, (_, ending)) in SIDECARS.iter().enumerate() {
+            let Some(base) = sidecar.name.strip_suffix(ending.as_bytes()) else {
+                continue;
+            };
+            let Ok(at) = found.binary_search_by(|other| (*other.name).cmp(base)) else {
+                continue;
+            };
+            if let Fact::File(meta, _) = found[at].fact
+                && sidecar_meta.mtime_ns >= meta.mtime_ns
+            {
+                sidecars.entry(at).or_default()[nth] = Some(sidecar_meta);
+            }
+        }
+    }
+    sidecars
+}

@@ -1,0 +1,265 @@
+//! An answer from a stored page: a variant, and which part of it is sent under which status.
+
+use super::heads::{is, is_framing, push_field};
+use super::load::coding_mark;
+use super::variant::{Content, DiskContent, Variant};
+use crate::wire::fields::Coding;
+use crate::wire::range::RangeList;
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use std::io::Write;
+use std::sync::Arc;
+
+/// What is sent for a stored page. It holds all it needs, so the site may be exchanged meanwhile.
+pub struct Stored {
+    /// 200, 206, 304, 412, 416, or that of an error page.
+    pub status: Status,
+    /// What is sent.
+    pub variant: Arc<Variant>,
+    /// How much of it.
+    pub part: Part,
+    /// The 304 is for the gzip of this plain variant, which isn't there now.
+    pub(super) of_made: bool,
+}
+
+/// How much of a variant is sent.
+pub enum Part {
+    /// All.
+    Whole,
+    /// The head alone: HEAD, 304, 412, 416.
+    Nothing,
+    /// From `start` up to but not including `end`, bytes.
+    One {
+        /// The first byte.
+        start: u64,
+        /// The byte behind the last.
+        end: u64,
+    },
+    /// Several ranges as `multipart/byteranges`.
+    Several(Box<Multipart>),
+}
+
+/// A piece of a body.
+pub enum Piece<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// These bytes of an open file.
+    File {
+        /// The file; ask [`DiskContent::unchanged`] before and after sending.
+        content: &'a DiskContent,
+        /// Where they begin.
+        offset: u64,
+        /// How many.
+        len: u64,
+    },
+}
+
+/// Several ranges with what stands between them (RFC 9110 §14.6).
+pub struct Multipart {
+    boundary: String,
+    /// All part heads one after the other, and the closing line.
+    text: Vec<u8>,
+    /// Of each part: where its head ends in `text`, and its range.
+    parts: Vec<(usize, u64, u64)>,
+}
+
+impl Multipart {
+    /// `ranges` as (first, last), both included; `boundary` must not occur in the content.
+    pub(super) fn new(ranges: &RangeList, boundary: String, kind: &[u8], size: u64) -> Multipart {
+        let mut text = Vec::new();
+        let mut parts = Vec::with_capacity(ranges.len());
+        for (nth, (first, last)) in ranges.iter().enumerate() {
+            let line_end = if nth == 0 { "" } else { "\r\n" };
+            text.extend_from_slice(format!("{line_end}--{boundary}\r\nContent-Type: ").as_bytes());
+            text.extend_from_slice(kind);
+            let range = format!("\r\nContent-Range: bytes {first}-{last}/{size}\r\n\r\n");
+            text.extend_from_slice(range.as_bytes());
+            parts.push((text.len(), *first, last + 1));
+        }
+        text.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+        Multipart {
+            boundary,
+            text,
+            parts,
+        }
+    }
+
+    fn len(&self) -> u64 {
+        self.text.len() as u64
+            + self
+                .parts
+                .iter()
+                .map(|(_, start, end)| end - start)
+                .sum::<u64>()
+    }
+
+    fn piece<'a>(&'a self, nth: usize, content: &'a Content) -> Option<Piece<'a>> {
+        let part = nth / 2;
+        let text_start = if part == 0 {
+            0
+        } else {
+            self.parts.get(part - 1)?.0
+        };
+        match self.parts.get(part) {
+            Some((_, start, end)) if nth % 2 == 1 => cut(content, *start, *end),
+            Some((text_end, ..)) => Some(Piece::Bytes(&self.text[text_start..*text_end])),
+            None if nth % 2 == 0 => Some(Piece::Bytes(&self.text[text_start..])),
+            None => None,
+        }
+    }
+}
+
+impl Stored {
+    pub(super) fn new(status: Status, variant: Arc<Variant>, part: Part) -> Stored {
+        Stored {
+            status,
+            variant,
+            part,
+            of_made: false,
+        }
+    }
+
+    /// The head from its first line to the line end of its last field. Date, Connection,
+    /// Strict-Transport-Security and the empty line are the driver's. For 200 and 304 it is there
+    /// already, else it is made in `scratch`, whose content is lost.
+    pub fn head<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
+        let heads = &self.variant.heads;
+        match self.status {
+            Status::OK => return heads.ok(),
+            Status::NOT_MODIFIED if !self.of_made => return heads.not_modified(),
+            _ => scratch.clear(),
+        }
+        if self.status == Status::NOT_MODIFIED {
+            self.replace_tag(scratch);
+            return scratch;
+        }
+        // Into a Vec nothing fails.
+        let _ = write!(
+            scratch,
+            "HTTP/1.1 {} {}\r\n",
+            self.status.0,
+            self.status.reason()
+        );
+        match self.status {
+            Status::PARTIAL_CONTENT => self.partial_fields(scratch),
+            Status::PRECONDITION_FAILED | Status::RANGE_NOT_SATISFIABLE => {
+                self.refusal_fields(scratch)
+            }
+            _ => heads.copy_fields(scratch, |name| {
+                !NOT_IN_ERRORS.iter().any(|field| is(name, field))
+            }),
+        }
+        scratch
+    }
+
+    /// Bytes of the body.
+    pub fn body_len(&self) -> u64 {
+        match &self.part {
+            Part::Whole => self.variant.size(),
+            Part::Nothing => 0,
+            Part::One { start, end } => end - start,
+            Part::Several(multipart) => multipart.len(),
+        }
+    }
+
+    /// The body piece by piece, none of them empty; None behind the last.
+    pub fn piece(&self, nth: usize) -> Option<Piece<'_>> {
+        let content = &self.variant.content;
+        match &self.part {
+            Part::Whole if nth == 0 => cut(content, 0, content.size()),
+            Part::One { start, end } if nth == 0 => cut(content, *start, *end),
+            Part::Several(multipart) => multipart.piece(nth, content),
+            _ => None,
+        }
+    }
+
+    /// The whole body, where it is sent whole and is in memory.
+    pub fn whole_memory(&self) -> Option<&[u8]> {
+        match (&self.part, &self.variant.content) {
+            (Part::Whole, Content::Memory(bytes)) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The rule that the log prints, where the answer is a refusal of a condition or a range.
+    pub fn reject(&self) -> Option<Reject> {
+        match self.status {
+            Status::PRECONDITION_FAILED => Some(Reject::PRECONDITION),
+            Status::RANGE_NOT_SATISFIABLE => Some(Reject::RANGE),
+            _ => None,
+        }
+    }
+
+    fn partial_fields(&self, out: &mut Vec<u8>) {
+        let several = matches!(self.part, Part::Several(_));
+        self.variant.heads.copy_fields(out, |name| {
+            !(is(name, "Content-Length") || (several && is(name, "Content-Type")))
+        });
+        match &self.part {
+            Part::Several(multipart) => {
+                let kind = format!("multipart/byteranges; boundary={}", multipart.boundary);
+                push_field(out, "Content-Type", kind.as_bytes());
+            }
+            Part::One { start, end } => {
+                let range = format!("bytes {start}-{}/{}", end - 1, self.variant.size());
+                push_field(out, "Content-Range", range.as_bytes());
+            }
+            Part::Whole | Part::Nothing => {}
+        }
+        push_field(
+            out,
+            "Content-Length",
+            self.body_len().to_string().as_bytes(),
+        );
+    }
+
+    fn refusal_fields(&self, out: &mut Vec<u8>) {
+        self.variant.heads.copy_fields(out, |name| {
+            let of_the_page = ["ETag", "Last-Modified", "Cache-Control"];
+            !is_framing(name) && !of_the_page.iter().any(|field| is(name, field))
+        });
+        if self.status == Status::RANGE_NOT_SATISFIABLE {
+            let range = format!("bytes */{}", self.variant.size());
+            push_field(out, "Content-Range", range.as_bytes());
+        }
+        push_field(out, "Content-Length", b"0");
+    }
+
+    /// The 304 of the plain variant with the tag of its gzip: the client has that one.
+    fn replace_tag(&self, out: &mut Vec<u8>) {
+        let head = self.variant.heads.not_modified();
+        let tag = self.variant.tag();
+        let Some(at) = head.windows(tag.len()).position(|window| window == tag) else {
+            return out.extend_from_slice(head);
+        };
+        let quote = at + tag.len() - 1;
+        out.extend_from_slice(&head[..quote]);
+        out.push(b'-');
+        out.extend_from_slice(coding_mark(Coding::Gzip).as_bytes());
+        out.extend_from_slice(&head[quote..]);
+    }
+}
+
+/// An error page is nothing to be kept, compared or cut.
+const NOT_IN_ERRORS: [&str; 5] = [
+    "ETag",
+    "Last-Modified",
+    "Accept-Ranges",
+    "Cache-Control",
+    "Vary",
+];
+
+fn cut(content: &Content, start: u64, end: u64) -> Option<Piece<'_>> {
+    if start >= end {
+        return None;
+    }
+    match content {
+        // Both lie within the content, which is in memory, so they fit.
+        Content::Memory(bytes) => Some(Piece::Bytes(bytes.get(start as usize..end as usize)?)),
+        Content::Disk(disk) => Some(Piece::File {
+            content: disk,
+            offset: start,
+            len: end - start,
+        }),
+    }
+}

@@ -1,0 +1,131 @@
+//! A variant: one file in one coding, loaded, with its heads ready to be sent.
+
+use super::file::Meta;
+use super::heads::Heads;
+use crate::wire::fields::Coding;
+use rustix::fs::fstat;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is sent for a file, all of it decided.
+pub struct Variant {
+    pub(super) heads: Heads,
+    /// Last-Modified, seconds since 1970.
+    pub modified: u64,
+    /// How the content is coded.
+    pub coding: Coding,
+    /// The body.
+    pub content: Content,
+    /// Beside content in memory: the same in its file, where one may be kept open.
+    pub(super) kept: Option<DiskContent>,
+    /// Was it used since the ledger last looked?
+    touched: AtomicBool,
+}
+
+/// The body of a variant.
+pub enum Content {
+    /// All of it.
+    Memory(Box<[u8]>),
+    /// Where it is.
+    Disk(DiskContent),
+}
+
+impl Content {
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        match self {
+            Content::Memory(bytes) => bytes.len() as u64,
+            Content::Disk(disk) => disk.known.size,
+        }
+    }
+}
+
+/// A file that stays open while somebody sends it.
+pub struct DiskContent {
+    pub(super) file: File,
+    pub(super) known: Meta,
+}
+
+impl DiskContent {
+    /// For `sendfile` and `pread`.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.known.size
+    }
+
+    /// Is the file still what its head says? Asked before and after sending: if not, the connection
+    /// must be cut. A file that was renamed, replaced by another or deleted keeps its content, so
+    /// only size and mtime are compared.
+    pub fn unchanged(&self) -> bool {
+        fstat(&self.file).is_ok_and(|stat| {
+            let now = Meta::of(&stat);
+            now.size == self.known.size && now.mtime_ns == self.known.mtime_ns
+        })
+    }
+}
+
+impl Variant {
+    pub(super) fn new(
+        heads: Heads,
+        modified: u64,
+        coding: Coding,
+        content: Content,
+        kept: Option<DiskContent>,
+    ) -> Variant {
+        // It counts as used: it was loaded for somebody who is yet to take it.
+        Variant {
+            heads,
+            modified,
+            coding,
+            content,
+            kept,
+            touched: AtomicBool::new(true),
+        }
+    }
+
+    /// The ETag with its quotes; always a strong one.
+    pub fn tag(&self) -> &[u8] {
+        self.heads.tag()
+    }
+
+    /// Bytes of the body.
+    pub fn size(&self) -> u64 {
+        self.content.size()
+    }
+
+    /// The open file, where there is one: for large content always, for smaller content so that
+    /// plain HTTP may send it without copying.
+    pub fn disk(&self) -> Option<&DiskContent> {
+        match &self.content {
+            Content::Disk(disk) => Some(disk),
+            Content::Memory(_) => self.kept.as_ref(),
+        }
+    }
+
+    /// What it costs in memory, bytes.
+    pub(super) fn weight(&self) -> usize {
+        let content = match &self.content {
+            Content::Memory(bytes) => bytes.len(),
+            Content::Disk(_) => 0,
+        };
+        // The counts of the Arc, and what an allocator adds to three blocks.
+        size_of::<Variant>() + self.heads.len() + content + 64
+    }
+
+    /// Notes a use; only the first since the ledger looked writes to shared memory.
+    pub(super) fn touch(&self) {
+        if !self.touched.load(Ordering::Relaxed) {
+            self.touched.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Was it used since this was last asked?
+    pub(super) fn take_touch(&self) -> bool {
+        self.touched.swap(false, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,194 @@
+//! Just enough DER to read four things of a certificate: when it is valid, whose key it holds, who
+//! issued it and to whom. Everything else about certificates is webpki's business.
+//!
+//! The input is the operator's own file; still nothing here panics, whatever the bytes.
+
+/// What we want to know of a certificate (RFC 5280 §4.1), borrowed from its DER.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Certificate<'a> {
+    /// First second of validity, Unix time; 0 for anything before 1970.
+    pub not_before: u64,
+    /// Last second of validity, Unix time.
+    pub not_after: u64,
+    /// Issuer's name, the whole element.
+    pub issuer: &'a [u8],
+    /// Subject's name, the whole element.
+    pub subject: &'a [u8],
+    /// SubjectPublicKeyInfo, the whole element.
+    pub public_key: &'a [u8],
+}
+
+impl<'a> Certificate<'a> {
+    /// None if `der` isn't a certificate.
+    pub(super) fn parse(der: &'a [u8]) -> Option<Certificate<'a>> {
+        let certificate = Reader(der).expect(SEQUENCE)?;
+        let mut body = Reader(Reader(certificate.content).expect(SEQUENCE)?.content);
+        let first = body.next()?;
+        if first.tag == VERSION {
+            body.expect(INTEGER)?; // serial number
+        } else if first.tag != INTEGER {
+            return None;
+        }
+        body.expect(SEQUENCE)?; // signature algorithm
+        let issuer = body.expect(SEQUENCE)?.whole;
+        let mut validity = Reader(body.expect(SEQUENCE)?.content);
+        let not_before = time(&validity.next()?)?;
+        let not_after = time(&validity.next()?)?;
+        let subject = body.expect(SEQUENCE)?.whole;
+        let public_key = body.expect(SEQUENCE)?.whole;
+        Some(Certificate {
+            not_before,
+            not_after,
+            issuer,
+            subject,
+            public_key,
+        })
+    }
+}
+
+/// One element: its tag, what is inside, and all of it.
+#[derive(Clone, Copy)]
+pub(super) struct Element<'a> {
+    pub tag: u8,
+    pub content: &'a [u8],
+    pub whole: &'a [u8],
+}
+
+/// Elements one after another; what is left of the input is `.0`.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// The next element; None at the end and where the length is not DER (X.690 §10.1).
+    pub(super) fn next(&mut self) -> Option<Element<'a>> {
+        let input = self.0;
+        let (&tag, rest) = input.split_first()?;
+        let (&short, rest) = rest.split_first()?;
+        let (length, rest) = match short {
+            0..=0x7f => (usize::from(short), rest),
+            0x81..=0x84 => {
+                let (digits, rest) = rest.split_at_checked(usize::from(short & 0x7f))?;
+                let length = digits
+                    .iter()
+                    .fold(0u32, |length, digit| length << 8 | u32::from(*digit));
+                (usize::try_from(length).ok()?, rest)
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(length)?;
+        self.0 = rest;
+        Some(Element {
+            tag,
+            content,
+            whole: &input[..input.len() - rest.len()],
+        })
+    }
+
+    /// The next element if it has this tag.
+    pub(super) fn expect(&mut self, tag: u8) -> Option<Element<'a>> {
+        self.next().filter(|element| element.tag == tag)
+    }
+}
+
+/// UTCTime or GeneralizedTime in the only forms that RFC 5280 §4.1.2.5 allows, as Unix seconds.
+fn time(element: &Element<'_>) -> Option<u64> {
+    let (year_digits, century) = match element.tag {
+        UTC_TIME => (2, None),
+        GENERALIZED_TIME => (4, Some(0)),
+        _ => return None,
+    };
+    let digits = element.content.strip_suffix(b"Z")?;
+    if digits.len() != year_digits + 10 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let number = |digits: &[u8]| {
+        digits
+            .iter()
+            .fold(0i64, |number, digit| number * 10 + i64::from(digit - b'0'))
+    };
+    let (year, rest) = digits.split_at(year_digits);
+    let year = number(year);
+    let year = year + century.unwrap_or(if year >= 50 { 1900 } else { 2000 });
+    let [month, day, hour, minute, second] = [0, 2, 4, 6, 8].map(|at| number(&rest[at..at + 2]));
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let seconds = days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
+    Some(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// Days from 1970-01-01 to a date of the Gregorian calendar, counting years from March so that the
+/// leap day comes last.
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+const INTEGER: u8 = 0x02;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE: u8 = 0x30;
+/// `[0] EXPLICIT Version`, absent in an X.509 v1 certificate.
+const VERSION: u8 = 0xa0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(tag: u8, text: &str) -> Option<u64> {
+        time(&Element {
+            tag,
+            content: text.as_bytes(),
+            whole: &[],
+        })
+    }
+
+    #[test]
+    fn times_of_both_kinds() {
+        assert_eq!(at(UTC_TIME, "700101000000Z"), Some(0));
+        assert_eq!(at(UTC_TIME, "500101000000Z"), Some(0));
+        assert_eq!(at(UTC_TIME, "240229235959Z"), Some(1_709_251_199));
+        assert_eq!(at(GENERALIZED_TIME, "20500101000000Z"), Some(2_524_608_000));
+        assert_eq!(
+            at(GENERALIZED_TIME, "99991231235959Z"),
+            Some(253_402_300_799)
+        );
+        for bad in [
+            "",
+            "Z",
+            "2402292359Z",
+            "240229235959",
+            "241329235959Z",
+            "24o229235959Z",
+        ] {
+            assert_eq!(at(UTC_TIME, bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_real_certificate() {
+        let mut params = rcgen::CertificateParams::new(vec!["a.test".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2024, 2, 29);
+        params.not_after = rcgen::date_time_ymd(2061, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        let made = params.self_signed(&key).unwrap();
+        let read = Certificate::parse(made.der()).unwrap();
+        assert_eq!(read.not_before, 1_709_164_800);
+        assert_eq!(read.not_after, 2_871_763_200);
+        assert_eq!(read.issuer, read.subject);
+        for end in 0..made.der().len() {
+            assert_eq!(Certificate::parse(&made.der()[..end]), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Certificate::parse(&bytes);
+        }
+    }
+}

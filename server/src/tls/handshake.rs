@@ -1,0 +1,100 @@
+//! The beginning of a TLS connection. Usually one rustls configuration fits every name and the
+//! connection exists at once; only where some site demands client certificates must the client's
+//! hello be read first, to know which configuration it gets.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use rustls::server::{AcceptedAlert, Acceptor};
+use rustls::{ServerConfig, ServerConnection};
+
+use super::Shared;
+
+/// A connection that has just been accepted.
+#[derive(Debug)]
+pub enum Handshake {
+    /// Goes on as any rustls connection.
+    Ready(Box<ServerConnection>),
+    /// Waits for the client's hello.
+    Choosing(Box<Choosing>),
+}
+
+/// A connection whose client hasn't yet said whom it wants.
+pub struct Choosing {
+    acceptor: Acceptor,
+    shared: Arc<Shared>,
+}
+
+/// How far a [`Choosing`] came.
+#[derive(Debug)]
+pub enum Choice {
+    /// The hello isn't whole yet.
+    More,
+    /// It is; what was read after it is inside the connection. Process packets and write next.
+    Ready(Box<ServerConnection>),
+    /// No connection comes of it: send the alert and close.
+    Refused {
+        /// Bytes to send, maybe none.
+        alert: Vec<u8>,
+        /// Why.
+        error: rustls::Error,
+    },
+}
+
+impl Choosing {
+    pub(super) fn new(shared: Arc<Shared>) -> Choosing {
+        Choosing {
+            acceptor: Acceptor::default(),
+            shared,
+        }
+    }
+
+    /// Reads once from `rd`, at most a few KiB, and looks whether the hello is whole. After `Ready`
+    /// whatever is left in `rd` belongs to the connection; after `Refused` don't call it again.
+    ///
+    /// # Errors
+    /// Those of `rd`, and `UnexpectedEof` where it gives nothing.
+    pub fn choose(&mut self, rd: &mut dyn Read) -> io::Result<Choice> {
+        if self.acceptor.read_tls(rd)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let accepted = match self.acceptor.accept() {
+            Ok(Some(accepted)) => accepted,
+            Ok(None) => return Ok(Choice::More),
+            Err((error, alert)) => return Ok(refused(error, alert)),
+        };
+        let config = self.shared.config(accepted.client_hello().server_name());
+        Ok(match accepted.into_connection(Arc::clone(config)) {
+            Ok(connection) => Choice::Ready(unlimited(connection)),
+            Err((error, alert)) => refused(error, alert),
+        })
+    }
+}
+
+impl fmt::Debug for Choosing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Choosing").finish_non_exhaustive()
+    }
+}
+
+/// A connection with one configuration for all names.
+pub(super) fn connect(config: &Arc<ServerConfig>) -> Result<Box<ServerConnection>, rustls::Error> {
+    ServerConnection::new(Arc::clone(config)).map(unlimited)
+}
+
+/// Takes off rustls's own limit of unsent bytes: the writer has its own, and must never find that
+/// rustls took half of what it was given.
+fn unlimited(mut connection: ServerConnection) -> Box<ServerConnection> {
+    connection.set_buffer_limit(None);
+    Box::new(connection)
+}
+
+fn refused(error: rustls::Error, mut alert: AcceptedAlert) -> Choice {
+    let mut bytes = Vec::new();
+    let _ = alert.write_all(&mut bytes); // a Vec takes everything
+    Choice::Refused {
+        alert: bytes,
+        error,
+    }
+}

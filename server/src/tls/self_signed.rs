@@ -1,0 +1,299 @@
+//! The certificate of a server that has none: made once, kept in the state folder, its
+//! fingerprint printed. A browser warns about it once and then knows it.
+//!
+//! It is valid for 397 days, since clients refuse longer ones, and made anew when fewer than 30 are
+//! left. The key stays.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::{digest, rand};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SerialNumber, date_time_ymd,
+};
+use rustls::sign::CertifiedKey;
+
+use super::error::{Part, TlsError};
+use super::pair::{Pair, PemFile};
+use super::whole;
+
+/// The self-signed certificate, whole and ready.
+#[derive(Clone, Debug)]
+pub struct SelfSigned {
+    pair: Arc<Pair>,
+    path: Option<PathBuf>,
+}
+
+impl SelfSigned {
+    /// The certificate in `state` (`self-signed.pem`, its key in `self-signed.key`), or a new one
+    /// if there is none, it can't be read or it is about to expire. A new one names localhost, this
+    /// machine and `names`, which may be names and addresses. `now` is Unix time.
+    ///
+    /// # Errors
+    /// The state folder can't be written.
+    pub fn load_or_make(state: &Path, names: &[String], now: u64) -> Result<SelfSigned, TlsError> {
+        let path = state.join(CERTIFICATE_FILE);
+        let key_path = state.join(KEY_FILE);
+        let made_now = |pair| SelfSigned {
+            pair: Arc::new(pair),
+            path: Some(path.clone()),
+        };
+        if let Some(pair) = still_good(&path, &key_path, now) {
+            return Ok(made_now(pair));
+        }
+        let key = match read_key(&key_path) {
+            Some(key) => key,
+            None => {
+                let key = KeyPair::generate().map_err(failed)?;
+                keep(&key_path, &key.serialize_pem(), 0o600)?;
+                key
+            }
+        };
+        let certificate = sign(&key, names, now)?;
+        keep(&path, &certificate.pem(), 0o644)?;
+        Ok(made_now(pair_up(&key, &certificate)?))
+    }
+
+    /// One that is kept nowhere: where there is no state folder to write to.
+    ///
+    /// # Errors
+    /// The system gives no randomness.
+    pub fn in_memory(names: &[String], now: u64) -> Result<SelfSigned, TlsError> {
+        let key = KeyPair::generate().map_err(failed)?;
+        let certificate = sign(&key, names, now)?;
+        Ok(SelfSigned {
+            pair: Arc::new(pair_up(&key, &certificate)?),
+            path: None,
+        })
+    }
+
+    /// SHA-256 of the certificate, as browsers and openssl show it: `AB:CD:…`.
+    pub fn fingerprint(&self) -> String {
+        let certificate = self.pair.certified.cert.first();
+        let hash = digest::digest(&digest::SHA256, certificate.map_or(&[], |der| der));
+        let mut text = String::with_capacity(3 * 32);
+        for byte in hash.as_ref() {
+            let colon = if text.is_empty() { "" } else { ":" };
+            let _ = write!(text, "{colon}{byte:02X}"); // a String takes everything
+        }
+        text
+    }
+
+    /// The certificate's file, to be given to clients that shall trust it; None if it has none.
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// Last second of its validity, Unix time. With fewer than 30 days left, load it again.
+    pub fn not_after(&self) -> u64 {
+        self.pair.not_after
+    }
+
+    pub(super) fn pair(&self) -> &Arc<Pair> {
+        &self.pair
+    }
+
+    pub(super) fn certified(&self) -> &Arc<CertifiedKey> {
+        &self.pair.certified
+    }
+}
+
+/// The stored certificate, if its key is there and it lasts a while.
+fn still_good(path: &Path, key_path: &Path, now: u64) -> Option<Pair> {
+    if !path.exists() {
+        return None;
+    }
+    match Pair::load(path, Some(key_path)) {
+        // A machine without a clock of its own, before it asked for the time.
+        Ok(pair) if now < CLOCK_STARTS => Some(pair),
+        Ok(pair) if now >= pair.not_before && now + RENEWED_BEFORE_SECONDS <= pair.not_after => {
+            Some(pair)
+        }
+        Ok(_) => {
+            log::info!("{}: expires soon, made anew", path.display());
+            None
+        }
+        Err(error) => {
+            log::warn!("{error}; a new self-signed certificate is made");
+            None
+        }
+    }
+}
+
+fn read_key(path: &Path) -> Option<KeyPair> {
+    PemFile::read(path, Part::SelfSigned).ok()?;
+    let key = KeyPair::from_pem(&fs::read_to_string(path).ok()?).ok()?;
+    key.is_compatible(&PKCS_ECDSA_P256_SHA256).then_some(key)
+}
+
+fn sign(key: &KeyPair, names: &[String], now: u64) -> Result<rcgen::Certificate, TlsError> {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let mut all = ["localhost", "127.0.0.1", "::1"]
+        .map(str::to_owned)
+        .to_vec();
+    all.push(host.clone());
+    if !host.contains('.') {
+        all.push(format!("{host}.local")); // as multicast DNS knows it
+    }
+    all.extend(names.iter().map(|name| name.to_ascii_lowercase()));
+    let mut once: Vec<String> = Vec::new();
+    for name in all {
+        if can_be_named(&name) && !once.contains(&name) {
+            once.push(name);
+        }
+    }
+    once.truncate(NAMES_MAX);
+
+    let mut params = CertificateParams::new(once).map_err(failed)?;
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, "anthill, self-signed");
+    params.distinguished_name = subject;
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    // Random, since a browser refuses two certificates of one issuer with one number.
+    let mut serial = [0; 16];
+    rand::fill(&mut serial).map_err(failed)?;
+    serial[0] = serial[0] & 0x7f | 0x40; // positive, and of full length
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    let now = now.max(CLOCK_STARTS);
+    let epoch = date_time_ymd(1970, 1, 1);
+    // An hour in the past, for clients whose clock is behind.
+    params.not_before = epoch + Duration::from_secs(now.saturating_sub(3600));
+    params.not_after = epoch + Duration::from_secs(now + VALID_SECONDS);
+    params.self_signed(key).map_err(failed)
+}
+
+fn can_be_named(name: &str) -> bool {
+    let is_name = !name.is_empty()
+        && name.len() <= 253
+        && name != "*"
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.*".contains(&byte));
+    is_name || name.parse::<IpAddr>().is_ok()
+}
+
+fn pair_up(key: &KeyPair, certificate: &rcgen::Certificate) -> Result<Pair, TlsError> {
+    let der = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
+    Pair::match_up(vec![certificate.der().clone()], vec![der.into()], || {
+        failed("it has no key")
+    })
+}
+
+fn keep(path: &Path, pem: &str, mode: u32) -> Result<(), TlsError> {
+    whole::write(path, pem.as_bytes(), mode).map_err(|error| {
+        TlsError::new(
+            Part::SelfSigned,
+            format!("can't keep the self-signed certificate: {error}"),
+            "the state folder must be writable",
+        )
+        .in_file(path)
+    })
+}
+
+fn failed(error: impl std::fmt::Display) -> TlsError {
+    TlsError::new(
+        Part::SelfSigned,
+        format!("can't make a self-signed certificate: {error}"),
+        "",
+    )
+}
+
+const CERTIFICATE_FILE: &str = "self-signed.pem";
+const KEY_FILE: &str = "self-signed.key";
+/// Public CAs may sign for 398 days, and some clients hold everybody to that.
+const VALID_SECONDS: u64 = 397 * 86_400;
+/// A month: longer than most machines stay up without anybody looking at their log.
+const RENEWED_BEFORE_SECONDS: u64 = 30 * 86_400;
+/// 2026-01-01: a clock that shows less is wrong, and a certificate by it would be of no use later.
+const CLOCK_STARTS: u64 = 1_767_225_600;
+/// Names in one certificate; it is sent with every full handshake.
+const NAMES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn names() -> Vec<String> {
+        [
+            "a.test",
+            "192.0.2.7",
+            "fe80::1%eth0",
+            "*",
+            "ü.test",
+            "A.test",
+        ]
+        .map(str::to_owned)
+        .to_vec()
+    }
+
+    #[test]
+    fn made_once_and_kept() {
+        let state = tempfile::tempdir().unwrap();
+        let first = SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
+        let second = SelfSigned::load_or_make(state.path(), &[], NOW + 300 * 86_400).unwrap();
+        assert_eq!(first.fingerprint(), second.fingerprint());
+        assert_eq!(first.fingerprint().len(), 95);
+        assert_eq!(first.not_after(), NOW + 397 * 86_400);
+        let mode = |name: &str| {
+            let metadata = fs::metadata(state.path().join(name)).unwrap();
+            metadata.permissions().mode() & 0o777
+        };
+        assert_eq!(mode(KEY_FILE), 0o600);
+        assert_eq!(mode(CERTIFICATE_FILE) & 0o600, 0o600);
+        let covered = ["localhost", "127.0.0.1", "::1", "a.test", "192.0.2.7"].map(str::to_owned);
+        assert_eq!(first.pair().warnings(&covered, NOW), [""; 0]);
+    }
+
+    #[test]
+    fn made_anew_with_the_same_key_before_it_expires() {
+        let state = tempfile::tempdir().unwrap();
+        let first = SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
+        let key = fs::read(state.path().join(KEY_FILE)).unwrap();
+        let later = NOW + 368 * 86_400;
+        let second = SelfSigned::load_or_make(state.path(), &names(), later).unwrap();
+        assert_ne!(first.fingerprint(), second.fingerprint());
+        assert_eq!(fs::read(state.path().join(KEY_FILE)).unwrap(), key);
+        // And when the clock was far ahead at first.
+        let third = SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
+        assert_ne!(third.fingerprint(), second.fingerprint());
+    }
+
+    #[test]
+    fn a_clock_that_was_not_set_yet_changes_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        let early = SelfSigned::load_or_make(state.path(), &names(), 60).unwrap();
+        assert_eq!(early.not_after(), CLOCK_STARTS + 397 * 86_400);
+        let set = SelfSigned::load_or_make(state.path(), &names(), CLOCK_STARTS + 86_400).unwrap();
+        let again = SelfSigned::load_or_make(state.path(), &names(), 30).unwrap();
+        assert_eq!(early.fingerprint(), set.fingerprint());
+        assert_eq!(early.fingerprint(), again.fingerprint());
+    }
+
+    #[test]
+    fn broken_files_are_replaced() {
+        let state = tempfile::tempdir().unwrap();
+        SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
+        for broken in [CERTIFICATE_FILE, KEY_FILE] {
+            fs::write(state.path().join(broken), "-----BEGIN").unwrap();
+            let made = SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
+            let kept = SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
+            assert_eq!(made.fingerprint(), kept.fingerprint());
+        }
+        let error = SelfSigned::load_or_make(Path::new("/proc/nowhere"), &[], NOW).unwrap_err();
+        assert!(error.what.contains("can't keep"), "{error}");
+        assert!(SelfSigned::in_memory(&[], NOW).unwrap().path().is_none());
+    }
+}

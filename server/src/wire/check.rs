@@ -1,0 +1,204 @@
+//! What must hold for any bytes whatever, as one function per decoder: the fuzz targets and the
+//! property tests call the same ones. Each panics if its decoder broke a promise.
+
+use super::body::{BodyDecoder, BodyLength, Step};
+use super::fields::{Accepted, Fields, Values, entity_tags};
+use super::h1::{Parsed, first_line, parse_head};
+use super::head::{Head, Method, Version};
+use super::range::{Ranges, parse_ranges};
+use super::reject::Reject;
+use super::scan;
+use super::target::{encode_path, normalise, parse_target, valid_host};
+use crate::limits::{Limits, RANGES_MAX};
+
+/// A head: what comes out keeps the promises of `Head`, however the bytes are cut.
+pub fn head(bytes: &[u8]) {
+    let small = Limits {
+        request_line_bytes: 48,
+        head_bytes: 160,
+        fields: 4,
+        ..Limits::default()
+    };
+    for limits in [&Limits::default(), &small] {
+        let whole = head_verdict(bytes, &mut 0, limits);
+        assert_eq!(whole, head_byte_by_byte(bytes, limits), "byte by byte");
+        let half = bytes.len() / 2;
+        assert_eq!(whole, head_in_two(bytes, half, limits), "cut at {half}");
+    }
+    let line = first_line(bytes);
+    assert!(!line.contains(&b'\r') && !line.contains(&b'\n'));
+    for (name, value) in Fields(bytes) {
+        assert!(name.len() + value.len() < bytes.len());
+    }
+    for values in [
+        Values::One(bytes),
+        Values::Many(Fields(bytes), "if-none-match"),
+    ] {
+        values.items().for_each(|item| assert!(!item.is_empty()));
+        entity_tags(&values).count();
+        Accepted::from_values(&values);
+    }
+}
+
+/// The verdict on `bytes` that come in two parts.
+pub fn head_in_two(bytes: &[u8], cut: usize, limits: &Limits) -> Result<Option<String>, Reject> {
+    let mut scanned = 0;
+    match head_verdict(&bytes[..cut], &mut scanned, limits) {
+        Ok(None) => head_verdict(bytes, &mut scanned, limits),
+        early => early,
+    }
+}
+
+/// The verdict on `bytes` that come one at a time.
+pub fn head_byte_by_byte(bytes: &[u8], limits: &Limits) -> Result<Option<String>, Reject> {
+    let mut scanned = 0;
+    for end in 1..bytes.len() {
+        let verdict = head_verdict(&bytes[..end], &mut scanned, limits);
+        if verdict != Ok(None) {
+            return verdict;
+        }
+    }
+    head_verdict(bytes, &mut scanned, limits)
+}
+
+/// One call of `parse_head`, its result in a form that can be compared; `None` = partial.
+pub fn head_verdict(
+    bytes: &[u8],
+    scanned: &mut usize,
+    limits: &Limits,
+) -> Result<Option<String>, Reject> {
+    match parse_head(bytes, scanned, limits)? {
+        Parsed::Partial => Ok(None),
+        Parsed::Complete { head, head_bytes } => {
+            assert!(head_bytes <= bytes.len().min(limits.head_bytes));
+            assert!(bytes[..head_bytes].ends_with(b"\r\n\r\n"));
+            assert!(head.line.len() <= limits.request_line_bytes);
+            assert!(head.fields.iter().count() <= limits.fields);
+            promises(&head);
+            Ok(Some(format!("{head_bytes} {head:?}")))
+        }
+    }
+}
+
+fn promises(head: &Head<'_>) {
+    normal_path(&head.path);
+    if head.host.is_empty() {
+        assert_eq!(head.version, Version::Http10);
+    } else {
+        assert_eq!(valid_host(head.host), Some((head.host, None)));
+    }
+    for (name, value) in head.fields {
+        assert_eq!(scan::token_end(name, 0), name.len());
+        assert_eq!(scan::value_end(value, 0), value.len());
+        assert_eq!(scan::trim(value), value);
+    }
+    if head.body == BodyLength::Chunked {
+        assert_eq!(head.version, Version::Http11);
+        assert_eq!(head.fields.first("content-length"), None);
+    }
+}
+
+fn normal_path(path: &[u8]) {
+    if path == b"*" {
+        return;
+    }
+    let Some((b'/', rest)) = path.split_first() else {
+        panic!("a path begins with a slash");
+    };
+    let mut names = rest.split(|&byte| byte == b'/').peekable();
+    while let Some(name) = names.next() {
+        assert!(!name.is_empty() || names.peek().is_none());
+        assert!(name != b"." && name != b"..");
+        assert!(!name.contains(&0) && !name.contains(&b'\\'));
+    }
+}
+
+/// A body, the first byte choosing its framing: the same payload and end however it is cut.
+pub fn body(bytes: &[u8]) {
+    let Some((&choice, input)) = bytes.split_first() else {
+        return;
+    };
+    let length = match choice {
+        0 => BodyLength::None,
+        1 => BodyLength::Length(input.len() as u64 / 2),
+        _ => BodyLength::Chunked,
+    };
+    let whole = decode(length, input, input.len().max(1));
+    assert_eq!(whole, decode(length, input, 1), "byte by byte");
+    assert_eq!(whole, decode(length, input, 7), "seven bytes at a time");
+}
+
+/// The payload; how many bytes were consumed; whether it ended, or the refusal.
+fn decode(
+    length: BodyLength,
+    input: &[u8],
+    part_bytes: usize,
+) -> (Vec<u8>, usize, Result<bool, Reject>) {
+    let mut decoder = BodyDecoder::new(length);
+    let (mut payload, mut at) = (Vec::new(), 0);
+    loop {
+        let part = &input[at..input.len().min(at + part_bytes)];
+        match decoder.step(part) {
+            Ok(Step::Data {
+                consumed,
+                payload: span,
+            }) => {
+                assert!(!span.is_empty() && span.end == consumed);
+                payload.extend_from_slice(&part[span]);
+                at += consumed;
+            }
+            Ok(Step::More { consumed }) => {
+                assert_eq!(consumed, part.len());
+                at += consumed;
+                if at == input.len() {
+                    return (payload, at, Ok(false));
+                }
+            }
+            Ok(Step::End { consumed }) => {
+                assert!(decoder.is_done());
+                return (payload, at + consumed, Ok(true));
+            }
+            // How much was consumed before a refusal depends on the cuts.
+            Err(reject) => return (payload, 0, Err(reject)),
+        }
+    }
+}
+
+/// A target or a path: normal if accepted, and the same again after encoding.
+pub fn target(bytes: &[u8]) {
+    for method in Method::ALL {
+        if let Ok(target) = parse_target(method, bytes) {
+            normal_path(&target.path);
+            assert!(target.authority.is_none_or(|a| valid_host(a).is_some()));
+        }
+    }
+    if let Ok(path) = normalise(bytes) {
+        normal_path(&path);
+        let mut encoded = Vec::new();
+        encode_path(&path, &mut encoded);
+        assert_eq!(normalise(&encoded), Ok(path));
+    }
+    if let Some((name, _)) = valid_host(bytes) {
+        assert_eq!(valid_host(name), Some((name, None)));
+    }
+}
+
+/// A Range value behind eight bytes of size: what comes out lies inside and doesn't overlap.
+pub fn range(bytes: &[u8]) {
+    let Some((size, value)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let size = u64::from_le_bytes(*size);
+    let Ranges::Some(list) = parse_ranges(value, size) else {
+        return;
+    };
+    assert!((1..=RANGES_MAX).contains(&list.len()));
+    let mut sorted = list.to_vec();
+    sorted.sort_unstable();
+    assert!(
+        sorted
+            .iter()
+            .all(|&(first, last)| first <= last && last < size)
+    );
+    assert!(sorted.windows(2).all(|pair| pair[0].1 < pair[1].0));
+}

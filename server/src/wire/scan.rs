@@ -1,0 +1,196 @@
+//! Finding where a run of bytes ends, a machine word at a time.
+//!
+//! Every byte of a head passes through here once. A word is tested with plain arithmetic, which
+//! needs no vector instructions and no `unsafe`, and does well on 32-bit ARM too.
+
+/// Bytes looked at together.
+const WORD: usize = size_of::<usize>();
+/// The top bit of each byte.
+const TOP_BITS: usize = spread(0x80);
+
+/// Where the first `byte` stands at or after `from`.
+pub(super) fn find(bytes: &[u8], byte: u8, from: usize) -> Option<usize> {
+    let mut at = from;
+    while let Some(word) = word_at(bytes, at) {
+        let hits = zero_bytes(word ^ spread(byte));
+        if hits != 0 {
+            return Some(at + first_hit(hits));
+        }
+        at += WORD;
+    }
+    let rest = bytes.get(at..)?;
+    rest.iter().position(|&b| b == byte).map(|n| at + n)
+}
+
+/// The first position at or after `from` that holds no field-value byte (RFC 9110 §5.5: visible
+/// characters, space, tab and 0x80 up), or the end.
+#[inline]
+pub(super) fn value_end(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    loop {
+        while let Some(word) = word_at(bytes, at) {
+            let hits = bytes_below(word, b' ') | zero_bytes(word ^ spread(0x7f));
+            if hits != 0 {
+                at += first_hit(hits);
+                break;
+            }
+            at += WORD;
+        }
+        while let Some(&byte) = bytes.get(at) {
+            if byte < b' ' || byte == 0x7f {
+                break;
+            }
+            at += 1;
+        }
+        if bytes.get(at) != Some(&b'\t') {
+            return at;
+        }
+        at += 1;
+    }
+}
+
+/// The first position at or after `from` that holds a space or a control character, or the end.
+#[inline]
+pub(super) fn visible_end(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while let Some(word) = word_at(bytes, at) {
+        let hits = bytes_below(word, b' ' + 1);
+        if hits != 0 {
+            return at + first_hit(hits);
+        }
+        at += WORD;
+    }
+    while bytes.get(at).is_some_and(|&byte| byte > b' ') {
+        at += 1;
+    }
+    at
+}
+
+/// The first position at or after `from` that holds no token byte, or the end.
+#[inline]
+pub(super) fn token_end(bytes: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while bytes.get(at).is_some_and(|&byte| is_token(byte)) {
+        at += 1;
+    }
+    at
+}
+
+/// May this byte stand in a token (RFC 9110 §5.6.2)?
+#[inline]
+pub(super) fn is_token(byte: u8) -> bool {
+    TOKEN[usize::from(byte)]
+}
+
+/// Without spaces and tabs at both ends (OWS, RFC 9110 §5.6.3).
+#[inline]
+pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = bytes {
+        bytes = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// Is `token` this lower-case name of letters, digits and `-`, in any case?
+///
+/// Setting bit 0x20 folds letters; no other token byte lands on a letter or `-` by it.
+#[inline]
+pub(super) fn is_name<const N: usize>(token: &[u8], lower: &[u8; N]) -> bool {
+    let Ok(token) = <&[u8; N]>::try_from(token) else {
+        return false;
+    };
+    let mut difference = 0;
+    for (byte, expected) in token.iter().zip(lower) {
+        difference |= (byte | 0x20) ^ expected;
+    }
+    difference == 0
+}
+
+static TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = matches!(byte as u8,
+            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'!' | b'#' | b'$' | b'%' | b'&' | b'\''
+            | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~');
+        byte += 1;
+    }
+    table
+};
+
+/// Little-endian whatever the machine is, so that the lowest hit is the first byte.
+#[inline]
+fn word_at(bytes: &[u8], at: usize) -> Option<usize> {
+    let chunk = bytes.get(at..)?.first_chunk::<WORD>()?;
+    Some(usize::from_le_bytes(*chunk))
+}
+
+const fn spread(byte: u8) -> usize {
+    usize::MAX / 255 * byte as usize
+}
+
+/// Top bits set where a byte is zero; above the first hit there may be false ones (a borrow).
+#[inline]
+fn zero_bytes(word: usize) -> usize {
+    word.wrapping_sub(spread(1)) & !word & TOP_BITS
+}
+
+/// Top bits set where a byte is below `bound` (at most 0x80); exact up to the first hit.
+#[inline]
+fn bytes_below(word: usize, bound: u8) -> usize {
+    word.wrapping_sub(spread(bound)) & !word & TOP_BITS
+}
+
+#[inline]
+fn first_hit(hits: usize) -> usize {
+    hits.trailing_zeros() as usize / 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte at every place of buffers up to three words long, against the plain definition.
+    #[test]
+    fn words_find_what_bytes_find() {
+        for length in 0..3 * WORD {
+            for place in 0..length {
+                for byte in 0..=255u8 {
+                    let mut bytes = vec![b'a'; length];
+                    bytes[place] = byte;
+                    let is_value = byte == b'\t' || (byte >= b' ' && byte != 0x7f);
+                    let expected = if is_value { length } else { place };
+                    assert_eq!(value_end(&bytes, 0), expected, "value {byte:#x} {place}");
+                    let expected = if byte > b' ' { length } else { place };
+                    assert_eq!(visible_end(&bytes, 0), expected, "visible {byte:#x}");
+                    let expected = bytes.iter().position(|&b| b == byte);
+                    assert_eq!(find(&bytes, byte, 0), expected, "find {byte:#x}");
+                }
+            }
+        }
+        assert_eq!(find(b"abc", b'a', 7), None);
+        assert_eq!(value_end(b"a\tb\rc\n", 0), 3);
+    }
+
+    #[test]
+    fn names_fold_letters_only() {
+        assert!(is_name(b"If-Range", b"if-range"));
+        assert!(is_name(b"IF-RANGE", b"if-range"));
+        assert!(!is_name(b"If_Range", b"if-range"));
+        assert!(!is_name(b"If-Rang", b"if-range"));
+        for byte in (0..=255u8).filter(|&b| is_token(b)) {
+            let same = byte.eq_ignore_ascii_case(&b'n');
+            assert_eq!(is_name(&[byte], b"n"), same, "{byte:#x}");
+            assert_eq!(is_name(&[byte], b"-"), byte == b'-', "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn trim_takes_spaces_and_tabs() {
+        assert_eq!(trim(b" \t a b\t "), b"a b");
+        assert_eq!(trim(b" \t "), b"");
+    }
+}

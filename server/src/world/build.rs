@@ -1,0 +1,384 @@
+//! From what the operator wrote to a World, all or nothing.
+
+use super::allow::Allow;
+use super::users::{Logins, Users};
+use super::{Access, Host, Hosts, Route, Target, World};
+use crate::base::log::{Destination, Format, Sink, Sinks};
+use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
+use crate::handler::test::Test;
+use crate::site::{Budget, CacheRule, Glob, Site, SiteRules, Symlinks};
+use crate::tls::{Ciphers, Identity, MinVersion, PairSpec, SelfSigned, Tickets, Tls, TlsSettings};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What outlives a World and goes into each.
+pub struct Supplies {
+    /// Contents of all sites.
+    pub budget: Arc<Budget>,
+    /// Every log destination, each once.
+    pub sinks: Arc<Sinks>,
+    /// Which passwords were right a moment ago.
+    pub logins: Arc<Logins>,
+    /// Ticket keys; None when nothing is served over TLS.
+    pub tickets: Option<Arc<Tickets>>,
+    /// The certificate for sites without one; None when nothing is served over TLS.
+    pub self_signed: Option<Arc<SelfSigned>>,
+    /// The port that redirects to https name.
+    pub https_port: Option<u16>,
+}
+
+/// Builds a World. Sites of `previous` whose rules are the same go on, with all that they have
+/// loaded: they are kept true by watching. `now` is Unix time in seconds.
+pub fn build(
+    config: &Config,
+    supplies: &Supplies,
+    previous: Option<&World>,
+    now: u64,
+) -> Result<World, OperatorError> {
+    let server_access = access(config, &config.log.access, supplies)?;
+    let tls = tls(config, supplies, previous, now)?;
+    let mut hosts = Vec::with_capacity(config.sites.len());
+    for site in &config.sites {
+        let builder = HostBuilder {
+            config,
+            site,
+            supplies,
+            previous,
+        };
+        hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));
+    }
+    Ok(World {
+        generation: previous.map_or(1, |world| world.generation + 1),
+        limits: config.server.limits.clone(),
+        tls,
+        hosts: Hosts::new(hosts),
+        access: server_access,
+        logins: supplies.logins.clone(),
+        https_port: supplies.https_port,
+    })
+}
+
+fn access(
+    config: &Config,
+    to: &Spanned<LogTo>,
+    supplies: &Supplies,
+) -> Result<Option<Access>, OperatorError> {
+    let destination = destination(to.get_ref());
+    let sink = open(config, to, &destination, &supplies.sinks)?;
+    let format = match config.log.format {
+        LogFormat::Combined => Format::Combined,
+        LogFormat::Json => Format::Json,
+    };
+    Ok((!sink.is_off()).then_some(Access { sink, format }))
+}
+
+/// Opens a log's destination, or says why that can't be.
+pub fn open(
+    config: &Config,
+    to: &Spanned<LogTo>,
+    destination: &Destination,
+    sinks: &Sinks,
+) -> Result<Sink, OperatorError> {
+    sinks.open(destination).map_err(|error| {
+        let what = format!("the log {destination} can't be opened: {error}");
+        config.point(
+            to.span(),
+            what,
+            "a file in a folder that the server may write to, \"-\" or \"off\"",
+        )
+    })
+}
+
+/// What the configuration calls a log, as the log knows it.
+pub fn destination(to: &LogTo) -> Destination {
+    match to {
+        LogTo::Off => Destination::Off,
+        LogTo::Stdout => Destination::Stdout,
+        LogTo::Stderr => Destination::Stderr,
+        LogTo::File(path) => Destination::File(path.clone()),
+    }
+}
+
+/// The same configuration with every log off: for checking, which must not open files.
+pub fn quiet(config: &Config) -> Config {
+    let mut config = config.clone();
+    config.log.access = Spanned::new(0..0, LogTo::Off);
+    for site in &mut config.sites {
+        site.log = None;
+    }
+    config
+}
+
+fn pair(site: &config::Site) -> PairSpec {
+    let path = |path: &Option<Spanned<PathBuf>>| path.as_ref().map(|path| path.get_ref().clone());
+    PairSpec {
+        names: site
+            .names
+            .iter()
+            .map(|name| name.get_ref().clone())
+            .collect(),
+        certificate: path(&site.certificate),
+        key: path(&site.key),
+        client_ca: path(&site.client_ca),
+    }
+}
+
+fn tls(
+    config: &Config,
+    supplies: &Supplies,
+    previous: Option<&World>,
+    now: u64,
+) -> Result<Option<Arc<Tls>>, OperatorError> {
+    let (Some(tickets), Some(self_signed)) = (&supplies.tickets, &supplies.self_signed) else {
+        return Ok(None);
+    };
+    let mut settings = TlsSettings::new(tickets.clone());
+    settings.min_version = match config.tls.min_version {
+        config::TlsVersion::Tls12 => MinVersion::Tls12,
+        config::TlsVersion::Tls13 => MinVersion::Tls13,
+    };
+    if let Some(names) = &config.tls.ciphers {
+        let names = names.iter().map(|name| name.get_ref().clone()).collect();
+        settings.ciphers = Ciphers::List(names);
+    }
+    let pairs: Vec<PairSpec> = config.sites.iter().map(pair).collect();
+    let before = previous.and_then(|world| world.tls.as_deref());
+    match Tls::build(&pairs, &settings, self_signed, before, now) {
+        Ok(tls) => {
+            for warning in tls.warnings() {
+                log::warn!("{warning}");
+            }
+            Ok(Some(Arc::new(tls)))
+        }
+        Err(error) => Err(point_tls(config, &error)),
+    }
+}
+
+/// Points at the key whose value TLS refused.
+fn point_tls(config: &Config, error: &crate::tls::TlsError) -> OperatorError {
+    use crate::tls::Part;
+    let site = error.pair.and_then(|index| config.sites.get(index));
+    let span = match (error.part, site) {
+        (Part::Certificate, Some(site)) => site.certificate.as_ref().map(Spanned::span),
+        (Part::Key, Some(site)) => site
+            .key
+            .as_ref()
+            .or(site.certificate.as_ref())
+            .map(Spanned::span),
+        (Part::ClientCa, Some(site)) => site.client_ca.as_ref().map(Spanned::span),
+        (Part::Ciphers, _) => config
+            .tls
+            .ciphers
+            .as_ref()
+            .and_then(|ciphers| {
+                ciphers
+                    .iter()
+                    .find(|name| error.what.contains(name.get_ref().as_str()))
+            })
+            .map(Spanned::span),
+        (Part::Tickets, _) => config.tls.tickets.as_ref().map(Spanned::span),
+        _ => None,
+    };
+    config.point(span.unwrap_or(0..0), error.what.clone(), error.hint.clone())
+}
+
+struct HostBuilder<'b> {
+    config: &'b Config,
+    site: &'b config::Site,
+    supplies: &'b Supplies,
+    previous: Option<&'b World>,
+}
+
+impl HostBuilder<'_> {
+    fn host(
+        &self,
+        server_access: &Option<Access>,
+        tls: Option<&Tls>,
+    ) -> Result<Host, OperatorError> {
+        let site = self.site;
+        let names: Vec<String> = site
+            .names
+            .iter()
+            .map(|name| name.get_ref().clone())
+            .collect();
+        let canonical = match names.first() {
+            Some(name) if !names.iter().any(|name| name.starts_with('*')) => {
+                Some(name.as_bytes().into())
+            }
+            _ => None,
+        };
+        let routes = site
+            .routes
+            .iter()
+            .map(|route| self.route(route))
+            .collect::<Result<Vec<_>, _>>()?;
+        let root = site
+            .root
+            .as_ref()
+            .map(|root| self.open_site(root))
+            .transpose()?;
+        let log = match &site.log {
+            Some(log) => access(self.config, log, self.supplies)?,
+            None => server_access.clone(),
+        };
+        // A name's own pair; for `*` the pair that a client without SNI gets.
+        let name = names
+            .first()
+            .map(String::as_str)
+            .filter(|name| *name != "*");
+        let name = name.map(|name| name.replacen('*', "x", 1));
+        Ok(Host {
+            canonical,
+            http_redirects: site.http == PlainHttp::Redirect,
+            hsts: site.hsts.map(|age| {
+                format!("Strict-Transport-Security: max-age={age}\r\n")
+                    .into_bytes()
+                    .into()
+            }),
+            site: root,
+            guarded: routes
+                .iter()
+                .any(|route| route.allow.is_some() || route.users.is_some()),
+            routes,
+            identity: tls.map_or(Identity::NONE, |tls| tls.identity(name.as_deref())),
+            access: log,
+            names,
+        })
+    }
+
+    fn route(&self, route: &config::Route) -> Result<Route, OperatorError> {
+        let prefix = route.path.get_ref().trim_end_matches('/').as_bytes().into();
+        let target = match &route.target {
+            None => None,
+            Some(config::Target::Redirect(to)) => {
+                Some(Target::Redirect(to.get_ref().as_bytes().into()))
+            }
+            Some(config::Target::Rewrite(to)) => {
+                Some(Target::Rewrite(to.get_ref().as_bytes().into()))
+            }
+            Some(config::Target::Root(root)) => Some(Target::Site(self.open_site(root)?)),
+            Some(config::Target::Test(test)) => Some(Target::Handler(Arc::new(match test {
+                config::TestHandler::Echo => Test::Echo,
+                config::TestHandler::Slow => Test::Slow,
+                config::TestHandler::Endless => Test::Endless,
+            }))),
+        };
+        let allow = route
+            .allow
+            .as_ref()
+            .map(|networks| self.allow(networks))
+            .transpose()?;
+        let users = match &route.users {
+            None => None,
+            Some(path) => Some(Arc::new(self.users(path)?)),
+        };
+        Ok(Route {
+            prefix,
+            target,
+            allow,
+            users,
+        })
+    }
+
+    fn users(&self, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
+        let shown = path.get_ref().display();
+        let text = std::fs::read(path.get_ref()).map_err(|error| {
+            let what = format!("{shown} can't be read: {error}");
+            self.config.point(
+                path.span(),
+                what,
+                format!("`anthill passwd {shown} NAME` makes one"),
+            )
+        })?;
+        Users::parse(&text).map_err(|error| {
+            self.config.point(
+                path.span(),
+                format!("{shown}:{}: {}", error.line, error.what),
+                error.help,
+            )
+        })
+    }
+
+    fn allow(&self, networks: &[Spanned<String>]) -> Result<Allow, OperatorError> {
+        let mut allow = Allow::default();
+        for network in networks {
+            allow
+                .add(network.get_ref())
+                .map_err(|error| self.config.point(network.span(), error.what, error.help))?;
+        }
+        Ok(allow)
+    }
+
+    fn open_site(&self, root: &Spanned<PathBuf>) -> Result<Arc<Site>, OperatorError> {
+        let rules = self.rules(root.get_ref())?;
+        if let Some(same) = self.previous.and_then(|world| world.site_with(&rules)) {
+            return Ok(same);
+        }
+        let site = Site::open(rules, self.supplies.budget.clone());
+        let site = site.map_err(|error| {
+            self.config.point(
+                root.span(),
+                error.to_string(),
+                "a folder that the server may read",
+            )
+        })?;
+        Ok(Arc::new(site))
+    }
+
+    fn rules(&self, root: &Path) -> Result<SiteRules, OperatorError> {
+        let site = self.site;
+        let mut rules = SiteRules::new(root);
+        rules.index.clone_from(&site.index);
+        rules.try_paths.clone_from(&site.try_paths);
+        rules.errors = site
+            .errors
+            .iter()
+            .map(|(status, page)| (*status, page.get_ref().clone()))
+            .collect();
+        rules.listing = site.listing;
+        rules.symlinks = match site.symlinks {
+            config::Symlinks::Inside => Symlinks::Inside,
+            config::Symlinks::Follow => Symlinks::Follow,
+        };
+        rules.mime.clone_from(&site.mime);
+        for cache in &site.cache {
+            let rule = CacheRule {
+                max_age_seconds: cache.max_age,
+                immutable: cache.immutable,
+            };
+            rules.cache.push((self.glob(&cache.files)?, rule));
+        }
+        for headers in &site.headers {
+            rules
+                .headers
+                .push((self.glob(&headers.files)?, headers.set.clone()));
+        }
+        Ok(rules)
+    }
+
+    fn glob(&self, glob: &Spanned<String>) -> Result<Glob, OperatorError> {
+        Glob::parse(glob.get_ref()).map_err(|error| {
+            let help = "`*` stands for any part of a name, `?` for one character, `{a,b}` for a or b, `**` for folders";
+            self.config.point(glob.span(), format!("this pattern can't be understood: {error}"), help)
+        })
+    }
+}
+
+impl World {
+    /// A site with exactly these rules.
+    fn site_with(&self, rules: &SiteRules) -> Option<Arc<Site>> {
+        let of_route = |route: &Route| match &route.target {
+            Some(Target::Site(site)) => Some(site.clone()),
+            _ => None,
+        };
+        self.hosts
+            .iter()
+            .flat_map(|host| {
+                host.site
+                    .iter()
+                    .cloned()
+                    .chain(host.routes.iter().filter_map(of_route))
+            })
+            .find(|site| site.rules() == rules)
+    }
+}

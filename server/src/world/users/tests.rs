@@ -1,0 +1,90 @@
+//! Files of users, good and bad.
+
+use super::*;
+
+const MD5_SECRET: &str = "$1$K5F2asA3$TBWAhsdkL0PKWVjbGaqaQ.";
+const APR1_A: &str = "$apr1$xD56u09m$pcUkCqkZYHjCOWYYGRf.L0";
+
+#[test]
+fn a_file_with_all_that_files_have() {
+    let text = format!(
+        "# staff\n\nant:{MD5_SECRET}\r\nb\u{e9}e:{APR1_A}:Bee Ltd:x\nempty user:{APR1_A}  \n"
+    );
+    let users = Users::parse(text.as_bytes()).unwrap();
+    assert_eq!(users.count(), 3);
+    assert!(users.contains("ant") && !users.contains("# staff"));
+    assert!(users.verify("ant", b"secret"));
+    assert!(users.verify("b\u{e9}e", b"a"));
+    assert!(users.verify("empty user", b"a"));
+    assert!(!users.verify("ant", b"a"));
+    // Whoever the unknown are checked against, being right helps them nothing.
+    for name in ["nobody", "", "Ant", "x", "y", "z"] {
+        assert!(
+            !users.verify(name, b"secret") && !users.verify(name, b"a"),
+            "{name}"
+        );
+    }
+    let none = Users::parse(b"").unwrap();
+    assert_eq!(none.count(), 0);
+    assert!(!none.verify("ant", b"secret"));
+}
+
+#[test]
+fn errors_name_the_line() {
+    let table = [
+        ("# fine\nno colon here\n".to_owned(), 2, "no `:`"),
+        (":x\n".to_owned(), 1, "no user's name"),
+        (format!("a\tb:{MD5_SECRET}"), 1, "no user's name"),
+        (
+            format!("{}:{MD5_SECRET}", "x".repeat(256)),
+            1,
+            "no user's name",
+        ),
+        (
+            format!("ant:{MD5_SECRET}\nbee:{APR1_A}\nant:{APR1_A}\n"),
+            3,
+            "second time",
+        ),
+        (
+            "\n\nant:{SHA}EfatjsUqKYSrqv18O1FlA3hcIHI=\n".to_owned(),
+            3,
+            "SHA-1",
+        ),
+        ("ant:secret\n".to_owned(), 1, "the hash of `ant` is no hash"),
+    ];
+    for (text, line, what) in table {
+        let error = Users::parse(text.as_bytes()).unwrap_err();
+        assert_eq!(error.line, line, "{text}");
+        assert!(error.what.contains(what), "{error:?}");
+        assert!(!error.help.is_empty() && !error.what.contains(MD5_SECRET));
+    }
+    assert_eq!(Users::parse(b"a:\xff\n").unwrap_err().line, 1);
+}
+
+#[test]
+fn the_generation_is_the_content() {
+    let of = |text: &str| Users::parse(text.as_bytes()).unwrap().generation;
+    let text = format!("ant:{MD5_SECRET}\n");
+    assert_eq!(of(&text), of(&text));
+    assert_ne!(of(&text), of(&format!("{text}\n")));
+}
+
+#[test]
+fn users_are_set_and_removed_in_the_text() {
+    let text = "# staff\nant:1\nbee:2\n";
+    assert_eq!(with_user(text, "ant", Some("3")), "# staff\nant:3\nbee:2\n");
+    assert_eq!(
+        with_user(text, "cat", Some("3")),
+        "# staff\nant:1\nbee:2\ncat:3\n"
+    );
+    assert_eq!(with_user(text, "ant", None), "# staff\nbee:2\n");
+    assert_eq!(with_user("ant:1\nant:2", "ant", Some("3")), "ant:3\n");
+    assert_eq!(with_user("ant:1", "bee", Some("2")), "ant:1\nbee:2\n");
+    assert!(
+        is_name("An ant")
+            && !is_name("a:b")
+            && !is_name("")
+            && !is_name("#x")
+            && !is_name("a\u{9b}")
+    );
+}
