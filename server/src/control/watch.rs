@@ -6,7 +6,7 @@
 
 use crate::base::sys::{self, Event, Inotify};
 use crate::site::Site;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ impl Watch {
 
     /// Watches folders of `site` that are new; returns those.
     pub fn grow(&mut self, place: Place, site: &Arc<Site>) -> Vec<PathBuf> {
-        let known: BTreeSet<&PathBuf> = self
+        let known: HashSet<&PathBuf> = self
             .folders
             .values()
             .flatten()
