@@ -159,6 +159,8 @@ impl Plane {
             stopping_for: None,
             ended: mpsc::unbounded_channel(),
         };
+        // All has been read and built; what runs from here on is little of the program.
+        sys::forget_startup_code();
         for index in 0..count {
             let running = plane.start_worker(index)?;
             plane.workers.push(running);

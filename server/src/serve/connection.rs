@@ -43,7 +43,7 @@ pub struct Connection {
     /// How many of them hold no end of head.
     scanned: usize,
     /// A request whose body is still coming and is thrown away; its head leads `rest`.
-    held: Option<Held>,
+    held: Option<Box<Held>>,
     /// Of the certificate that this connection was given, once it is.
     identity: Option<Identity>,
     /// Work on the pool for one and the same request, so that it can't go on for ever.
@@ -363,12 +363,12 @@ impl Connection {
         {
             return self.refused(Reject::BODY_TOO_LARGE, bytes, cx);
         }
-        let mut held = Held {
+        let mut held = Box::new(Held {
             head_bytes,
             decoder: BodyDecoder::new(head.body),
             seen: 0,
             done: false,
-        };
+        });
         match self.throw_away(&mut held, bytes, world) {
             Ok(Thrown::More(from)) => {
                 self.held = Some(held);
