@@ -1,5 +1,9 @@
 //! End to end: the real binary, spoken to by real clients; and what holds the house together.
 
+mod http;
 mod journal;
 mod layers;
+mod limits;
+mod live;
+mod mirror;
 mod support;
