@@ -6,4 +6,5 @@ mod layers;
 mod limits;
 mod live;
 mod mirror;
+mod papers;
 mod support;
