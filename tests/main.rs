@@ -1,5 +1,6 @@
 //! End to end: the real binary, spoken to by real clients; and what holds the house together.
 
+mod changing;
 mod http;
 mod journal;
 mod layers;
@@ -7,4 +8,5 @@ mod limits;
 mod live;
 mod mirror;
 mod papers;
+mod site;
 mod support;
