@@ -1,7 +1,12 @@
 //! End to end: the real binary, spoken to by real clients; and what holds the house together.
 
+mod changing;
+mod http;
 mod journal;
 mod layers;
+mod limits;
+mod live;
 mod mirror;
 mod papers;
+mod site;
 mod support;

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod wire;
+
 /// How long a server may take to come up; a debug build on a busy machine is slow.
 const START: Duration = Duration::from_secs(20);
 /// How long a raw exchange waits for bytes, or for the end.
@@ -26,7 +28,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(60);
 
 /// The clients, and the Debian packages they come in (tools/setup.sh installs them).
-const TOOLS: [(&str, &str); 7] = [
+const TOOLS: [(&str, &str); 8] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -34,6 +36,7 @@ const TOOLS: [(&str, &str); 7] = [
     ("ps", "procps"),
     ("unshare", "util-linux"),
     ("mount", "mount"),
+    ("strace", "strace"),
 ];
 
 /// Where a tool is; the test fails with the package's name if it is not there.
@@ -113,8 +116,13 @@ impl Server {
 
     /// With this configuration, in a folder that has been furnished.
     pub fn start_in(folder: Folder, config: &str) -> Server {
+        Server::start_by(Command::new(env!("CARGO_BIN_EXE_anthill")), folder, config)
+    }
+
+    /// The same through a command that becomes the server when `serve FILE` follows it.
+    pub fn start_by(mut command: Command, folder: Folder, config: &str) -> Server {
         folder.write("anthill.toml", config);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_anthill"))
+        let mut child = command
             .arg("serve")
             .arg(folder.path("anthill.toml"))
             .stdin(Stdio::null())

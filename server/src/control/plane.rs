@@ -139,6 +139,7 @@ impl Plane {
         )?);
         let shared = Arc::new(Shared {
             open: AtomicUsize::new(0),
+            addresses: Arc::default(),
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
             origin: Instant::now(),
         });
