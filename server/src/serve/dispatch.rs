@@ -106,6 +106,12 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
     {
         return refuse(host, Reject::MISDIRECTED);
     }
+    let to_https = !secure && host.http_redirects && world.https_port.is_some();
+    // HTTP/1.0 may name nobody. Where no name of ours stands in, there is nowhere to send the client,
+    // and what the operator keeps to https isn't shown instead.
+    if to_https && host.canonical.is_none() && head.host.is_empty() {
+        return refuse(host, Reject::HOST_MISSING);
+    }
     if let Some(location) = elsewhere(world, host, head, secure) {
         let reply = Reply::Redirect {
             status: Status::PERMANENT_REDIRECT,
