@@ -545,6 +545,11 @@ impl Plane {
                 Ok(built) => world = built,
                 Err(error) => log::error!("a changed file is not taken over: {error}"),
             }
+            // A link on the way to one of them may lead elsewhere now.
+            let files = self.files();
+            if let Some(watch) = &mut self.watch {
+                files.iter().for_each(|file| watch.file(file));
+            }
         }
         let mut hosts: Vec<Arc<Host>> = world.hosts.iter().cloned().collect();
         let mut grown = Vec::new();
