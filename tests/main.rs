@@ -1,5 +1,8 @@
 //! End to end: the real binary, spoken to by real clients; and what holds the house together.
 
+mod clients;
+mod hosts;
 mod journal;
 mod layers;
 mod support;
+mod tls;
