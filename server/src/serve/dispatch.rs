@@ -217,6 +217,17 @@ fn push_query(location: &mut Vec<u8>, head: &Head<'_>) {
     }
 }
 
+/// The same where the operator wrote the location, maybe with a query or a fragment of its own.
+fn add_query(location: &mut Vec<u8>, head: &Head<'_>) {
+    let Some(query) = head.query else { return };
+    let end = location.iter().position(|byte| *byte == b'#');
+    let fragment = location.split_off(end.unwrap_or(location.len()));
+    let has_query = location.contains(&b'?');
+    location.push(if has_query { b'&' } else { b'?' });
+    location.extend_from_slice(query);
+    location.extend_from_slice(&fragment);
+}
+
 /// A request at the gates of one site.
 struct Gate<'w, 'h> {
     world: &'w World,
@@ -283,7 +294,7 @@ impl Gate<'_, '_> {
                 if to.ends_with(b"/") {
                     target::encode_path(rest.strip_prefix(b"/").unwrap_or(rest), &mut location);
                 }
-                push_query(&mut location, self.head);
+                add_query(&mut location, self.head);
                 Reply::Redirect {
                     status: Status::PERMANENT_REDIRECT,
                     location,
