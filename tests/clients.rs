@@ -2,6 +2,7 @@
 //! and the program `anthill` itself as an operator types it.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -245,14 +246,28 @@ pub struct Ended {
 
 /// Runs `anthill` with these arguments in `folder`, to its end.
 pub fn anthill<A: AsRef<OsStr>>(folder: &Path, arguments: &[A]) -> Ended {
-    let ran = Command::new("timeout")
+    anthill_told(folder, arguments, "")
+}
+
+/// The same with this on its standard input.
+pub fn anthill_told<A: AsRef<OsStr>>(folder: &Path, arguments: &[A], input: &str) -> Ended {
+    let mut child = Command::new("timeout")
         .arg("30")
         .arg(env!("CARGO_BIN_EXE_anthill"))
         .args(arguments)
         .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("the server's binary");
+    // It may end without having read everything; what it says then counts.
+    let _ = child
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(input.as_bytes());
+    let ran = child.wait_with_output().expect("its output");
     Ended {
         code: ran.status.code(),
         stdout: lossy(&ran.stdout),

@@ -1,5 +1,6 @@
 //! End to end: the real binary, spoken to by real clients; and what holds the house together.
 
+mod access;
 mod clients;
 mod hosts;
 mod journal;
