@@ -256,7 +256,7 @@ impl Plane {
                 Event::Stop => return,
                 Event::Hangup => {
                     if let Err(error) = self.reload().await {
-                        log::error!("reload refused, the old configuration goes on: {error}");
+                        refused(&error);
                     }
                 }
                 Event::Reopen => {
@@ -301,7 +301,7 @@ impl Plane {
                     tokio::time::sleep(RESTART).await;
                     match self.start_worker(index) {
                         Ok(running) => self.workers[index] = running,
-                        Err(error) => log::error!("{error}"),
+                        Err(error) => log::error!("{}", error.in_one_line()),
                     }
                 }
             }
@@ -543,7 +543,9 @@ impl Plane {
             );
             match built {
                 Ok(built) => world = built,
-                Err(error) => log::error!("a changed file is not taken over: {error}"),
+                Err(error) => {
+                    log::error!("a changed file is not taken over: {}", error.in_one_line());
+                }
             }
             // A link on the way to one of them may lead elsewhere now.
             let files = self.files();
@@ -614,7 +616,7 @@ impl Plane {
             "reload" => match self.reload().await {
                 Ok(said) => Outcome::Text(said),
                 Err(error) => {
-                    log::error!("reload refused, the old configuration goes on: {error}");
+                    refused(&error);
                     Outcome::Error(format!("{error}\n"))
                 }
             },
@@ -652,6 +654,13 @@ impl Plane {
             .sinks
             .flush(Instant::now() + Duration::from_secs(2));
     }
+}
+
+fn refused(error: &OperatorError) {
+    log::error!(
+        "reload refused, the old configuration goes on: {}",
+        error.in_one_line()
+    );
 }
 
 /// The site after a change; None when nothing that it serves is another than before.
