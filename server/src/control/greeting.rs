@@ -40,6 +40,8 @@ pub(super) fn print(plane: &Plane) {
         text.push_str(&format!("  {}\n", self_signed.fingerprint()));
     }
     text.push_str("ready; Ctrl-C stops\n");
+    // What was logged until now stands before it.
+    log::logger().flush();
     eprint!("{text}");
 }
 

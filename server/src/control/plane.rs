@@ -7,11 +7,11 @@ use super::socket;
 use super::status;
 use super::watch::{Changes, Place, Watch};
 use crate::base::clock;
-use crate::base::log::{ErrorLog, Sinks};
+use crate::base::log::{Destination, ErrorLog, Sinks};
 use crate::base::pool::Pool;
 use crate::base::stats::Stats;
 use crate::base::sys;
-use crate::config::{self, Chosen, Config, LogTo, OperatorError, Overrides};
+use crate::config::{self, Chosen, Config, OperatorError, Overrides};
 use crate::limits;
 use crate::serve::worker::{self, Command, Shared};
 use crate::site::{Budget, Site};
@@ -770,12 +770,9 @@ fn direct_errors(
     error_log: &ErrorLog,
 ) -> Result<(), OperatorError> {
     let to = &config.log.errors;
-    if *to.get_ref() == LogTo::Stderr {
-        error_log.direct_to_stderr();
-        return Ok(());
-    }
+    // Standard error is no exception: a pipe that nobody reads must not hold up who has an error.
     let sink = build::open(config, to, &build::destination(to.get_ref()), sinks)?;
-    let fallback = sinks.open(&crate::base::log::Destination::Stderr);
+    let fallback = sinks.open(&Destination::Stderr);
     let fallback =
         fallback.map_err(|error| OperatorError::failure(format!("standard error: {error}")))?;
     error_log.direct_to(sink, fallback);
