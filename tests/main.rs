@@ -5,5 +5,7 @@ mod clients;
 mod hosts;
 mod journal;
 mod layers;
+mod mirror;
+mod papers;
 mod support;
 mod tls;

@@ -97,10 +97,13 @@ impl Site {
                 .unwrap_or(Which::Identity),
             None => self.negotiate(file, asks),
         };
-        if which == Which::Made && file.slot(which).is_none_or(|slot| slot.load().is_none()) {
+        let mut loaded = self.loaded(file, which, || place.path());
+        if which == Which::Made && loaded.is_err() {
+            // Evicted since we saw it.
             which = Which::Identity;
+            loaded = self.loaded(file, which, || place.path());
         }
-        let variant = match self.loaded(file, which, || place.path()) {
+        let variant = match loaded {
             Ok(variant) => variant,
             Err(answer) => return answer,
         };
@@ -152,10 +155,13 @@ impl Site {
 
     /// The variant that Accept-Encoding likes best of those that are there.
     fn negotiate(&self, file: &File, asks: &Asks<'_>) -> Which {
+        if asks.accept_encoding.is_none() {
+            return Which::Identity;
+        }
         let gzip = self.gzip_of(file);
         let br = self.usable(file, Coding::Br);
         let zstd = self.usable(file, Coding::Zstd);
-        if (gzip.is_none() && !br && !zstd) || asks.accept_encoding.is_none() {
+        if gzip.is_none() && !br && !zstd {
             return Which::Identity;
         }
         let mut available = [true; 4];

@@ -21,7 +21,10 @@ pub struct Budget {
 
 #[derive(Default)]
 struct Ledger {
-    holdings: VecDeque<Holding>,
+    /// Contents in memory, which the bytes are about.
+    memory: VecDeque<Holding>,
+    /// Contents on disk: little memory, and a descriptor each.
+    disk: VecDeque<Holding>,
     bytes: usize,
     descriptors: usize,
 }
@@ -72,9 +75,8 @@ impl Budget {
         if slot.load().is_some() {
             return;
         }
-        if matches!(variant.content, Content::Memory(_))
-            && ledger.descriptors >= self.descriptors_max
-        {
+        let in_memory = matches!(variant.content, Content::Memory(_));
+        if in_memory && ledger.descriptors >= self.descriptors_max / 2 {
             // A convenience only; large files have none but this.
             variant.kept = None;
         }
@@ -84,29 +86,40 @@ impl Budget {
             bytes: variant.weight(),
             descriptors: usize::from(variant.disk().is_some()),
         };
+        // Room is made before it joins the queue: it is for somebody who is yet to take it.
+        ledger.shrink(
+            self.bytes_max.saturating_sub(holding.bytes),
+            self.descriptors_max.saturating_sub(holding.descriptors),
+        );
         ledger.bytes += holding.bytes;
         ledger.descriptors += holding.descriptors;
-        ledger.holdings.push_back(holding);
+        if in_memory {
+            ledger.memory.push_back(holding);
+        } else {
+            ledger.disk.push_back(holding);
+        }
         slot.store(Some(Arc::new(variant)));
-        ledger.shrink(self.bytes_max, self.descriptors_max);
     }
 
     /// Forgets what belongs to files that no tree holds any more.
     pub(super) fn sweep(&self) {
         let mut ledger = self.lock();
         let Ledger {
-            holdings,
+            memory,
+            disk,
             bytes,
             descriptors,
         } = &mut *ledger;
-        holdings.retain(|holding| {
-            let alive = holding.file.strong_count() > 0;
-            if !alive {
-                *bytes -= holding.bytes;
-                *descriptors -= holding.descriptors;
-            }
-            alive
-        });
+        for queue in [memory, disk] {
+            queue.retain(|holding| {
+                let alive = holding.file.strong_count() > 0;
+                if !alive {
+                    *bytes -= holding.bytes;
+                    *descriptors -= holding.descriptors;
+                }
+                alive
+            });
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Ledger> {
@@ -115,23 +128,40 @@ impl Budget {
 }
 
 impl Ledger {
-    /// Evicts until all fits. Each holding is met twice at most, so it ends.
     fn shrink(&mut self, bytes_max: usize, descriptors_max: usize) {
-        let mut chances = self.holdings.len();
-        while self.bytes > bytes_max || self.descriptors > descriptors_max {
-            let Some(holding) = self.holdings.pop_front() else {
-                return;
+        while self.descriptors > descriptors_max {
+            let Some(evicted) = evict_one(&mut self.disk) else {
+                break;
             };
-            if chances > 0 && holding.in_use() {
-                chances -= 1;
-                self.holdings.push_back(holding);
-                continue;
-            }
-            self.bytes -= holding.bytes;
-            self.descriptors -= holding.descriptors;
-            holding.evict();
+            self.subtract(&evicted);
+        }
+        while self.bytes > bytes_max {
+            let evicted = evict_one(&mut self.memory).or_else(|| evict_one(&mut self.disk));
+            let Some(evicted) = evicted else { break };
+            self.subtract(&evicted);
         }
     }
+
+    fn subtract(&mut self, evicted: &Holding) {
+        self.bytes -= evicted.bytes;
+        self.descriptors -= evicted.descriptors;
+    }
+}
+
+/// Evicts the first that wasn't used since it was last looked at; if all were, the first.
+fn evict_one(queue: &mut VecDeque<Holding>) -> Option<Holding> {
+    for _ in 0..queue.len() {
+        match queue.pop_front()? {
+            used if used.in_use() => queue.push_back(used),
+            unused => {
+                unused.evict();
+                return Some(unused);
+            }
+        }
+    }
+    let first = queue.pop_front()?;
+    first.evict();
+    Some(first)
 }
 
 impl Holding {
@@ -146,7 +176,7 @@ impl Holding {
             .is_some_and(|variant| variant.take_touch())
     }
 
-    fn evict(self) {
+    fn evict(&self) {
         let Some(file) = self.file.upgrade() else {
             return;
         };

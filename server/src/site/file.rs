@@ -253,21 +253,26 @@ const GZIP_CLAIMED: u8 = 1;
 const GZIP_USELESS: u8 = 2;
 
 /// That a load failed, and when: it isn't tried again at once. Zero is no failure; else the reason
-/// in the low bits and the second above.
+/// in the low bits and the tick above.
 #[derive(Default)]
 pub struct Failure(AtomicU32);
 
+/// Ticks of the clock of failures in a second.
+pub const TICKS_PER_SECOND: u128 = 4;
+
 impl Failure {
-    /// Remembers; `now` in seconds of any clock that starts with the site.
+    /// Remembers; `now` in ticks of any clock that starts with the site.
     pub fn set(&self, why: Why, now: u32) {
         self.0.store((now << 4) | why as u32, Ordering::Relaxed);
     }
 
-    /// The reason, if it is younger than a second or two. The clock is asked only after a failure.
+    /// The reason, if it is no older than a second. The clock is asked only after a failure.
     pub fn recent(&self, now: impl FnOnce() -> u32) -> Option<Why> {
         let value = self.0.load(Ordering::Relaxed);
         let why = Why::from_code(value & 15)?;
-        ((now() & 0x0fff_ffff).saturating_sub(value >> 4) <= 1).then_some(why)
+        // 28 bits of ticks come round every two years.
+        let age = now().wrapping_sub(value >> 4) & 0x0fff_ffff;
+        (age <= TICKS_PER_SECOND as u32).then_some(why)
     }
 }
 
@@ -283,8 +288,10 @@ mod tests {
             None
         );
         failure.set(Why::Changing, 100);
-        assert_eq!(failure.recent(|| 101), Some(Why::Changing));
-        assert_eq!(failure.recent(|| 102), None);
+        assert_eq!(failure.recent(|| 104), Some(Why::Changing));
+        assert_eq!(failure.recent(|| 105), None);
+        failure.set(Why::Unreadable, u32::MAX);
+        assert_eq!(failure.recent(|| 2), Some(Why::Unreadable));
     }
 
     #[test]

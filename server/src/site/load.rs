@@ -36,11 +36,18 @@ impl Load {
         if slot.load().is_some() {
             return;
         }
-        match self.variant() {
+        let (coding, ending) = match self.which {
+            Which::Sidecar(Coding::Gzip) => (Coding::Gzip, ".gz"),
+            Which::Sidecar(Coding::Br) => (Coding::Br, ".br"),
+            Which::Sidecar(Coding::Zstd) => (Coding::Zstd, ".zst"),
+            _ => (Coding::Identity, ""),
+        };
+        let path = [&self.path, ending.as_bytes()].concat();
+        match self.variant(&path, coding) {
             Ok(variant) => {
                 self.shared.budget.keep(&self.file, self.which, variant);
                 if self.which == Which::Identity {
-                    self.shared.want_gzip(&self.file, || self.path.to_vec());
+                    self.shared.want_gzip(&self.file, || path);
                 }
             }
             Err(why) => {
@@ -48,23 +55,17 @@ impl Load {
                     failure.set(why, self.shared.now());
                 }
                 if matches!(why, Why::Changing | Why::NotFound) {
-                    self.shared.note_stale(&self.path);
+                    self.shared.note_stale(&path);
                 }
             }
         }
     }
 
-    fn variant(&self) -> Result<Variant, Why> {
-        let (coding, ending) = match self.which {
-            Which::Sidecar(Coding::Gzip) => (Coding::Gzip, ".gz"),
-            Which::Sidecar(Coding::Br) => (Coding::Br, ".br"),
-            Which::Sidecar(Coding::Zstd) => (Coding::Zstd, ".zst"),
-            _ => (Coding::Identity, ""),
-        };
+    /// Reads the file at `path`, which may be the sidecar.
+    fn variant(&self, path: &[u8], coding: Coding) -> Result<Variant, Why> {
         let known = *self.file.meta_of(self.which).ok_or(Why::NotFound)?;
-        let path = [&self.path, ending.as_bytes()].concat();
         wait_for_a_tick(&known);
-        let file = self.shared.root.open_file(&path, &known)?;
+        let file = self.shared.root.open_file(path, &known)?;
         let (content, tag) = read(&file, &known)?;
         if Meta::of(&fstat(&file)?) != known {
             return Err(Why::Changing);
@@ -91,8 +92,8 @@ impl Load {
     }
 }
 
-/// The tag of a coding; the last mark but one tells whose it is.
-pub(super) fn coded_tag(tag: &str, coding: Coding) -> String {
+/// The tag with its quotes; that of a coding ends in its mark.
+fn coded_tag(tag: &str, coding: Coding) -> String {
     match coding_mark(coding) {
         "" => format!("\"{tag}\""),
         mark => format!("\"{tag}-{mark}\""),
@@ -110,7 +111,7 @@ pub(super) fn coding_mark(coding: Coding) -> &'static str {
 }
 
 /// Last-Modified: never in the future (RFC 9110 §8.8.2.1).
-pub(super) fn modified(meta: &Meta) -> u64 {
+fn modified(meta: &Meta) -> u64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -156,9 +157,11 @@ fn wait_for_a_tick(known: &Meta) {
     }
 }
 
-/// The content, if it is small enough to be kept, and what its tag is made of: a digest of the
-/// content or, by its size alone, of size and time.
-fn read(file: &std::fs::File, known: &Meta) -> Result<(Option<Box<[u8]>>, String), Why> {
+/// The content, if it is small enough to be kept, and what its tag is made of.
+type Read = (Option<Box<[u8]>>, String);
+
+/// Reads a file. Its tag is made of a digest of the content or, by its size alone, of size and time.
+fn read(file: &std::fs::File, known: &Meta) -> Result<Read, Why> {
     if known.size > DIGEST_FILE_BYTES_MAX {
         return Ok((None, format!("{:x}-{:x}", known.size, known.mtime_ns)));
     }

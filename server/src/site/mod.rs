@@ -42,7 +42,7 @@ pub use variant::{Content, DiskContent, Variant};
 
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN, STALE_PATHS_MAX};
 use crate::wire::fields::Coding;
-use file::{File, Why};
+use file::{File, TICKS_PER_SECOND, Why};
 use folder::{Folder, Node};
 use gzip::GzipJob as Job;
 use root::{Resolver, Root};
@@ -58,8 +58,9 @@ use std::{fmt, io};
 /// A site as it was when it was last scanned. Cloning it is cheap.
 #[derive(Clone)]
 pub struct Site {
-    shared: Arc<Shared>,
+    // Before `shared`, whose end counts which files are gone.
     tree: Arc<Folder>,
+    shared: Arc<Shared>,
 }
 
 /// What stays the same from one scan of a site to the next.
@@ -221,9 +222,9 @@ impl Site {
 }
 
 impl Shared {
-    /// Seconds since the site was opened.
+    /// Ticks since the site was opened, for [`file::Failure`]; what is above 32 bits is lost.
     fn now(&self) -> u32 {
-        u32::try_from(self.started.elapsed().as_secs()).unwrap_or(u32::MAX)
+        (self.started.elapsed().as_millis() * TICKS_PER_SECOND / 1000) as u32
     }
 
     fn stale(&self) -> std::sync::MutexGuard<'_, Vec<PathBuf>> {

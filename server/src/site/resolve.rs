@@ -84,8 +84,9 @@ impl Site {
     ) -> Result<Resource<'a>, Option<Reject>> {
         let file = |node: Option<&'a Node>, place: Place<'a>| match node {
             Some(Node::File(file)) => Ok(Resource::File(file, place)),
-            Some(Node::Refused(why)) => Err(refused(*why)),
-            Some(Node::Folder(_)) | None => Err(None),
+            // A link that leads nowhere is as good as none.
+            Some(Node::Refused(Why::NotFound) | Node::Folder(_)) | None => Err(None),
+            Some(Node::Refused(why)) => Err(Some(why.reject())),
         };
         match try_path {
             TryPath::Path if bare.is_empty() => self.folder(&self.tree, bare, wants_folder),
@@ -131,8 +132,4 @@ impl Site {
             }
         }
     }
-}
-
-fn refused(why: Why) -> Option<Reject> {
-    Some(why.reject())
 }

@@ -33,15 +33,22 @@ pub fn rescan<'p>(
     paths: impl Iterator<Item = Vec<&'p [u8]>>,
 ) -> Arc<Folder> {
     let mut changes = Changes::default();
-    paths.for_each(|path| changes.add(&path));
+    let mut behind_links = false;
+    for path in paths {
+        behind_links |= path.iter().any(|name| hidden(name));
+        changes.add(&path);
+    }
     if old.holds_links {
         let mut named = HashMap::new();
-        collect_named(old, &changes, &mut named);
+        behind_links |= collect_named(old, &changes, &mut named);
         let mut aliases = Vec::new();
         collect_aliases(old, &named, &mut Vec::new(), &mut aliases);
         aliases.iter().for_each(|path| changes.add(path));
     }
-    let update = || Scan::new(root, index).update(old, root.open_folder(b"")?.as_fd(), &changes);
+    let mut scan = Scan::new(root, index);
+    // What is hidden or a whole folder may hold what some link leads to.
+    scan.behind_links = behind_links;
+    let mut update = || scan.update(old, root.open_folder(b"")?.as_fd(), &changes);
     update().unwrap_or_else(|_| Arc::clone(old))
 }
 
@@ -57,7 +64,7 @@ impl<'p> Changes<'p> {
     fn add(&mut self, path: &[&'p [u8]]) {
         match path {
             [] => self.whole = true,
-            // A hidden name is no entry, but a link may lead through it: those are read anew anyway.
+            // A hidden name is no entry, but a link may lead through it.
             [name, ..] if hidden(name) => {}
             [name, rest @ ..] => self.below.entry(name).or_default().add(rest),
         }
@@ -71,21 +78,26 @@ fn identity(meta: &Meta) -> Identity {
     (meta.dev, meta.ino)
 }
 
-/// The changed names of each folder that has some.
+/// The changed names of each folder that has some; true if a whole folder is among them.
 fn collect_named<'p>(
     folder: &Folder,
     changes: &Changes<'p>,
     named: &mut HashMap<Identity, Vec<&'p [u8]>>,
-) {
+) -> bool {
+    let mut whole_folder = false;
     for (name, change) in &changes.below {
-        let node = folder.find(name).map(|entry| &entry.node);
-        if change.whole || !matches!(node, Some(Node::Folder(_))) {
+        let below = match folder.find(name).map(|entry| &entry.node) {
+            Some(Node::Folder(below)) => Some(below),
+            _ => None,
+        };
+        if change.whole || below.is_none() {
             named.entry(identity(&folder.meta)).or_default().push(name);
         }
-        if let Some(Node::Folder(below)) = node {
-            collect_named(below, change, named);
+        if let Some(below) = below {
+            whole_folder |= change.whole | collect_named(below, change, named);
         }
     }
+    whole_folder
 }
 
 /// The same names under the other paths that lead to the same folders: a watcher knows a folder by
@@ -130,6 +142,8 @@ struct Scan<'a> {
     /// The folders above, and this one: a link to one of them is a loop.
     above: Vec<Identity>,
     linked_folders: usize,
+    /// Are folders behind links read whole?
+    behind_links: bool,
     /// What the kernel lists names into.
     listed: Vec<u8>,
 }
@@ -143,6 +157,7 @@ impl<'a> Scan<'a> {
             path: Vec::new(),
             above: Vec::new(),
             linked_folders: 0,
+            behind_links: false,
             listed,
         }
     }
@@ -249,40 +264,42 @@ impl<'a> Scan<'a> {
                 let opened = openat(folder, name, flags, Mode::empty()).map_err(Why::from);
                 self.enter(opened, known, change)
             }
-            FileType::Symlink => self.follow(known, change),
+            FileType::Symlink => Some(self.follow(known, change)),
             _ => None,
         };
         self.path.truncate(length);
         fact.map(|fact| (kind == FileType::Symlink, fact))
     }
 
-    /// What the link at the current path leads to.
-    fn follow(&mut self, known: Option<&Node>, change: Option<&Changes<'_>>) -> Option<Fact> {
+    /// What the link at the current path leads to. Even one that leads nowhere is an entry: what it
+    /// names may come.
+    fn follow(&mut self, known: Option<&Node>, change: Option<&Changes<'_>>) -> Fact {
         let seen = self
             .root
             .look(&self.path)
             .and_then(|fd| Ok((fstat(&fd)?, fd)));
         let (stat, target): (Stat, OwnedFd) = match seen {
             Ok(seen) => seen,
-            Err(Why::NotFound) => return None,
-            Err(why) => return Some(Fact::Refused(why)),
+            Err(why) => return Fact::Refused(why),
         };
+        let nothing = Fact::Refused(Why::NotFound);
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Some(Fact::File(Meta::of(&stat), known_file(known))),
+            FileType::RegularFile => Fact::File(Meta::of(&stat), known_file(known)),
             FileType::Directory => {
                 if self.above.contains(&identity(&Meta::of(&stat))) {
-                    return None;
+                    return nothing;
                 }
                 if self.linked_folders >= LINKED_FOLDERS_MAX {
                     log::warn!("{}: too many folders behind links, left out", self.shown());
-                    return None;
+                    return nothing;
                 }
                 self.linked_folders += 1;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let opened = openat(target, ".", flags, Mode::empty()).map_err(Why::from);
-                self.enter(opened, known, change)
+                let change = change.filter(|_| !self.behind_links);
+                self.enter(opened, known, change).unwrap_or(nothing)
             }
-            _ => None,
+            _ => nothing,
         }
     }
 

@@ -100,11 +100,12 @@ impl Multipart {
         } else {
             self.parts.get(part - 1)?.0
         };
+        let is_data = nth % 2 == 1;
         match self.parts.get(part) {
-            Some((_, start, end)) if nth % 2 == 1 => cut(content, *start, *end),
+            Some((_, start, end)) if is_data => cut(content, *start, *end),
             Some((text_end, ..)) => Some(Piece::Bytes(&self.text[text_start..*text_end])),
-            None if nth % 2 == 0 => Some(Piece::Bytes(&self.text[text_start..])),
-            None => None,
+            None if is_data => None,
+            None => Some(Piece::Bytes(&self.text[text_start..])),
         }
     }
 }

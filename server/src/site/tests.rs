@@ -1,1 +1,1373 @@
-//! (to be written)
+//! The site as a whole: requests as text, answers as the bytes that a client would get.
+
+use super::file::Which;
+use super::folder::Entry;
+use super::*;
+use crate::limits::Limits;
+use crate::wire::h1::{Parsed, parse_head};
+use crate::wire::head::Method;
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use proptest::prelude::*;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::{FileExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+use tempfile::TempDir;
+
+const TEXT: &str = "The ants go marching one by one, hurrah, hurrah. ";
+
+/// A root in a folder of its own, so that there is an outside.
+struct Place {
+    base: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let base = tempfile::tempdir().expect("a folder");
+        fs::create_dir(base.path().join("public")).expect("made");
+        Place { base }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.base
+            .path()
+            .canonicalize()
+            .expect("there")
+            .join("public")
+            .join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Place {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+        fs::write(path, content).expect("written");
+        self
+    }
+
+    fn age(&self, name: &str, seconds: u64) -> &Place {
+        let file = fs::File::options()
+            .write(true)
+            .open(self.path(name))
+            .expect("there");
+        file.set_modified(SystemTime::now() - Duration::from_secs(seconds))
+            .expect("set");
+        self
+    }
+
+    fn rules(&self) -> SiteRules {
+        SiteRules::new(self.path(""))
+    }
+
+    fn site(&self) -> Site {
+        self.site_with(|_| {})
+    }
+
+    fn site_with(&self, change: impl FnOnce(&mut SiteRules)) -> Site {
+        let mut rules = self.rules();
+        change(&mut rules);
+        Site::open(rules, Arc::new(Budget::new(8 << 20))).expect("opens")
+    }
+}
+
+/// What a client would get.
+#[derive(Debug, Default)]
+struct Reply {
+    status: u16,
+    head: String,
+    body: Vec<u8>,
+    rule: u16,
+    location: String,
+}
+
+impl Reply {
+    fn field(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (field, value) = line.split_once(": ")?;
+            field.eq_ignore_ascii_case(name).then_some(value)
+        })
+    }
+
+    fn tag(&self) -> String {
+        self.field("ETag").unwrap_or_default().to_owned()
+    }
+}
+
+/// The answer without running any load.
+fn answer(site: &Site, request: &str) -> Answer {
+    let mut lines = request.lines();
+    let line = lines.next().expect("a request line");
+    let fields: String = lines.map(|field| format!("{}\r\n", field.trim())).collect();
+    let text = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    match parse_head(text.as_bytes(), &mut 0, &Limits::default()) {
+        Ok(Parsed::Complete { head, .. }) => site.answer(&head, &head.path),
+        Ok(Parsed::Partial) => panic!("a whole head"),
+        Err(reject) => Answer::Refuse(reject),
+    }
+}
+
+/// The answer, with what has to be loaded loaded.
+fn ask(site: &Site, request: &str) -> Reply {
+    for _ in 0..4 {
+        match answer(site, request) {
+            Answer::Load(load) => load.run(),
+            other => return reply(other),
+        }
+    }
+    panic!("loads without end: {request}");
+}
+
+fn get(site: &Site, path: &str) -> Reply {
+    ask(site, &format!("GET {path}"))
+}
+
+fn reply(answer: Answer) -> Reply {
+    match answer {
+        Answer::Stored(stored) => {
+            let mut scratch = b"rest of before".to_vec();
+            let head = String::from_utf8(stored.head(&mut scratch).to_vec()).expect("text");
+            assert!(
+                head.ends_with("\r\n") && !head.contains("\r\n\r\n"),
+                "{head}"
+            );
+            let mut body = Vec::new();
+            let mut nth = 0;
+            while let Some(piece) = stored.piece(nth) {
+                nth += 1;
+                match piece {
+                    Piece::Bytes(bytes) => body.extend_from_slice(bytes),
+                    Piece::File {
+                        content,
+                        offset,
+                        len,
+                    } => {
+                        let mut bytes = vec![0; len as usize];
+                        content
+                            .file
+                            .read_exact_at(&mut bytes, offset)
+                            .expect("there");
+                        body.extend_from_slice(&bytes);
+                    }
+                }
+            }
+            assert_eq!(body.len() as u64, stored.body_len());
+            let status = head[9..12].parse().expect("a status");
+            assert_eq!(status, stored.status.0);
+            let rule = stored.reject().map_or(0, |reject| reject.rule);
+            Reply {
+                status,
+                head,
+                body,
+                rule,
+                ..Reply::default()
+            }
+        }
+        Answer::Listing(mut listing) => {
+            let head = String::from_utf8(listing.head(&mut Vec::new()).to_vec()).expect("text");
+            let mut body = Vec::new();
+            let mut before = 0;
+            while listing.next_chunk(&mut body) {
+                assert!(body.len() - before <= crate::limits::LISTING_CHUNK_BYTES);
+                before = body.len();
+            }
+            Reply {
+                status: 200,
+                head,
+                body,
+                ..Reply::default()
+            }
+        }
+        Answer::Redirect { path } => Reply {
+            status: 301,
+            location: String::from_utf8(path).expect("text"),
+            ..Reply::default()
+        },
+        Answer::Options => Reply {
+            status: 204,
+            ..Reply::default()
+        },
+        Answer::Refuse(Reject { status, rule, .. }) => Reply {
+            status: status.0,
+            rule,
+            ..Reply::default()
+        },
+        Answer::Load(_) => panic!("a load is no reply"),
+    }
+}
+
+#[test]
+fn paths_and_methods() {
+    let place = Place::new();
+    place
+        .write("index.html", "home")
+        .write("a b.txt", "space")
+        .write("sub/index.html", "sub");
+    place
+        .write("bare/x", "x")
+        .write(".secret", "S")
+        .write("sub/.git/config", "S");
+    place
+        .write(".well-known/security.txt", "s")
+        .write("\u{e9}/index.html", "e");
+    let site = place.site();
+    for (request, status, rule, body) in [
+        ("GET /", 200, 0, "home"),
+        ("GET /index.html", 200, 0, "home"),
+        ("GET /a%20b.txt", 200, 0, "space"),
+        ("GET /sub/", 200, 0, "sub"),
+        ("GET /.well-known/security.txt", 200, 0, "s"),
+        ("GET /sub", 301, 0, ""),
+        ("GET /index.html/", 404, 501, ""),
+        ("GET /nothing", 404, 501, ""),
+        ("GET /sub/nothing/", 404, 501, ""),
+        ("GET /bare/", 404, 504, ""),
+        ("GET /bare", 404, 504, ""),
+        ("GET /.secret", 404, 502, ""),
+        ("GET /.not-there", 404, 502, ""),
+        ("GET /sub/.git/config", 404, 502, ""),
+        ("HEAD /", 200, 0, ""),
+        ("OPTIONS /", 204, 0, ""),
+        ("OPTIONS /nothing", 404, 501, ""),
+        ("POST /", 405, 505, ""),
+        ("DELETE /sub", 405, 505, ""),
+        ("PUT /nothing", 404, 501, ""),
+    ] {
+        let reply = ask(&site, request);
+        let got = (
+            reply.status,
+            reply.rule,
+            String::from_utf8_lossy(&reply.body),
+        );
+        assert_eq!(got, (status, rule, body.into()), "{request}");
+    }
+    assert_eq!(get(&site, "/sub").location, "/sub/");
+    assert_eq!(get(&site, "/%c3%A9").location, "/%C3%A9/");
+    let head = ask(&site, "HEAD /");
+    assert_eq!(head.field("Content-Length"), Some("4"));
+    assert_eq!(head.head, get(&site, "/").head);
+    assert_eq!(site.count(), (6, 15));
+}
+
+#[test]
+fn the_mount_itself_gets_its_slash() {
+    let place = Place::new();
+    place.write("index.html", "home");
+    let site = place.site();
+    let text = b"GET /docs HTTP/1.1\r\nHost: a\r\n\r\n";
+    let Ok(Parsed::Complete { head, .. }) = parse_head(text, &mut 0, &Limits::default()) else {
+        panic!("a head")
+    };
+    assert_eq!(reply(site.answer(&head, b"")).location, "/docs/");
+}
+
+#[test]
+fn clean_urls_and_single_page() {
+    let place = Place::new();
+    place
+        .write("index.html", "home")
+        .write("about.html", "about")
+        .write("app/shell.html", "shell");
+    place
+        .write("both/x", "x")
+        .write("both.html", "both")
+        .write("full/index.html", "full");
+    place
+        .write("full.html", "other")
+        .write("en/only", "english")
+        .write("dir/default.htm", "default");
+    let tries = ["$path", "$path.html", "/en/$path", "$path/default.htm"];
+    let clean = place.site_with(|rules| rules.try_paths = tries.map(String::from).into());
+    for (path, status, body) in [
+        ("/about", 200, "about"),
+        ("/about.html", 200, "about"),
+        ("/about/", 404, ""),
+        ("/both", 200, "both"),
+        ("/both/", 404, ""),
+        ("/full", 301, ""),
+        ("/full/", 200, "full"),
+        ("/only", 200, "english"),
+        ("/dir", 200, "default"),
+        ("/dir/", 200, "default"),
+        ("/nothing", 404, ""),
+        ("/.about", 404, ""),
+    ] {
+        let reply = get(&clean, path);
+        let got = (reply.status, String::from_utf8_lossy(&reply.body));
+        assert_eq!(got, (status, body.into()), "{path}");
+    }
+    let tries = ["$path", "/app/shell.html"];
+    let single = place.site_with(|rules| rules.try_paths = tries.map(String::from).into());
+    for (path, status, body) in [
+        ("/", 200, "home"),
+        ("/users/7", 200, "shell"),
+        ("/users/", 200, "shell"),
+        ("/both/", 200, "shell"),
+        ("/.env", 404, ""),
+    ] {
+        let reply = get(&single, path);
+        let got = (reply.status, String::from_utf8_lossy(&reply.body));
+        assert_eq!(got, (status, body.into()), "{path}");
+    }
+    let mut rules = place.rules();
+    rules.try_paths = vec!["$uri".into()];
+    assert!(matches!(
+        Site::open(rules, Arc::new(Budget::new(0))),
+        Err(SiteError::Try(..))
+    ));
+    let rules = SiteRules::new(place.path("nowhere"));
+    assert!(matches!(
+        Site::open(rules, Arc::new(Budget::new(0))),
+        Err(SiteError::Root(..))
+    ));
+}
+
+#[test]
+fn sidecars_are_negotiated() {
+    let place = Place::new();
+    place
+        .write("a.css", "plain")
+        .write("a.css.gz", "gz")
+        .write("a.css.br", "br");
+    place
+        .write("a.css.zst", "zst")
+        .write("b.css", "plain")
+        .write("b.css.br", "old");
+    place.write("c.png", "png");
+    place.age("a.css", 50).age("b.css.br", 50);
+    let site = place.site();
+    let asked =
+        |path: &str, accept: &str| ask(&site, &format!("GET {path}\nAccept-Encoding: {accept}"));
+    for (accept, body, coding) in [
+        ("gzip, deflate, br, zstd", "br", Some("br")),
+        ("gzip, zstd", "zst", Some("zstd")),
+        ("gzip", "gz", Some("gzip")),
+        ("br;q=0.5, gzip;q=0.9", "gz", Some("gzip")),
+        ("br;q=0, *", "zst", Some("zstd")),
+        ("deflate", "plain", None),
+        ("identity, gzip;q=0.5", "plain", None),
+        ("identity;q=0", "plain", None),
+    ] {
+        let reply = asked("/a.css", accept);
+        assert_eq!(String::from_utf8_lossy(&reply.body), body, "{accept}");
+        assert_eq!(reply.field("Content-Encoding"), coding, "{accept}");
+        assert_eq!(reply.field("Vary"), Some("Accept-Encoding"));
+        assert_eq!(reply.field("Content-Type"), Some("text/css; charset=utf-8"));
+    }
+    assert_eq!(get(&site, "/a.css").body, b"plain");
+    // One older than its file is of another file.
+    assert_eq!(asked("/b.css", "br").body, b"plain");
+    // All codings have the date of the file, and each a tag of its own.
+    let all = ["identity", "gzip", "br", "zstd"].map(|accept| asked("/a.css", accept));
+    let tags: HashSet<String> = all.iter().map(Reply::tag).collect();
+    assert_eq!(tags.len(), 4);
+    assert!(
+        all.iter()
+            .all(|reply| reply.field("Last-Modified") == all[0].field("Last-Modified"))
+    );
+    // A sidecar asked for by its own name is a file like others.
+    let own = asked("/a.css.gz", "gzip");
+    assert_eq!(
+        (own.field("Content-Type"), own.field("Content-Encoding")),
+        (Some("application/gzip"), None)
+    );
+    assert_eq!(get(&site, "/c.png").field("Vary"), None);
+    // One that can't be read is as good as none.
+    fs::remove_file(place.path("a.css.br")).expect("removed");
+    let again = place.site();
+    place.write("a.css.br", "br");
+    let reply = ask(&again, "GET /a.css\nAccept-Encoding: br, gzip;q=0.1");
+    assert_eq!(reply.body, b"gz");
+    fs::remove_file(place.path("a.css.gz")).expect("removed");
+    let third = place.site();
+    fs::remove_file(place.path("a.css.br")).expect("removed");
+    let reply = ask(&third, "GET /a.css\nAccept-Encoding: br");
+    assert_eq!(reply.body, b"plain");
+    assert_eq!(third.take_stale(), [PathBuf::from("a.css.br")]);
+    assert!(third.take_stale().is_empty());
+}
+
+#[test]
+fn gzip_is_made_in_the_background() {
+    let place = Place::new();
+    let text = TEXT.repeat(100);
+    let noise: Vec<u8> = (0..2000_u32)
+        .flat_map(|n| crate::base::digest::sha256(&n.to_be_bytes()))
+        .collect();
+    place
+        .write("a.txt", &text)
+        .write("noise.txt", &noise)
+        .write("tiny.txt", "tiny")
+        .write("a.png", &text);
+    let large = TEXT.repeat(10_000);
+    place.write("large.js", &large);
+    let site = place.site();
+    let queue = site.shared.budget.gzip();
+    let request = "GET /a.txt\nAccept-Encoding: gzip";
+    let plain = ask(&site, request);
+    assert_eq!(
+        (plain.body.len(), plain.field("Content-Encoding")),
+        (text.len(), None)
+    );
+    queue.try_next().expect("queued").run();
+    let coded = ask(&site, request);
+    assert_eq!(coded.field("Content-Encoding"), Some("gzip"));
+    assert_eq!(
+        coded.field("Content-Length"),
+        Some(&*coded.body.len().to_string())
+    );
+    assert_eq!(coded.field("Vary"), Some("Accept-Encoding"));
+    let mut unpacked = String::new();
+    flate2::read::GzDecoder::new(&coded.body[..])
+        .read_to_string(&mut unpacked)
+        .expect("gzip");
+    assert_eq!(unpacked, text);
+    assert_eq!(
+        coded.tag(),
+        format!("{}-gz\"", plain.tag().trim_end_matches('"'))
+    );
+    assert_eq!(get(&site, "/a.txt").tag(), plain.tag());
+    // What isn't worth it is asked for once.
+    for path in ["/noise.txt", "/tiny.txt", "/a.png"] {
+        let request = format!("GET {path}\nAccept-Encoding: gzip");
+        ask(&site, &request);
+        if let Some(job) = queue.try_next() {
+            job.run();
+        }
+        assert_eq!(
+            ask(&site, &request).field("Content-Encoding"),
+            None,
+            "{path}"
+        );
+        assert!(queue.try_next().is_none(), "{path}");
+    }
+    // Too large to be kept, but not too large to be compressed.
+    let request = "GET /large.js\nAccept-Encoding: gzip";
+    assert_eq!(ask(&site, request).body.len(), large.len());
+    queue.try_next().expect("queued").run();
+    assert!(ask(&site, request).body.len() < large.len() / 20);
+    queue.close();
+    assert!(queue.wait().is_none());
+}
+
+#[test]
+fn a_known_tag_of_any_coding_is_304() {
+    let place = Place::new();
+    place
+        .write("a.txt", TEXT.repeat(100))
+        .write("b.txt", "plain")
+        .write("b.txt.br", "br");
+    let site = place.site();
+    let plain = get(&site, "/a.txt").tag();
+    let made = format!("{}-gz\"", plain.trim_end_matches('"'));
+    let check = |accept: &str, tag: &str| {
+        ask(
+            &site,
+            &format!("GET /a.txt\nAccept-Encoding: {accept}\nIf-None-Match: {tag}"),
+        )
+    };
+    // The gzip isn't there yet, or any more; its tag is known all the same.
+    let reply = check("gzip", &made);
+    assert_eq!((reply.status, reply.tag()), (304, made.clone()));
+    assert_eq!(reply.field("Vary"), Some("Accept-Encoding"));
+    assert_eq!(
+        (reply.field("Content-Length"), reply.field("Content-Type")),
+        (None, None)
+    );
+    assert_eq!(check("br", &made).status, 200);
+    site.shared.budget.gzip().try_next().expect("queued").run();
+    assert_eq!(check("gzip", &made).tag(), made);
+    let reply = check("gzip", &format!("\"x\", W/{plain}"));
+    assert_eq!((reply.status, reply.tag()), (304, plain.clone()));
+    assert_eq!(check("identity;q=0, gzip", &plain).status, 200);
+    assert_eq!(check("br", &made).status, 200);
+    assert_eq!(check("gzip", "*").status, 304);
+    let br = ask(&site, "GET /b.txt\nAccept-Encoding: br").tag();
+    let other = ask(
+        &site,
+        &format!("GET /b.txt\nAccept-Encoding: br;q=0.1, identity\nIf-None-Match: {br}"),
+    );
+    assert_eq!((other.status, other.tag()), (304, br));
+}
+
+#[test]
+fn conditions_reach_the_client() {
+    let place = Place::new();
+    place.write("a.txt", "0123456789");
+    let site = place.site_with(|rules| {
+        let glob = Glob::parse("*").expect("valid");
+        rules.cache = vec![(
+            glob.clone(),
+            CacheRule {
+                max_age_seconds: 7,
+                immutable: false,
+            },
+        )];
+        rules.headers = vec![(glob, vec![("X-A".into(), "1".into())])];
+    });
+    let page = get(&site, "/a.txt");
+    let modified = page.field("Last-Modified").expect("a date").to_owned();
+    let tag = page.tag();
+    for (fields, status) in [
+        (format!("If-None-Match: {tag}"), 304),
+        (format!("If-None-Match: \"x\"\nIf-None-Match: W/{tag}"), 304),
+        (format!("If-Modified-Since: {modified}"), 304),
+        (
+            "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT".into(),
+            200,
+        ),
+        (format!("If-Match: {tag}"), 200),
+        ("If-Match: \"x\"".into(), 412),
+        (format!("If-Unmodified-Since: {modified}"), 200),
+        (
+            "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT".into(),
+            412,
+        ),
+        (format!("If-Match: \"x\"\nIf-None-Match: {tag}"), 412),
+        (format!("If-None-Match: {tag}\nRange: bytes=0-1"), 304),
+    ] {
+        for method in ["GET", "HEAD"] {
+            let reply = ask(&site, &format!("{method} /a.txt\n{fields}"));
+            assert_eq!(reply.status, status, "{method} {fields}");
+            if status != 200 {
+                assert!(reply.body.is_empty());
+            }
+        }
+    }
+    let known = ask(&site, &format!("GET /a.txt\nIf-None-Match: {tag}"));
+    let head = format!(
+        "HTTP/1.1 304 Not Modified\r\nServer: anthill\r\nETag: {tag}\r\nCache-Control: max-age=7\r\n\
+        X-A: 1\r\nVary: Accept-Encoding\r\n"
+    );
+    assert_eq!(known.head, head);
+    let failed = ask(&site, "GET /a.txt\nIf-Match: \"x\"");
+    let head = "HTTP/1.1 412 Precondition Failed\r\nServer: anthill\r\nAccept-Ranges: bytes\r\nX-A: 1\r\n\
+        Vary: Accept-Encoding\r\nContent-Length: 0\r\n";
+    assert_eq!((failed.head.as_str(), failed.rule), (head, 506));
+}
+
+#[test]
+fn ranges() {
+    let place = Place::new();
+    place.write("a.txt", "0123456789").write("empty", "");
+    let site = place.site();
+    let page = get(&site, "/a.txt");
+    for (range, status, body, content_range) in [
+        ("bytes=0-3", 206, "0123", Some("bytes 0-3/10")),
+        ("bytes=5-", 206, "56789", Some("bytes 5-9/10")),
+        ("bytes=-3", 206, "789", Some("bytes 7-9/10")),
+        ("bytes=-30", 206, "0123456789", Some("bytes 0-9/10")),
+        ("bytes=9-100", 206, "9", Some("bytes 9-9/10")),
+        ("bytes=10-", 416, "", Some("bytes */10")),
+        ("bytes=5-2", 200, "0123456789", None),
+        ("lines=0-3", 200, "0123456789", None),
+        (
+            "bytes=0-0,1-1,2-2,3-3,4-4,5-5,6-6,7-7,8-8",
+            200,
+            "0123456789",
+            None,
+        ),
+        ("bytes=0-5,3-9", 200, "0123456789", None),
+    ] {
+        let reply = ask(
+            &site,
+            &format!("GET /a.txt\nRange: {range}\nAccept-Encoding: gzip"),
+        );
+        assert_eq!(reply.status, status, "{range}");
+        assert_eq!(String::from_utf8_lossy(&reply.body), body, "{range}");
+        assert_eq!(reply.field("Content-Range"), content_range, "{range}");
+        assert_eq!(
+            reply.field("Content-Length"),
+            Some(&*body.len().to_string()),
+            "{range}"
+        );
+        let expected = (status != 416).then_some(page.tag());
+        assert_eq!(reply.field("ETag").map(str::to_owned), expected, "{range}");
+    }
+    assert_eq!(ask(&site, "HEAD /a.txt\nRange: bytes=0-3").status, 200);
+    assert_eq!(ask(&site, "GET /a.txt\nRange: bytes=99-").rule, 507);
+    let modified = page.field("Last-Modified").expect("a date");
+    for (if_range, status) in [
+        (page.tag().as_str(), 206),
+        (modified, 206),
+        ("\"other\"", 200),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", 200),
+    ] {
+        let reply = ask(
+            &site,
+            &format!("GET /a.txt\nRange: bytes=2-3\nIf-Range: {if_range}"),
+        );
+        assert_eq!(reply.status, status, "{if_range}");
+    }
+    let reply = ask(&site, "GET /a.txt\nRange: bytes=99-\nIf-Range: \"other\"");
+    assert_eq!((reply.status, reply.body.len()), (200, 10));
+    assert!(get(&site, "/empty").body.is_empty());
+}
+
+#[test]
+fn several_ranges() {
+    let place = Place::new();
+    let large: Vec<u8> = (0..200_000_u32).map(|n| (n % 251) as u8).collect();
+    place
+        .write("a.txt", "0123456789")
+        .write("large.bin", &large);
+    let site = place.site();
+    let reply = ask(&site, "GET /a.txt\nRange: bytes=1-2, 4-4, -1");
+    assert_eq!((reply.status, reply.field("Content-Range")), (206, None));
+    let kind = reply.field("Content-Type").expect("a type");
+    let boundary = kind
+        .strip_prefix("multipart/byteranges; boundary=")
+        .expect("multipart");
+    let part = |range: &str, data: &str| {
+        format!(
+            "--{boundary}\r\nContent-Type: text/plain; charset=utf-8\r\n\
+            Content-Range: bytes {range}/10\r\n\r\n{data}\r\n"
+        )
+    };
+    let body =
+        part("1-2", "12") + &part("4-4", "4") + &part("9-9", "9") + &format!("--{boundary}--\r\n");
+    assert_eq!(String::from_utf8_lossy(&reply.body), body);
+    assert_eq!(
+        reply.field("Content-Length"),
+        Some(&*body.len().to_string())
+    );
+    // From disk the pieces are of the file.
+    let reply = ask(&site, "GET /large.bin\nRange: bytes=0-9,100000-150000");
+    let at = |needle: &[u8]| {
+        reply
+            .body
+            .windows(needle.len())
+            .any(|window| window == needle)
+    };
+    assert!(at(&large[0..10]) && at(&large[100_000..=150_000]));
+    assert_eq!(
+        ask(&site, "GET /large.bin\nRange: bytes=100-199999").body,
+        &large[100..]
+    );
+}
+
+#[test]
+fn ranges_of_a_coding_only_by_its_tag() {
+    let place = Place::new();
+    place
+        .write("a.txt", "0123456789")
+        .write("a.txt.br", "abcdefghij");
+    let site = place.site();
+    let br = ask(&site, "GET /a.txt\nAccept-Encoding: br").tag();
+    let asked = |if_range: &str, accept: &str| {
+        let fields = format!("Range: bytes=0-1\nIf-Range: {if_range}\nAccept-Encoding: {accept}");
+        ask(&site, &format!("GET /a.txt\n{fields}"))
+    };
+    let reply = asked(&br, "br");
+    assert_eq!((reply.status, &reply.body[..]), (206, &b"ab"[..]));
+    assert_eq!(
+        (reply.field("Content-Encoding"), reply.tag()),
+        (Some("br"), br.clone())
+    );
+    let reply = asked(&br, "gzip");
+    assert_eq!((reply.status, &reply.body[..]), (200, &b"0123456789"[..]));
+    let reply = ask(&site, "GET /a.txt\nRange: bytes=0-1\nAccept-Encoding: br");
+    assert_eq!((reply.status, &reply.body[..]), (206, &b"01"[..]));
+}
+
+#[test]
+fn error_pages() {
+    let place = Place::new();
+    place
+        .write("not-found.html", "<p>lost")
+        .write("index.html", "home");
+    let site = place.site_with(|rules| {
+        rules.errors = vec![(404, "/not-found.html".into()), (403, "none.html".into())];
+        let glob = Glob::parse("*.html").expect("valid");
+        rules.cache = vec![(
+            glob,
+            CacheRule {
+                max_age_seconds: 99,
+                immutable: false,
+            },
+        )];
+    });
+    let page = |method| match site.error_page(Status::NOT_FOUND, method) {
+        Some(Answer::Load(load)) => {
+            load.run();
+            site.error_page(Status::NOT_FOUND, method)
+        }
+        other => other,
+    };
+    let head = "HTTP/1.1 404 Not Found\r\nServer: anthill\r\nContent-Type: text/html; charset=utf-8\r\n\
+        Content-Length: 7\r\n";
+    let reply_to_get = reply(page(Method::Get).expect("a page"));
+    assert_eq!(
+        (reply_to_get.head.as_str(), &reply_to_get.body[..]),
+        (head, &b"<p>lost"[..])
+    );
+    let reply_to_head = reply(page(Method::Head).expect("a page"));
+    assert_eq!(
+        (reply_to_head.head.as_str(), reply_to_head.body.len()),
+        (head, 0)
+    );
+    assert!(site.error_page(Status::FORBIDDEN, Method::Get).is_none());
+    assert!(site.error_page(Status::BAD_REQUEST, Method::Get).is_none());
+    // By its own name it is a page like others.
+    assert_eq!(get(&site, "/not-found.html").status, 200);
+}
+
+#[test]
+fn listings() {
+    let place = Place::new();
+    let odd = "<b>&\"'x:y?#%.txt";
+    place
+        .write(odd, "12345")
+        .write("sub/x", "x")
+        .write("Zebra", vec![0; 2048])
+        .write("ape", "1");
+    place.write(".hidden", "S").age("ape", 1000);
+    symlink("/etc/passwd", place.path("out")).expect("made");
+    let site = place.site_with(|rules| rules.listing = true);
+    let page = get(&site, "/");
+    assert_eq!(page.field("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(
+        (page.field("Cache-Control"), page.field("ETag")),
+        (Some("no-cache"), None)
+    );
+    let html = String::from_utf8(page.body).expect("text");
+    assert!(html.contains(
+        "<a href=\"./%3Cb%3E%26%22%27x%3Ay%3F%23%25.txt\">&lt;b&gt;&amp;&quot;&#39;x:y?#%.txt</a>"
+    ), "{html}");
+    assert!(html.contains("<a href=\"./sub/\">sub/</a>"));
+    assert!(html.contains("title=\"2048 bytes\">2.0 KiB"));
+    assert!(!html.contains("hidden") && !html.contains("out") && !html.contains("<b>"));
+    assert!(!html.contains("\"../\""), "nothing above the root");
+    assert!(String::from_utf8_lossy(&get(&site, "/sub/").body).contains("\"../\""));
+    assert_eq!(get(&site, "/sub").location, "/sub/");
+    let order = |query: &str| {
+        let html = String::from_utf8(get(&site, query).body).expect("text");
+        let mut names = vec!["sub/</a>", "%.txt</a>", "Zebra</a>", "ape</a>"];
+        names.sort_by_key(|name| html.find(name).expect("listed"));
+        names.concat().replace("</a>", " ")
+    };
+    assert_eq!(order("/"), "sub/ %.txt ape Zebra ");
+    assert_eq!(order("/?sort=size"), "sub/ Zebra %.txt ape ");
+    assert!(order("/?sort=date").ends_with("ape "));
+    let head = match answer(&site, "HEAD /") {
+        Answer::Listing(listing) => listing.head_only(),
+        _ => false,
+    };
+    assert!(head);
+    for request in [
+        "GET /?format=json",
+        "GET /\nAccept: application/json, */*;q=0.1",
+    ] {
+        let json = ask(&site, request);
+        assert_eq!(json.field("Content-Type"), Some("application/json"));
+        let json = String::from_utf8(json.body).expect("text");
+        assert!(
+            json.starts_with("{\"path\":\"/\",\"entries\":[\n{\"name\":\"<b>&\\\"'x:y?#%.txt\","),
+            "{json}"
+        );
+        assert!(json.contains("{\"name\":\"Zebra\",\"href\":\"./Zebra\",\"type\":\"file\",\"size\":2048,\"modified\":\""));
+        assert!(json.contains(",\"type\":\"folder\",\"modified\":\"") && json.ends_with("\"}]}\n"));
+        assert!(!json.contains("out"));
+    }
+    let html = ask(&site, "GET /\nAccept: text/html,application/json");
+    assert_eq!(html.field("Content-Type"), Some("text/html; charset=utf-8"));
+    assert_eq!(get(&place.site(), "/").rule, 504);
+}
+
+#[test]
+fn long_listings_come_in_pages() {
+    let place = Place::new();
+    for nth in 0..2345 {
+        place.write(&format!("many/{nth:05}"), "");
+    }
+    let site = place.site_with(|rules| rules.listing = true);
+    let names = |query: &str| {
+        let html = String::from_utf8(get(&site, query).body).expect("text");
+        let names = html
+            .split("<a href=\"./")
+            .skip(1)
+            .map(|rest| rest[..5].to_owned());
+        (names.collect::<Vec<_>>(), html)
+    };
+    let (first, html) = names("/many/");
+    assert_eq!(
+        (first.len(), first[0].as_str(), first[999].as_str()),
+        (1000, "00000", "00999")
+    );
+    assert!(
+        html.contains("page 1 of 3 <a rel=next href=\"?page=2\">") && !html.contains("previous")
+    );
+    let (second, _) = names("/many/?page=2&sort=date");
+    assert_eq!(second.len(), 1000);
+    let (last, html) = names("/many/?page=99");
+    assert_eq!((last.len(), last[344].as_str()), (345, "02344"));
+    assert!(html.contains("href=\"?page=2\">previous</a> page 3 of 3</nav>"));
+    let json = get(&site, "/many/?format=json").body;
+    assert_eq!(
+        String::from_utf8_lossy(&json).matches("\"name\"").count(),
+        2345
+    );
+}
+
+#[test]
+fn links() {
+    let place = Place::new();
+    place
+        .write("real/page", "page")
+        .write("sub/x", "x")
+        .write("deep/sub/y", "y");
+    fs::write(place.base.path().join("outside"), "SECRET").expect("made");
+    let link = |target: &str, name: &str| symlink(target, place.path(name)).expect("made");
+    link("real/page", "near");
+    link("real", "folder");
+    link(&place.path("real/page").display().to_string(), "absolute");
+    link("/real/page", "rooted");
+    link("../outside", "out");
+    link("nothing", "dangling");
+    link("..", "sub/up");
+    link(".", "deep/self");
+    link("..", "deep/sub/up");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        place.path("fifo"),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .expect("made");
+    for resolver in [Resolver::Kernel, Resolver::Walk] {
+        let budget = Arc::new(Budget::new(0));
+        let site = Site::open_with(place.rules(), budget, Some(resolver)).expect("opens");
+        for (path, status, rule) in [
+            ("/near", 200, 0),
+            ("/folder/page", 200, 0),
+            ("/folder", 404, 504),
+            ("/absolute", 200, 0),
+            ("/rooted", 200, 0),
+            ("/out", 404, 503),
+            ("/dangling", 404, 501),
+            ("/fifo", 404, 501),
+            ("/sub/up/real/page", 404, 501),
+            ("/deep/self/sub/y", 404, 501),
+        ] {
+            let reply = get(&site, path);
+            assert_eq!(
+                (reply.status, reply.rule),
+                (status, rule),
+                "{resolver:?} {path}"
+            );
+            assert!(status != 200 || reply.body == b"page");
+        }
+    }
+    let follow = place.site_with(|rules| rules.symlinks = Symlinks::Follow);
+    assert_eq!(get(&follow, "/out").body, b"SECRET");
+}
+
+/// Links that cross each other could multiply without end.
+#[test]
+fn crossing_links_end() {
+    let place = Place::new();
+    for nth in 0..40 {
+        fs::create_dir(place.path(&format!("d{nth}"))).expect("made");
+        for side in ["left", "right"] {
+            symlink(
+                format!("../d{}", nth + 1),
+                place.path(&format!("d{nth}/{side}")),
+            )
+            .expect("made");
+        }
+    }
+    let folders = place.site().folders().len();
+    assert!(
+        folders <= crate::limits::LINKED_FOLDERS_MAX + 41,
+        "{folders}"
+    );
+}
+
+/// How Kubernetes mounts a ConfigMap: links to links, the middle one hidden, and turned as a whole.
+#[test]
+fn a_hidden_link_is_turned() {
+    let place = Place::new();
+    place
+        .write(".v1/page", "one")
+        .write(".v2/page", "two")
+        .write(".v1/f/x", "x1")
+        .write(".v2/f/x", "x2");
+    symlink(".v1", place.path("..data")).expect("made");
+    symlink("..data/page", place.path("page")).expect("made");
+    symlink("..data/f", place.path("f")).expect("made");
+    let site = place.site();
+    assert_eq!(
+        (get(&site, "/page").body, get(&site, "/f/x").body),
+        (b"one".into(), b"x1".into())
+    );
+    let watched: Vec<PathBuf> = site.folders().into_iter().map(|(_, real)| real).collect();
+    assert!(watched.contains(&place.path(".v1")), "{watched:?}");
+    symlink(".v2", place.path("..tmp")).expect("made");
+    fs::rename(place.path("..tmp"), place.path("..data")).expect("renamed");
+    let site = site.with_changes(&["..data".into()]);
+    assert_eq!(
+        (get(&site, "/page").body, get(&site, "/f/x").body),
+        (b"two".into(), b"x2".into())
+    );
+    place.write(".v2/f/x", "changed");
+    let site = site.with_changes(&[".v2/f/x".into()]);
+    assert_eq!(get(&site, "/f/x").body, b"changed");
+}
+
+/// A watcher names a folder by one of its paths; all of them see the change.
+#[test]
+fn a_change_is_seen_under_every_name() {
+    let place = Place::new();
+    place.write("a/x", "1").write("b/y", "");
+    symlink("../a", place.path("b/alias")).expect("made");
+    symlink("../b/alias/x", place.path("b/direct")).expect("made");
+    let mut site = place.site();
+    for (content, told) in [("22", "a/x"), ("333", "b/alias/x"), ("4444", "a")] {
+        place.write("a/x", content);
+        site = site.with_changes(&[told.into()]);
+        for path in ["/a/x", "/b/alias/x", "/b/direct"] {
+            assert_eq!(get(&site, path).body, content.as_bytes(), "{told} {path}");
+        }
+    }
+}
+
+#[test]
+fn a_change_leaves_the_rest_shared() {
+    let place = Place::new();
+    place
+        .write("a/deep/x", "1")
+        .write("a/deep/y", "y")
+        .write("a/other/z", "z")
+        .write("b/w", "w");
+    let old = place.site();
+    let folder = |site: &Site, path: &str| match site.tree.lookup(path.as_bytes(), b"") {
+        Some(Node::Folder(folder)) => Arc::clone(folder),
+        _ => panic!("{path} is a folder"),
+    };
+    let file = |site: &Site, path: &str| match site.tree.lookup(path.as_bytes(), b"") {
+        Some(Node::File(file)) => Arc::clone(file),
+        _ => panic!("{path} is a file"),
+    };
+    get(&old, "/a/deep/y");
+    assert!(old.same_tree(&old.with_changes(&["a/deep/x".into(), "nothing/at/all".into()])));
+    assert!(old.same_tree(&old.with_changes(&[PathBuf::new()])));
+    place.write("a/deep/x", "22");
+    let new = old.with_changes(&["a/deep/x".into()]);
+    for path in ["a", "a/deep"] {
+        assert!(
+            !Arc::ptr_eq(&folder(&old, path), &folder(&new, path)),
+            "{path}"
+        );
+    }
+    for path in ["a/other", "b"] {
+        assert!(
+            Arc::ptr_eq(&folder(&old, path), &folder(&new, path)),
+            "{path}"
+        );
+    }
+    assert!(Arc::ptr_eq(
+        &file(&old, "a/deep/y"),
+        &file(&new, "a/deep/y")
+    ));
+    assert!(!Arc::ptr_eq(
+        &file(&old, "a/deep/x"),
+        &file(&new, "a/deep/x")
+    ));
+    // What is loaded stays loaded, even where the whole folder is scanned.
+    let whole = new.with_changes(&[PathBuf::new()]);
+    assert!(matches!(answer(&whole, "GET /a/deep/y"), Answer::Stored(_)));
+    assert_eq!(get(&new, "/a/deep/x").body, b"22");
+    assert_eq!(get(&old, "/a/deep/x").status, 503);
+    // A sidecar that comes and goes.
+    place.write("b/w.gz", "gz");
+    let with = new.with_changes(&["b/w.gz".into()]);
+    assert_eq!(ask(&with, "GET /b/w\nAccept-Encoding: gzip").body, b"gz");
+    fs::remove_file(place.path("b/w.gz")).expect("removed");
+    let without = with.with_changes(&["b/w.gz".into()]);
+    assert_eq!(ask(&without, "GET /b/w\nAccept-Encoding: gzip").body, b"w");
+    fs::remove_dir_all(place.path("a")).expect("removed");
+    let less = without.with_changes(&["a/deep/x".into(), "a".into()]);
+    assert_eq!(get(&less, "/a/deep/y").status, 404);
+    assert!(!less.root_moved());
+    fs::rename(place.path(""), place.base.path().join("away")).expect("renamed");
+    assert!(less.root_moved());
+}
+
+#[test]
+fn a_file_that_changes_is_never_taken_by_halves() {
+    let place = Place::new();
+    let large = "x".repeat(200_000);
+    type Change = fn(&Place);
+    let changes: [(&str, Change); 5] = [
+        ("replaced", |place| {
+            place.write("new", "replaced");
+            fs::rename(place.path("new"), place.path("a")).expect("renamed");
+        }),
+        ("truncated", |place| {
+            place.write("a", "");
+        }),
+        ("appended", |place| {
+            let mut file = fs::File::options()
+                .append(true)
+                .open(place.path("a"))
+                .expect("there");
+            std::io::Write::write_all(&mut file, b"more").expect("written");
+        }),
+        ("removed", |place| {
+            fs::remove_file(place.path("a")).expect("removed")
+        }),
+        ("a fifo", |place| {
+            fs::remove_file(place.path("a")).expect("removed");
+            let kind = rustix::fs::FileType::Fifo;
+            rustix::fs::mknodat(rustix::fs::CWD, place.path("a"), kind, 0o600.into(), 0)
+                .expect("made");
+        }),
+    ];
+    for (what, change) in changes {
+        for content in ["small", large.as_str()] {
+            let _ = fs::remove_file(place.path("a"));
+            place.write("a", content);
+            let site = place.site();
+            change(&place);
+            let reply = get(&site, "/a");
+            let gone = what == "removed" || what == "a fifo";
+            assert_eq!(reply.status, if gone { 404 } else { 503 }, "{what}");
+            // Remembered, not tried again at once.
+            assert!(
+                matches!(answer(&site, "GET /a"), Answer::Refuse(_)),
+                "{what}"
+            );
+            assert_eq!(site.take_stale(), [PathBuf::from("a")], "{what}");
+            let site = site.with_changes(&["a".into()]);
+            let now = get(&site, "/a");
+            if gone {
+                assert_eq!(now.status, 404, "{what}");
+            } else {
+                assert_eq!(
+                    (now.status, now.body),
+                    (200, fs::read(place.path("a")).expect("there"))
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_on_disk_is_watched_while_it_is_sent() {
+    let place = Place::new();
+    let large = "x".repeat(200_000);
+    place.write("a", &large).age("a", 9);
+    let site = place.site();
+    let Answer::Load(load) = answer(&site, "GET /a") else {
+        panic!("not loaded yet")
+    };
+    load.run();
+    let Answer::Stored(stored) = answer(&site, "GET /a") else {
+        panic!("loaded")
+    };
+    assert!(stored.whole_memory().is_none());
+    let Some(Piece::File {
+        content,
+        offset: 0,
+        len: 200_000,
+    }) = stored.piece(0)
+    else {
+        panic!("from disk")
+    };
+    assert!(content.unchanged());
+    // Replaced by another: the old content is still whole.
+    place.write("b", "new");
+    fs::rename(place.path("b"), place.path("a")).expect("renamed");
+    assert!(content.unchanged());
+    let mut bytes = vec![0; 200_000];
+    content.file.read_exact_at(&mut bytes, 0).expect("there");
+    assert_eq!(bytes, large.as_bytes());
+    place.write("c", &large).age("c", 9);
+    let site = site.with_changes(&["c".into()]);
+    get(&site, "/c");
+    let Answer::Stored(stored) = answer(&site, "GET /c") else {
+        panic!("loaded")
+    };
+    fs::File::options()
+        .write(true)
+        .open(place.path("c"))
+        .expect("there")
+        .set_len(10)
+        .expect("cut");
+    assert!(!stored.variant.disk().expect("on disk").unchanged());
+}
+
+/// A file that is replaced all the while is always one of its versions, whole.
+#[test]
+fn replaced_under_load() {
+    let place = Place::new();
+    let version = |byte: u8| vec![byte; 20_000 + usize::from(byte)];
+    place.write("a", version(b'a'));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for byte in (b'b'..=b'z').cycle() {
+                place.write("new", version(byte));
+                fs::rename(place.path("new"), place.path("a")).expect("renamed");
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let mut site = place.site();
+        for _ in 0..200 {
+            site = site.with_changes(&["a".into()]);
+            let reply = get(&site, "/a");
+            match reply.status {
+                200 => assert_eq!(reply.body, version(reply.body[0])),
+                other => assert!(other == 503 || other == 404, "{other}"),
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+/// A folder turns into a link to the outside and back while it is scanned and loaded from.
+#[test]
+fn no_race_shows_the_outside() {
+    let place = Place::new();
+    place.write("a/file", "open");
+    fs::create_dir(place.base.path().join("secret")).expect("made");
+    fs::write(place.base.path().join("secret/file"), "SECRET").expect("made");
+    symlink("../secret", place.path("trap")).expect("made");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (one, other) = (place.path("a"), place.path("trap"));
+            let cwd = rustix::fs::CWD;
+            while !done.load(Ordering::Relaxed) {
+                let swap = rustix::fs::RenameFlags::EXCHANGE;
+                if rustix::fs::renameat_with(cwd, &one, cwd, &other, swap).is_err() {
+                    break;
+                }
+            }
+        });
+        for resolver in [Resolver::Kernel, Resolver::Walk] {
+            let budget = Arc::new(Budget::new(0));
+            let mut site = Site::open_with(place.rules(), budget, Some(resolver)).expect("opens");
+            for _ in 0..500 {
+                site = site.with_changes(&["a".into(), "trap".into()]);
+                for path in ["/a/file", "/trap/file"] {
+                    assert_ne!(get(&site, path).body, b"SECRET", "{resolver:?}");
+                }
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn the_budget_holds() {
+    let place = Place::new();
+    for nth in 0..40 {
+        place.write(&format!("{nth}"), vec![b'x'; 10_000]);
+        place.write(&format!("large{nth}"), vec![b'x'; 150_000]);
+    }
+    let budget = Arc::new(Budget::exactly(100_000, 8));
+    let site = Site::open(place.rules(), Arc::clone(&budget)).expect("opens");
+    let loaded = |path: &str| matches!(answer(&site, &format!("GET {path}")), Answer::Stored(_));
+    for nth in 0..40 {
+        assert_eq!(get(&site, &format!("/{nth}")).status, 200);
+        assert!(budget.bytes_used() <= 100_000);
+        // One that is always in use stays.
+        assert!(loaded("/0"), "after {nth}");
+    }
+    let there = (0..40).filter(|nth| loaded(&format!("/{nth}"))).count();
+    assert!((5..10).contains(&there), "{there}");
+    for nth in 0..40 {
+        assert_eq!(get(&site, &format!("/large{nth}")).body.len(), 150_000);
+    }
+    let there = (0..40)
+        .filter(|nth| loaded(&format!("/large{nth}")))
+        .count();
+    assert_eq!(there, 8);
+    drop(site);
+    assert_eq!(budget.bytes_used(), 0);
+    // Too small for anything, it still serves.
+    let site = Site::open(place.rules(), Arc::new(Budget::exactly(1, 1))).expect("opens");
+    for path in ["/1", "/2", "/large1", "/large2", "/1"] {
+        assert_eq!(get(&site, path).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn smaller_files_keep_a_descriptor_while_there_is_room() {
+    let place = Place::new();
+    for nth in 0..5 {
+        place.write(&format!("{nth}"), vec![b'x'; 40_000]);
+    }
+    place.write("small", "small");
+    let site = Site::open(place.rules(), Arc::new(Budget::exactly(1 << 20, 6))).expect("opens");
+    let mut kept = 0;
+    for name in ["0", "1", "2", "3", "4", "small"] {
+        get(&site, &format!("/{name}"));
+        let Answer::Stored(stored) = answer(&site, &format!("GET /{name}")) else {
+            panic!("loaded")
+        };
+        assert!(stored.whole_memory().is_some());
+        kept += usize::from(stored.variant.disk().is_some());
+    }
+    assert_eq!(kept, 3);
+}
+
+/// A hundred thousand files cost at most 200 bytes each beside their names.
+#[test]
+fn a_hundred_thousand_files() {
+    let place = Place::new();
+    let inner = place.path("");
+    for folder in 0..100 {
+        let folder = inner.join(format!("folder{folder}"));
+        fs::create_dir(&folder).expect("made");
+        for nth in 0..1000 {
+            fs::File::create(folder.join(format!("{nth}.html"))).expect("made");
+        }
+    }
+    let site = place.site();
+    assert_eq!(site.count().0, 100_000);
+    // As an allocator counts: blocks of 16 bytes with 8 in front, and the two counts of an Arc.
+    let block = |bytes: usize| (bytes + 8).next_multiple_of(16);
+    let each = size_of::<Entry>() + block(size_of::<File>() + 2 * size_of::<usize>());
+    let folders = 101 * (block(size_of::<Folder>() + 2 * size_of::<usize>()) + 2 * 16);
+    let all = 100_000 * each + folders;
+    assert!(all <= 100_000 * 200, "{} bytes a file", all / 100_000);
+    // A change reads one file and shares the rest.
+    fs::write(inner.join("folder7/7.html"), "new").expect("written");
+    let new = site.with_changes(&["folder7/7.html".into()]);
+    let mut shared = 0;
+    for (name, entry) in new.tree.iter() {
+        let (Node::Folder(new), Some(Node::Folder(old))) =
+            (&entry.node, site.tree.find(name).map(|entry| &entry.node))
+        else {
+            panic!("folders")
+        };
+        shared += usize::from(Arc::ptr_eq(new, old));
+    }
+    assert_eq!(shared, 99);
+    assert_eq!(get(&new, "/folder7/7.html").body, b"new");
+}
+
+/// Everything a tree says, as text.
+fn dump(folder: &Folder, indent: usize, out: &mut String) {
+    use std::fmt::Write;
+    for (name, entry) in folder.iter() {
+        let name = String::from_utf8_lossy(name);
+        let link = if entry.link { "@" } else { "" };
+        let _ = write!(out, "{:indent$}{name}{link} ", "");
+        let _ = match &entry.node {
+            Node::Folder(below) => {
+                let _ = writeln!(
+                    out,
+                    "{:?}",
+                    (below.meta, below.holds_links, below.index().map(|i| i.0))
+                );
+                dump(below, indent + 1, out);
+                Ok(())
+            }
+            Node::File(file) => {
+                let sidecars = [Coding::Gzip, Coding::Br, Coding::Zstd]
+                    .map(|coding| file.meta_of(Which::Sidecar(coding)));
+                writeln!(out, "{:?} {sidecars:?}", file.meta)
+            }
+            Node::Refused(why) => writeln!(out, "{why:?}"),
+        };
+    }
+}
+
+fn dumped(site: &Site) -> String {
+    let mut out = String::new();
+    dump(&site.tree, 0, &mut out);
+    out
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write(String, u8),
+    Remove(String),
+    Folder(String),
+    Rename(String, String),
+    Link(String, String),
+}
+
+fn some_path() -> impl Strategy<Value = String> {
+    let name = prop_oneof![
+        4 => prop::sample::select(vec!["a", "b", "c"]),
+        2 => prop::sample::select(vec!["a.gz", "a.br", "b.zst", "index.html"]),
+        1 => prop::sample::select(vec![".h", ".well-known"]),
+    ];
+    prop::collection::vec(name, 1..4).prop_map(|names| names.join("/"))
+}
+
+fn some_change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        4 => (some_path(), any::<u8>()).prop_map(|(path, size)| Change::Write(path, size)),
+        2 => some_path().prop_map(Change::Remove),
+        2 => some_path().prop_map(Change::Folder),
+        2 => (some_path(), some_path()).prop_map(|(from, to)| Change::Rename(from, to)),
+        2 => (some_path(), prop_oneof![
+            some_path(),
+            some_path().prop_map(|path| format!("../{path}")),
+            some_path().prop_map(|path| format!("/{path}")),
+            Just("..".to_owned()),
+            Just("../../outside".to_owned()),
+        ]).prop_map(|(path, target)| Change::Link(path, target)),
+    ]
+}
+
+/// Does it, if it can be done inside the root, and says which paths a watcher would name: each by
+/// the way it was reached and by its real place.
+fn apply(place: &Place, change: &Change) -> Vec<PathBuf> {
+    let root = place.path("").canonicalize().expect("there");
+    let mut told = Vec::new();
+    let mut real = |path: &str| {
+        let path = Path::new(path);
+        told.push(path.to_owned());
+        let parent = root.join(path.parent()?).canonicalize().ok()?;
+        let real = parent.join(path.file_name()?);
+        told.push(real.strip_prefix(&root).ok()?.to_owned());
+        Some(real)
+    };
+    let done = match change {
+        Change::Write(path, size) => real(path)
+            .filter(|real| !real.is_symlink())
+            .map(|real| fs::write(real, vec![b'x'; usize::from(*size)])),
+        Change::Remove(path) => {
+            real(path).map(|real| fs::remove_file(&real).or_else(|_| fs::remove_dir_all(&real)))
+        }
+        Change::Folder(path) => real(path).map(fs::create_dir),
+        Change::Rename(from, to) => {
+            let both = real(from).zip(real(to));
+            both.map(|(from, to)| fs::rename(from, to))
+        }
+        Change::Link(path, target) => real(path).map(|real| symlink(target, real)),
+    };
+    // What can't be done changes nothing, which is as good a test.
+    drop(done);
+    told
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever changes, the tree that was told of it is the tree of a fresh scan.
+    #[test]
+    fn changes_give_what_a_fresh_scan_gives(
+        batches in prop::collection::vec(prop::collection::vec(some_change(), 1..6), 1..8)
+    ) {
+        let place = Place::new();
+        for folder in ["a/b/c", "b/a", "c/.h", ".h/a/b", ".well-known/a"] {
+            fs::create_dir_all(place.path(folder)).expect("made");
+        }
+        let mut site = place.site();
+        for batch in batches {
+            let told: Vec<PathBuf> = batch.iter().flat_map(|change| apply(&place, change)).collect();
+            site = site.with_changes(&told);
+            prop_assert_eq!(dumped(&site), dumped(&place.site()), "after {:?}", batch);
+        }
+    }
+}

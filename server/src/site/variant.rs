@@ -6,7 +6,7 @@ use crate::wire::fields::Coding;
 use rustix::fs::fstat;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// What is sent for a file, all of it decided.
 pub struct Variant {
@@ -19,8 +19,8 @@ pub struct Variant {
     pub content: Content,
     /// Beside content in memory: the same in its file, where one may be kept open.
     pub(super) kept: Option<DiskContent>,
-    /// Was it used since the ledger last looked?
-    touched: AtomicBool,
+    /// How it was used since the ledger last looked: 0 = never yet, 1 = not again, 2 = again.
+    touched: AtomicU8,
 }
 
 /// The body of a variant.
@@ -77,14 +77,13 @@ impl Variant {
         content: Content,
         kept: Option<DiskContent>,
     ) -> Variant {
-        // It counts as used: it was loaded for somebody who is yet to take it.
         Variant {
             heads,
             modified,
             coding,
             content,
             kept,
-            touched: AtomicBool::new(true),
+            touched: AtomicU8::new(0),
         }
     }
 
@@ -117,15 +116,21 @@ impl Variant {
         size_of::<Variant>() + self.heads.len() + content + 64
     }
 
-    /// Notes a use; only the first since the ledger looked writes to shared memory.
+    /// Notes a use; only the first two since the ledger looked write to shared memory.
     pub(super) fn touch(&self) {
-        if !self.touched.load(Ordering::Relaxed) {
-            self.touched.store(true, Ordering::Relaxed);
+        let touched = self.touched.load(Ordering::Relaxed);
+        if touched < 2 {
+            self.touched.store(touched + 1, Ordering::Relaxed);
         }
     }
 
-    /// Was it used since this was last asked?
+    /// Was it used since this was last asked? Its very first use, which it was loaded for, doesn't
+    /// count: so what is asked for once doesn't displace what is asked for often.
     pub(super) fn take_touch(&self) -> bool {
-        self.touched.swap(false, Ordering::Relaxed)
+        let again = self.touched.load(Ordering::Relaxed) == 2;
+        if again {
+            self.touched.store(1, Ordering::Relaxed);
+        }
+        again
     }
 }
