@@ -5,6 +5,7 @@ mod clients;
 mod hosts;
 mod journal;
 mod layers;
+mod logs;
 mod mirror;
 mod papers;
 mod support;
