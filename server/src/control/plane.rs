@@ -376,15 +376,20 @@ impl Plane {
         let mut said: Vec<String> = config::check(&config)?;
         said.extend(needs_restart(&self.config, &config));
         let new = self.listeners.bind(&config, self.workers.len())?;
-        let built = self.world_of(&config);
+        // What is refused must leave nothing behind for the next World to find.
+        let https_port = self.supplies.https_port;
+        let built = self.world_of(&config).and_then(|world| {
+            direct_errors(&config, &self.supplies.sinks, &self.error_log)?;
+            Ok(world)
+        });
         let world = match built {
             Ok(world) => world,
             Err(error) => {
                 self.listeners.forget(&new);
+                self.supplies.https_port = https_port;
                 return Err(error);
             }
         };
-        direct_errors(&config, &self.supplies.sinks, &self.error_log)?;
         self.config = config;
         self.publish(world).await;
         for (index, running) in self.workers.iter().enumerate() {
