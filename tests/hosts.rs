@@ -81,6 +81,37 @@ fn the_name_chooses_the_site() {
 }
 
 #[test]
+fn the_start_names_what_is_answered_to() {
+    let named = town(
+        &(site(
+            r#"["www.a.test", "a.test"]"#,
+            "a",
+            "certificate = \"a.pem\"",
+        ) + &site(
+            r#"["*.b.test", "deep.b.test"]"#,
+            "b",
+            "certificate = \"b.pem\"",
+        )),
+    );
+    let said = named.errors.all().join("\n");
+    for url in [
+        format!("https://www.a.test:{}\n", named.https_port),
+        format!("https://deep.b.test:{}\n", named.https_port),
+        format!(
+            "http://www.a.test:{}  (redirects to https)\n",
+            named.http_port
+        ),
+    ] {
+        assert!(said.contains(&url), "no {url} in {said}");
+    }
+    assert!(!said.contains("localhost"), "{said}");
+    let any = town(&site(r#"["*"]"#, "any", ""));
+    let said = any.errors.all().join("\n");
+    let url = format!("https://localhost:{}\n", any.https_port);
+    assert!(said.contains(&url), "no {url} in {said}");
+}
+
+#[test]
 fn a_trailing_dot_is_the_same_name() {
     let server = town(&site(
         r#"["www.a.test", "a.test"]"#,

@@ -2,6 +2,7 @@
 
 mod access;
 mod clients;
+mod config;
 mod hosts;
 mod journal;
 mod layers;
