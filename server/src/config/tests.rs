@@ -842,7 +842,11 @@ fn what_is_named_must_be_there() {
             "there is no certificate ",
             "",
         ),
-        ("[[site]]\ncertificate = \"public\"", "is no file", ""),
+        (
+            "[[site]]\ncertificate = \"public\"",
+            "is a folder, not a file",
+            "the certificate itself",
+        ),
         (
             "[[site]]\ncertificate = \"cert.pem\"\nkey = \"kex.pem\"",
             "there is no key ",
