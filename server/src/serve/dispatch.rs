@@ -287,7 +287,7 @@ impl Gate<'_, '_> {
     fn answer(&mut self) -> Reply {
         let path: &[u8] = &self.head.path;
         match self.host.target(path) {
-            None => self.from_own_site(path),
+            None => self.ask_own_site(path),
             Some((Target::Handler(handler), _)) => Reply::Live(handler.clone()),
             Some((Target::Redirect(to), rest)) => {
                 let mut location = to.to_vec();
@@ -307,20 +307,20 @@ impl Gate<'_, '_> {
                 }
                 // A guard protects what is opened, by whichever name it was asked for.
                 match self.pass(&rewritten) {
-                    Ok(()) => self.from_own_site(&rewritten),
+                    Ok(()) => self.ask_own_site(&rewritten),
                     Err(reply) => reply,
                 }
             }
             Some((Target::Site(site), rest)) => {
                 let prefix = &path[..path.len() - rest.len()];
-                self.from_site(site, prefix, rest)
+                self.ask_site(site, prefix, rest)
             }
         }
     }
 
-    fn from_own_site(&mut self, path: &[u8]) -> Reply {
+    fn ask_own_site(&mut self, path: &[u8]) -> Reply {
         match &self.host.site {
-            Some(site) => self.from_site(site, b"", path),
+            Some(site) => self.ask_site(site, b"", path),
             None => Reply::Refuse {
                 reject: Reject::NOT_FOUND,
                 page: None,
@@ -329,7 +329,7 @@ impl Gate<'_, '_> {
     }
 
     /// Asks `site`, mounted at `prefix`, for `path`.
-    fn from_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> Reply {
+    fn ask_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> Reply {
         if self.host.guarded
             && let Some(opened) = site.opened_path(path)
         {

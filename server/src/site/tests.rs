@@ -742,7 +742,7 @@ fn listings() {
     assert_eq!(get(&site, "/sub").location, "/sub/");
     let order = |query: &str| {
         let html = String::from_utf8(get(&site, query).body).expect("text");
-        let mut names = vec!["sub/</a>", "%.txt</a>", "Zebra</a>", "ape</a>"];
+        let mut names = ["sub/</a>", "%.txt</a>", "Zebra</a>", "ape</a>"];
         names.sort_by_key(|name| html.find(name).expect("listed"));
         names.concat().replace("</a>", " ")
     };
