@@ -39,7 +39,15 @@ pub struct Checked {
 pub fn serve(options: &ServeOptions) -> Result<(), OperatorError> {
     let error_log = ErrorLog::install(LevelFilter::Info)
         .map_err(|error| OperatorError::failure(format!("the error log: {error}")))?;
-    Plane::start(options.chosen.clone(), options.overrides.clone(), error_log)?.run()
+    // The words of a panic go where the operator looks, and wait for no pipe.
+    std::panic::set_hook(Box::new(|panic| {
+        log::error!("{}", panic.to_string().replace('\n', " "));
+    }));
+    let plane = Plane::start(options.chosen.clone(), options.overrides.clone(), error_log);
+    let served = plane.and_then(Plane::run);
+    // What is left to be said of an error stands below what led to it.
+    log::logger().flush();
+    served
 }
 
 /// Tests a configuration without serving it: everything is read and built as for serving, but no

@@ -7,11 +7,11 @@ use super::socket;
 use super::status;
 use super::watch::{Changes, Place, Watch};
 use crate::base::clock;
-use crate::base::log::{ErrorLog, Sinks};
+use crate::base::log::{Destination, ErrorLog, Sinks};
 use crate::base::pool::Pool;
 use crate::base::stats::Stats;
 use crate::base::sys;
-use crate::config::{self, Chosen, Config, LogTo, OperatorError, Overrides};
+use crate::config::{self, Chosen, Config, OperatorError, Overrides};
 use crate::limits;
 use crate::serve::worker::{self, Command, Shared};
 use crate::site::{Budget, Site};
@@ -160,6 +160,8 @@ impl Plane {
             stopping_for: None,
             ended: mpsc::unbounded_channel(),
         };
+        // All has been read and built; what runs from here on is little of the program.
+        sys::forget_startup_code();
         for index in 0..count {
             let running = plane.start_worker(index)?;
             plane.workers.push(running);
@@ -257,7 +259,7 @@ impl Plane {
                 Event::Stop => return,
                 Event::Hangup => {
                     if let Err(error) = self.reload().await {
-                        log::error!("reload refused, the old configuration goes on: {error}");
+                        refused(&error);
                     }
                 }
                 Event::Reopen => {
@@ -302,7 +304,7 @@ impl Plane {
                     tokio::time::sleep(RESTART).await;
                     match self.start_worker(index) {
                         Ok(running) => self.workers[index] = running,
-                        Err(error) => log::error!("{error}"),
+                        Err(error) => log::error!("{}", error.in_one_line()),
                     }
                 }
             }
@@ -377,15 +379,20 @@ impl Plane {
         let mut said: Vec<String> = config::check(&config)?;
         said.extend(needs_restart(&self.config, &config));
         let new = self.listeners.bind(&config, self.workers.len())?;
-        let built = self.world_of(&config);
+        // What is refused must leave nothing behind for the next World to find.
+        let https_port = self.supplies.https_port;
+        let built = self.world_of(&config).and_then(|world| {
+            direct_errors(&config, &self.supplies.sinks, &self.error_log)?;
+            Ok(world)
+        });
         let world = match built {
             Ok(world) => world,
             Err(error) => {
                 self.listeners.forget(&new);
+                self.supplies.https_port = https_port;
                 return Err(error);
             }
         };
-        direct_errors(&config, &self.supplies.sinks, &self.error_log)?;
         self.config = config;
         self.publish(world).await;
         for (index, running) in self.workers.iter().enumerate() {
@@ -544,7 +551,14 @@ impl Plane {
             );
             match built {
                 Ok(built) => world = built,
-                Err(error) => log::error!("a changed file is not taken over: {error}"),
+                Err(error) => {
+                    log::error!("a changed file is not taken over: {}", error.in_one_line());
+                }
+            }
+            // A link on the way to one of them may lead elsewhere now.
+            let files = self.files();
+            if let Some(watch) = &mut self.watch {
+                files.iter().for_each(|file| watch.file(file));
             }
         }
         let mut hosts: Vec<Arc<Host>> = world.hosts.iter().cloned().collect();
@@ -610,7 +624,7 @@ impl Plane {
             "reload" => match self.reload().await {
                 Ok(said) => Outcome::Text(said),
                 Err(error) => {
-                    log::error!("reload refused, the old configuration goes on: {error}");
+                    refused(&error);
                     Outcome::Error(format!("{error}\n"))
                 }
             },
@@ -648,6 +662,13 @@ impl Plane {
             .sinks
             .flush(Instant::now() + Duration::from_secs(2));
     }
+}
+
+fn refused(error: &OperatorError) {
+    log::error!(
+        "reload refused, the old configuration goes on: {}",
+        error.in_one_line()
+    );
 }
 
 /// The site after a change; None when nothing that it serves is another than before.
@@ -757,12 +778,9 @@ fn direct_errors(
     error_log: &ErrorLog,
 ) -> Result<(), OperatorError> {
     let to = &config.log.errors;
-    if *to.get_ref() == LogTo::Stderr {
-        error_log.direct_to_stderr();
-        return Ok(());
-    }
+    // Standard error is no exception: a pipe that nobody reads must not hold up who has an error.
     let sink = build::open(config, to, &build::destination(to.get_ref()), sinks)?;
-    let fallback = sinks.open(&crate::base::log::Destination::Stderr);
+    let fallback = sinks.open(&Destination::Stderr);
     let fallback =
         fallback.map_err(|error| OperatorError::failure(format!("standard error: {error}")))?;
     error_log.direct_to(sink, fallback);

@@ -5,8 +5,10 @@
 //! count of what happened, it says that everything may have changed.
 
 use crate::base::sys::{self, Event, Inotify};
+use crate::limits::LINK_HOPS_MAX;
 use crate::site::Site;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -42,6 +44,7 @@ pub struct Watch {
     pub exhausted: bool,
 }
 
+#[derive(PartialEq, Eq)]
 enum Watched {
     Folder {
         place: Place,
@@ -95,10 +98,14 @@ impl Watch {
         }
     }
 
-    /// Watches a file by its folder, since files are replaced by renaming.
+    /// Watches a file by its folder, since files are replaced by renaming; and every link on the way
+    /// to it, since some are replaced by turning a link further up (Kubernetes does so with secrets).
+    /// May be called again for the same file, when its links have been turned.
     pub fn file(&mut self, path: &Path) {
-        if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
-            self.add(parent, || Watched::File { name: name.into() });
+        for step in steps(path) {
+            if let (Some(parent), Some(name)) = (step.parent(), step.file_name()) {
+                self.add(parent, || Watched::File { name: name.into() });
+            }
         }
     }
 
@@ -134,7 +141,12 @@ impl Watch {
 
     fn add(&mut self, folder: &Path, watched: impl Fn() -> Watched) {
         match self.inotify.get_ref().watch(folder, Inotify::FOLDER) {
-            Ok(id) => self.folders.entry(id).or_default().push(watched()),
+            Ok(id) => {
+                let (known, watched) = (self.folders.entry(id).or_default(), watched());
+                if !known.contains(&watched) {
+                    known.push(watched);
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 if !self.exhausted {
@@ -216,6 +228,33 @@ impl Watch {
     }
 }
 
+/// The links that are followed on the way to a file, and the file at their end.
+fn steps(path: &Path) -> Vec<PathBuf> {
+    let mut steps = Vec::new();
+    let mut at = PathBuf::new();
+    let parts = |path: &Path| {
+        let parts = path.components().rev();
+        parts.map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let mut left: Vec<OsString> = parts(path);
+    while let Some(part) = left.pop() {
+        if part == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(part);
+        match std::fs::read_link(&next) {
+            Ok(target) if steps.len() < LINK_HOPS_MAX => {
+                left.append(&mut parts(&target));
+                steps.push(next);
+            }
+            _ => at = next,
+        }
+    }
+    steps.push(at);
+    steps
+}
+
 impl Watched {
     /// A plain file that has just come into being is empty or half written. A second name of a file
     /// (a hard link) is whole already, and so are folders and links.
@@ -239,5 +278,35 @@ impl Changes {
     /// Nothing happened.
     pub fn is_empty(&self) -> bool {
         self.sites.is_empty() && self.whole.is_empty() && !self.files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_link_on_the_way_is_a_step() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().canonicalize().expect("a path");
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, root.join(name));
+        std::fs::create_dir(root.join("one")).expect("a folder");
+        std::fs::write(root.join("one/key"), "").expect("a file");
+        link("one", "data").expect("a link");
+        link("./data/key", "key").expect("a link");
+        link("../data/../one/key", "one/other").expect("a link");
+        link("loop", "loop").expect("a link");
+        let named = |path: &str| -> Vec<PathBuf> {
+            let steps = steps(&root.join(path)).into_iter();
+            steps
+                .map(|step| step.strip_prefix(&root).unwrap_or(&step).to_owned())
+                .collect()
+        };
+        let paths = |paths: &[&str]| -> Vec<PathBuf> { paths.iter().map(PathBuf::from).collect() };
+        assert_eq!(named("one/key"), paths(&["one/key"]));
+        assert_eq!(named("key"), paths(&["key", "data", "one/key"]));
+        assert_eq!(named("one/other"), paths(&["one/other", "data", "one/key"]));
+        assert_eq!(named("missing"), paths(&["missing"]));
+        assert_eq!(named("loop").len(), LINK_HOPS_MAX + 1);
     }
 }

@@ -43,7 +43,7 @@ pub struct Connection {
     /// How many of them hold no end of head.
     scanned: usize,
     /// A request whose body is still coming and is thrown away; its head leads `rest`.
-    held: Option<Held>,
+    held: Option<Box<Held>>,
     /// The body of the request that is being answered was read to its end and thrown away.
     body_read: bool,
     /// Of the certificate that this connection was given, once it is.
@@ -387,12 +387,12 @@ impl Connection {
         if unread {
             return self.respond(world, head, dispatched, head_bytes, head_bytes, cx);
         }
-        let mut held = Held {
+        let mut held = Box::new(Held {
             head_bytes,
             decoder: BodyDecoder::new(head.body),
             seen: 0,
             done: false,
-        };
+        });
         match self.throw_away(&mut held, bytes, world) {
             Ok(Thrown::More(from)) => {
                 self.held = Some(held);

@@ -106,6 +106,12 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
     {
         return refuse(host, Reject::MISDIRECTED);
     }
+    let to_https = !secure && host.http_redirects && world.https_port.is_some();
+    // HTTP/1.0 may name nobody. Where no name of ours stands in, there is nowhere to send the client,
+    // and what the operator keeps to https isn't shown instead.
+    if to_https && host.canonical.is_none() && head.host.is_empty() {
+        return refuse(host, Reject::HOST_MISSING);
+    }
     if let Some(location) = elsewhere(world, host, head, secure) {
         let reply = Reply::Redirect {
             status: Status::PERMANENT_REDIRECT,
@@ -211,6 +217,17 @@ fn push_query(location: &mut Vec<u8>, head: &Head<'_>) {
     }
 }
 
+/// The same where the operator wrote the location, maybe with a query or a fragment of its own.
+fn add_query(location: &mut Vec<u8>, head: &Head<'_>) {
+    let Some(query) = head.query else { return };
+    let end = location.iter().position(|byte| *byte == b'#');
+    let fragment = location.split_off(end.unwrap_or(location.len()));
+    let has_query = location.contains(&b'?');
+    location.push(if has_query { b'&' } else { b'?' });
+    location.extend_from_slice(query);
+    location.extend_from_slice(&fragment);
+}
+
 /// A request at the gates of one site.
 struct Gate<'w, 'h> {
     world: &'w World,
@@ -277,7 +294,7 @@ impl Gate<'_, '_> {
                 if to.ends_with(b"/") {
                     target::encode_path(rest.strip_prefix(b"/").unwrap_or(rest), &mut location);
                 }
-                push_query(&mut location, self.head);
+                add_query(&mut location, self.head);
                 Reply::Redirect {
                     status: Status::PERMANENT_REDIRECT,
                     location,

@@ -307,7 +307,7 @@ impl Worker {
         };
         let tls = match (&world.tls, secure) {
             (Some(tls), true) => match tls.accept() {
-                Ok(handshake) => Some(Box::new(handshake)),
+                Ok(handshake) => Some(handshake),
                 Err(error) => return log::error!("TLS: {error}"),
             },
             (None, true) => return,
