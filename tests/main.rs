@@ -1,18 +1,16 @@
 //! End to end: the real binary, spoken to by real clients; and what holds the house together.
 
+mod access;
 mod changing;
+mod clients;
+mod config;
 mod cost;
+mod hosts;
 mod http;
 mod journal;
 mod layers;
 mod limits;
 mod live;
-mod access;
-mod clients;
-mod config;
-mod hosts;
-mod journal;
-mod layers;
 mod logs;
 mod mirror;
 mod papers;
