@@ -79,7 +79,7 @@ fn a_head_that_drips_is_no_faster() {
 /// late with any.
 #[test]
 fn the_next_head_has_time_of_its_own() {
-    let server = server("head_seconds = 2");
+    let server = server("head_seconds = 6");
     let mut wire = Wire::plain(&server);
     let (begin, end) = NEXT.split_at(20);
     wire.send(begin);
@@ -87,7 +87,7 @@ fn the_next_head_has_time_of_its_own() {
     for _ in 0..12 {
         wire.send(format!("{end}{begin}"));
         assert_eq!(wire.response("GET").status, 200);
-        thread::sleep(Duration::from_millis(350));
+        thread::sleep(Duration::from_millis(700));
     }
     wire.send(end);
     assert_eq!(wire.response("GET").status, 200);

@@ -1,4 +1,4 @@
-//! SHA-256, and the two ways in which digests are written down.
+//! SHA-256, and the ways in which digests and other bytes are written down.
 //!
 //! Entity tags, fingerprints and names of stored things use the same digest, so there is one here.
 
@@ -50,16 +50,32 @@ pub fn hex(bytes: &[u8]) -> String {
     out
 }
 
+/// Base64 in the common alphabet with padding (RFC 4648 §4), as PEM has it.
+pub fn base64(bytes: &[u8]) -> String {
+    let mut out = base64_unpadded(bytes, *b"+/");
+    while !out.len().is_multiple_of(4) {
+        out.push('=');
+    }
+    out
+}
+
 /// Base64 in the URL-safe alphabet without padding (RFC 4648 §5).
 pub fn base64url(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    base64_unpadded(bytes, *b"-_")
+}
+
+/// The two alphabets differ in their last two digits.
+fn base64_unpadded(bytes: &[u8], last_digits: [u8; 2]) -> String {
+    const DIGITS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
         let mut group = [0; 3];
         group[..three.len()].copy_from_slice(three);
         let bits = u32::from_be_bytes([0, group[0], group[1], group[2]]);
         for digit in 0..=three.len() {
-            out.push(DIGITS[(bits >> (18 - 6 * digit)) as usize & 63] as char);
+            let value = (bits >> (18 - 6 * digit)) as usize & 63;
+            let digit = DIGITS.get(value).unwrap_or(&last_digits[value & 1]);
+            out.push(*digit as char);
         }
     }
     out
@@ -81,7 +97,7 @@ mod tests {
 
     #[test]
     fn base64_of_the_standard() {
-        // RFC 4648 §10, without the padding.
+        // RFC 4648 §10.
         for (plain, coded) in [
             ("", ""),
             ("f", "Zg"),
@@ -92,7 +108,10 @@ mod tests {
             ("foobar", "Zm9vYmFy"),
         ] {
             assert_eq!(base64url(plain.as_bytes()), coded);
+            let padding = "=".repeat((4 - coded.len() % 4) % 4);
+            assert_eq!(base64(plain.as_bytes()), format!("{coded}{padding}"));
         }
         assert_eq!(base64url(&[0xfb, 0xff]), "-_8");
+        assert_eq!(base64(&[0xfb, 0xff]), "+/8=");
     }
 }

@@ -378,18 +378,25 @@ fn object(name: &[u8], href: &[u8], slash: &str, meta: &Meta, first: bool, out: 
 
 /// A size as one reads it: `17 B`, `1.4 KiB`, `23 MiB`.
 fn human(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
     }
-    let mut unit = 0;
-    let mut tenths = bytes as f64 / 102.4;
-    while tenths >= 10_235.0 && unit + 1 < UNITS.len() {
-        tenths /= 1024.0;
+    // In parts of a unit, to the nearest.
+    let rounded = |unit: usize, parts: u128| {
+        let unit_bytes = 1 << (10 * unit);
+        ((u128::from(bytes) * parts + unit_bytes / 2) >> (10 * unit)) as u64
+    };
+    let mut unit = 1;
+    while unit + 1 < UNITS.len() && rounded(unit, 1) >= 1024 {
         unit += 1;
     }
-    let digits = usize::from(tenths < 99.5);
-    format!("{:.digits$} {}", tenths / 10.0, UNITS[unit])
+    let tenths = rounded(unit, 10);
+    if tenths < 100 {
+        format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit])
+    } else {
+        format!("{} {}", rounded(unit, 1), UNITS[unit])
+    }
 }
 
 const STYLE: &[u8] =
@@ -417,7 +424,11 @@ mod tests {
             (1023, "1023 B"),
             (1024, "1.0 KiB"),
             (1434, "1.4 KiB"),
+            (10_188, "9.9 KiB"),
+            (10_189, "10 KiB"),
             (10 * 1024, "10 KiB"),
+            (1_048_063, "1023 KiB"),
+            (1_048_064, "1.0 MiB"),
             (1_048_575, "1.0 MiB"),
             (3 << 30, "3.0 GiB"),
             (u64::MAX, "16 EiB"),

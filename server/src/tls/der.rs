@@ -1,7 +1,8 @@
-//! Just enough DER to read four things of a certificate: when it is valid, whose key it holds, who
-//! issued it and to whom. Everything else about certificates is webpki's business.
+//! Just enough DER (X.690 §10) to read four things of a certificate, when it is valid, whose key it
+//! holds, who issued it and to whom, and to write one of our own. Everything else about certificates
+//! is webpki's business.
 //!
-//! The input is the operator's own file; still nothing here panics, whatever the bytes.
+//! What is read is the operator's own file; still nothing here panics, whatever the bytes.
 
 /// What we want to know of a certificate (RFC 5280 §4.1), borrowed from its DER.
 #[derive(Debug, PartialEq, Eq)]
@@ -89,6 +90,23 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Writes an element whose content is these parts, one after another.
+pub(super) fn element(tag: u8, content: &[&[u8]]) -> Vec<u8> {
+    let length: usize = content.iter().map(|part| part.len()).sum();
+    let mut out = vec![tag];
+    if length < 0x80 {
+        out.push(length as u8);
+    } else {
+        let bytes = length.to_be_bytes();
+        let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
+        let digits = &bytes[zeros..];
+        out.push(0x80 | digits.len() as u8);
+        out.extend_from_slice(digits);
+    }
+    out.extend(content.iter().copied().flatten());
+    out
+}
+
 /// UTCTime or GeneralizedTime in the only forms that RFC 5280 §4.1.2.5 allows, as Unix seconds.
 fn time(element: &Element<'_>) -> Option<u64> {
     let (year_digits, century) = match element.tag {
@@ -127,12 +145,18 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day_of_era - 719_468
 }
 
-const INTEGER: u8 = 0x02;
-const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
-const SEQUENCE: u8 = 0x30;
+pub(super) const BOOLEAN: u8 = 0x01;
+pub(super) const INTEGER: u8 = 0x02;
+pub(super) const BIT_STRING: u8 = 0x03;
+pub(super) const OCTET_STRING: u8 = 0x04;
+pub(super) const OBJECT_IDENTIFIER: u8 = 0x06;
+pub(super) const UTF8_STRING: u8 = 0x0c;
+pub(super) const UTC_TIME: u8 = 0x17;
+pub(super) const GENERALIZED_TIME: u8 = 0x18;
+pub(super) const SEQUENCE: u8 = 0x30;
+pub(super) const SET: u8 = 0x31;
 /// `[0] EXPLICIT Version`, absent in an X.509 v1 certificate.
-const VERSION: u8 = 0xa0;
+pub(super) const VERSION: u8 = 0xa0;
 
 #[cfg(test)]
 mod tests {
@@ -167,6 +191,20 @@ mod tests {
         ] {
             assert_eq!(at(UTC_TIME, bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for length in [0, 1, 127, 128, 255, 256, 65_535, 65_536] {
+            let content = vec![7; length];
+            let (one, other) = content.split_at(length / 3);
+            let written = element(OCTET_STRING, &[one, other]);
+            let mut reader = Reader(&written);
+            let read = reader.expect(OCTET_STRING).unwrap();
+            assert_eq!((read.content, reader.0), (&content[..], &[][..]));
+        }
+        assert_eq!(element(SEQUENCE, &[&[0; 128]])[..3], [0x30, 0x81, 0x80]);
+        assert_eq!(element(SEQUENCE, &[&[0; 256]])[..4], [0x30, 0x82, 1, 0]);
     }
 
     #[test]

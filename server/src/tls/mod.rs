@@ -15,6 +15,7 @@ mod pair;
 mod provider;
 mod self_signed;
 mod tickets;
+mod unsigned;
 mod whole;
 
 #[cfg(test)]

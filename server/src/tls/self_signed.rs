@@ -5,22 +5,20 @@
 //! left. The key stays.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use aws_lc_rs::{digest, rand};
-use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SerialNumber, date_time_ymd,
-};
+use aws_lc_rs::rand;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
 use super::error::{Part, TlsError};
 use super::pair::{Pair, PemFile};
+use super::unsigned::Unsigned;
 use super::whole;
+use crate::base::digest::{base64, sha256};
 
 /// The self-signed certificate, whole and ready.
 #[derive(Clone, Debug)]
@@ -49,14 +47,14 @@ impl SelfSigned {
         let key = match read_key(&key_path) {
             Some(key) => key,
             None => {
-                let key = KeyPair::generate().map_err(failed)?;
-                keep(&key_path, &key.serialize_pem(), 0o600)?;
+                let key = new_key()?;
+                keep(&key_path, "PRIVATE KEY", &pkcs8(&key)?, 0o600)?;
                 key
             }
         };
         let certificate = sign(&key, names, now)?;
-        keep(&path, &certificate.pem(), 0o644)?;
-        Ok(made_now(pair_up(&key, &certificate)?))
+        keep(&path, "CERTIFICATE", &certificate, 0o644)?;
+        Ok(made_now(pair_up(&key, certificate)?))
     }
 
     /// One that is kept nowhere: where there is no state folder to write to.
@@ -64,10 +62,10 @@ impl SelfSigned {
     /// # Errors
     /// The system gives no randomness.
     pub fn in_memory(names: &[String], now: u64) -> Result<SelfSigned, TlsError> {
-        let key = KeyPair::generate().map_err(failed)?;
+        let key = new_key()?;
         let certificate = sign(&key, names, now)?;
         Ok(SelfSigned {
-            pair: Arc::new(pair_up(&key, &certificate)?),
+            pair: Arc::new(pair_up(&key, certificate)?),
             path: None,
         })
     }
@@ -75,9 +73,8 @@ impl SelfSigned {
     /// SHA-256 of the certificate, as browsers and openssl show it: `AB:CD:…`.
     pub fn fingerprint(&self) -> String {
         let certificate = self.pair.certified.cert.first();
-        let hash = digest::digest(&digest::SHA256, certificate.map_or(&[], |der| der));
         let mut text = String::with_capacity(3 * 32);
-        for byte in hash.as_ref() {
+        for byte in sha256(certificate.map_or(&[], |der| der)) {
             let colon = if text.is_empty() { "" } else { ":" };
             let _ = write!(text, "{colon}{byte:02X}"); // a String takes everything
         }
@@ -125,13 +122,23 @@ fn still_good(path: &Path, key_path: &Path, now: u64) -> Option<Pair> {
     }
 }
 
-fn read_key(path: &Path) -> Option<KeyPair> {
-    PemFile::read(path, Part::SelfSigned).ok()?;
-    let key = KeyPair::from_pem(&fs::read_to_string(path).ok()?).ok()?;
-    key.is_compatible(&PKCS_ECDSA_P256_SHA256).then_some(key)
+fn read_key(path: &Path) -> Option<EcdsaKeyPair> {
+    let file = PemFile::read(path, Part::SelfSigned).ok()?;
+    let der = file.keys.first()?.secret_der();
+    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der).ok()
 }
 
-fn sign(key: &KeyPair, names: &[String], now: u64) -> Result<rcgen::Certificate, TlsError> {
+fn new_key() -> Result<EcdsaKeyPair, TlsError> {
+    EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(failed)
+}
+
+/// The key as files and rustls want it.
+fn pkcs8(key: &EcdsaKeyPair) -> Result<Vec<u8>, TlsError> {
+    Ok(key.to_pkcs8v1().map_err(failed)?.as_ref().to_vec())
+}
+
+/// The DER of a new certificate for localhost, this machine and `names`.
+fn sign(key: &EcdsaKeyPair, names: &[String], now: u64) -> Result<Vec<u8>, TlsError> {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()
@@ -152,24 +159,20 @@ fn sign(key: &KeyPair, names: &[String], now: u64) -> Result<rcgen::Certificate,
     }
     once.truncate(NAMES_MAX);
 
-    let mut params = CertificateParams::new(once).map_err(failed)?;
-    let mut subject = DistinguishedName::new();
-    subject.push(DnType::CommonName, "anthill, self-signed");
-    params.distinguished_name = subject;
-    params.is_ca = IsCa::ExplicitNoCa;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     // Random, since a browser refuses two certificates of one issuer with one number.
     let mut serial = [0; 16];
     rand::fill(&mut serial).map_err(failed)?;
     serial[0] = serial[0] & 0x7f | 0x40; // positive, and of full length
-    params.serial_number = Some(SerialNumber::from_slice(&serial));
     let now = now.max(CLOCK_STARTS);
-    let epoch = date_time_ymd(1970, 1, 1);
-    // An hour in the past, for clients whose clock is behind.
-    params.not_before = epoch + Duration::from_secs(now.saturating_sub(3600));
-    params.not_after = epoch + Duration::from_secs(now + VALID_SECONDS);
-    params.self_signed(key).map_err(failed)
+    let unsigned = Unsigned {
+        serial,
+        common_name: "anthill, self-signed",
+        names: &once,
+        // An hour in the past, for clients whose clock is behind.
+        not_before: now.saturating_sub(3600),
+        not_after: now + VALID_SECONDS,
+    };
+    unsigned.sign(key).map_err(failed)
 }
 
 fn can_be_named(name: &str) -> bool {
@@ -182,14 +185,21 @@ fn can_be_named(name: &str) -> bool {
     is_name || name.parse::<IpAddr>().is_ok()
 }
 
-fn pair_up(key: &KeyPair, certificate: &rcgen::Certificate) -> Result<Pair, TlsError> {
-    let der = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der());
-    Pair::match_up(vec![certificate.der().clone()], vec![der.into()], || {
+fn pair_up(key: &EcdsaKeyPair, certificate: Vec<u8>) -> Result<Pair, TlsError> {
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pkcs8(key)?));
+    Pair::match_up(vec![CertificateDer::from(certificate)], vec![key], || {
         failed("it has no key")
     })
 }
 
-fn keep(path: &Path, pem: &str, mode: u32) -> Result<(), TlsError> {
+/// Writes it as PEM (RFC 7468).
+fn keep(path: &Path, label: &str, der: &[u8], mode: u32) -> Result<(), TlsError> {
+    let mut pem = format!("-----BEGIN {label}-----\n");
+    for line in der.chunks(PEM_LINE_BYTES) {
+        pem.push_str(&base64(line));
+        pem.push('\n');
+    }
+    pem.push_str(&format!("-----END {label}-----\n"));
     whole::write(path, pem.as_bytes(), mode).map_err(|error| {
         TlsError::new(
             Part::SelfSigned,
@@ -216,13 +226,17 @@ const VALID_SECONDS: u64 = 397 * 86_400;
 const RENEWED_BEFORE_SECONDS: u64 = 30 * 86_400;
 /// 2026-01-01: a clock that shows less is wrong, and a certificate by it would be of no use later.
 const CLOCK_STARTS: u64 = 1_767_225_600;
+/// 64 characters of base64 (RFC 7468 §2).
+const PEM_LINE_BYTES: usize = 48;
 /// Names in one certificate; it is sent with every full handshake.
 const NAMES_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::process::Command;
 
     const NOW: u64 = 1_800_000_000;
 
@@ -280,6 +294,44 @@ mod tests {
         let again = SelfSigned::load_or_make(state.path(), &names(), 30).unwrap();
         assert_eq!(early.fingerprint(), set.fingerprint());
         assert_eq!(early.fingerprint(), again.fingerprint());
+    }
+
+    #[test]
+    fn openssl_takes_both_files() {
+        let state = tempfile::tempdir().unwrap();
+        SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
+        let public_key = |arguments: [&str; 4], file: &str| {
+            let output = Command::new("openssl")
+                .args(arguments)
+                .arg(state.path().join(file))
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let of_certificate = public_key(["x509", "-noout", "-pubkey", "-in"], CERTIFICATE_FILE);
+        let of_key = public_key(["pkey", "-pubout", "-check", "-in"], KEY_FILE);
+        assert!(of_certificate.starts_with("-----BEGIN PUBLIC KEY-----"));
+        assert!(of_key.contains(&of_certificate), "{of_key}");
+        let key = fs::read_to_string(state.path().join(KEY_FILE)).unwrap();
+        assert!(key.starts_with("-----BEGIN PRIVATE KEY-----\n"), "{key}");
+        assert!(key.lines().all(|line| line.len() <= 64), "{key}");
+    }
+
+    #[test]
+    fn a_key_that_openssl_made_is_kept() {
+        let state = tempfile::tempdir().unwrap();
+        let file = state.path().join(KEY_FILE);
+        let output = Command::new("openssl")
+            .args(["genpkey", "-algorithm", "EC"])
+            .args(["-pkeyopt", "ec_paramgen_curve:P-256", "-out"])
+            .arg(&file)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let key = fs::read(&file).unwrap();
+        SelfSigned::load_or_make(state.path(), &names(), NOW).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), key);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! The last is here because files of the last thirty years are full of it; new ones get bcrypt.
 
 use std::fmt;
+use std::iter::repeat_n;
+use std::ops::RangeInclusive;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{Context, SHA512};
 use md5::{Digest, Md5};
-use sha_crypt::{Params, sha512_crypt};
 
 /// One user's hash, in parts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -15,7 +17,7 @@ pub(super) enum Hash {
     Bcrypt(String),
     /// `$6$`.
     Sha512 {
-        rounds: Params,
+        rounds: u32,
         salt: String,
         sum: String,
     },
@@ -103,15 +105,17 @@ fn sha512_of(rest: &str) -> Option<Hash> {
     let (rounds, rest) = match rest.strip_prefix("rounds=") {
         Some(rest) => {
             let (rounds, rest) = rest.split_once('$')?;
-            (Params::new(rounds.parse().ok()?).ok()?, rest)
+            (rounds.parse().ok()?, rest)
         }
-        None => (Params::default(), rest),
+        None => (SHA512_ROUNDS, rest),
     };
     let (salt, sum) = rest.split_once('$')?;
-    (salt.len() <= 16 && is_sum(sum, 86)).then(|| Hash::Sha512 {
-        rounds,
-        salt: salt.to_owned(),
-        sum: sum.to_owned(),
+    (SHA512_ROUNDS_ALLOWED.contains(&rounds) && salt.len() <= 16 && is_sum(sum, 86)).then(|| {
+        Hash::Sha512 {
+            rounds,
+            salt: salt.to_owned(),
+            sum: sum.to_owned(),
+        }
     })
 }
 
@@ -196,6 +200,53 @@ fn md5_crypt(password: &[u8], magic: &[u8], salt: &[u8]) -> [u8; 16] {
     sum
 }
 
+/// Ulrich Drepper's "Unix crypt using SHA-256 and SHA-512", of 2008; the numbers are its steps.
+fn sha512_crypt(password: &[u8], salt: &[u8], rounds: u32) -> [u8; 64] {
+    let inner = sha512([password, salt, password]); // 4 to 8
+
+    let mut first = Vec::from([password, salt]); // 1 to 3
+    first.extend(password.chunks(64).map(|part| &inner[..part.len()])); // 9, 10
+    let mut bits = password.len(); // 11
+    while bits != 0 {
+        first.push(if bits & 1 == 1 { &inner } else { password });
+        bits >>= 1;
+    }
+    let mut sum = sha512(first); // 12
+
+    // From here on a digest as long as each stands for the password (13 to 16) and for the salt
+    // (17 to 20).
+    let of_password = sha512(repeat_n(password, password.len()));
+    let of_salt = sha512(repeat_n(salt, 16 + usize::from(sum[0])));
+    let password = filled(&of_password, password.len());
+    let salt = filled(&of_salt, salt.len());
+
+    for round in 0..rounds {
+        let is_odd = round % 2 == 1;
+        sum = sha512([
+            if is_odd { &password[..] } else { &sum },
+            if round % 3 != 0 { &salt } else { &[] },
+            if round % 7 != 0 { &password } else { &[] },
+            if is_odd { &sum } else { &password },
+        ]); // 21
+    }
+    sum
+}
+
+fn sha512<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 64] {
+    let mut context = Context::new(&SHA512);
+    for part in parts {
+        context.update(part);
+    }
+    let mut sum = [0; 64];
+    sum.copy_from_slice(context.finish().as_ref());
+    sum
+}
+
+/// As many bytes as asked for, the digest's again and again.
+fn filled(digest: &[u8; 64], length: usize) -> Vec<u8> {
+    digest.iter().copied().cycle().take(length).collect()
+}
+
 fn encode_md5(sum: &[u8; 16]) -> Vec<u8> {
     let mut out = Vec::with_capacity(22);
     for [high, middle, low] in [[0, 6, 12], [1, 7, 13], [2, 8, 14], [3, 9, 15], [4, 10, 5]] {
@@ -227,6 +278,10 @@ fn push_crypt(out: &mut Vec<u8>, [high, middle, low]: [u8; 3], characters: usize
 
 const CRYPT_ALPHABET: &[u8; 64] =
     b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// Where a hash doesn't say.
+const SHA512_ROUNDS: u32 = 5_000;
+/// Other numbers are never written into a hash: crypt(3) takes the nearer end instead.
+const SHA512_ROUNDS_ALLOWED: RangeInclusive<u32> = 1_000..=999_999_999;
 /// A tenth of a second on a small server: 2^10 rounds.
 const BCRYPT_COST: u32 = 10;
 /// 2^16 rounds are some seconds; each more is twice that.

@@ -27,6 +27,7 @@ const MADE_BY_OTHERS: &[(&str, &str)] = &[
     ("The quick brown fox jumps over the lazy dog, twice, and then some more until it is long", "$apr1$Pk7EPTwz$th84LyC7DwtH9JlXCd4N1/"),
     ("The quick brown fox jumps over the lazy dog, twice, and then some more until it is long", "$1$vXs96XvE$kRbxL6RAB1VdqkQqrgILW1"),
     ("secret", "$6$rounds=1234$saltstring$jEjbdVgI3DJ2.2esJ0sGPhhOCjuOMC3NT4lLq17ZGmWxZHhdBv5MlVgCU2CU8OvKOT9He.hkrN.SUx28Eu6OE0"),
+    ("", "$6$rounds=1000$$NPMepfN3/Cv.LPoa7suAzCVH3BhfhhB2wHuwY51WjZgqg.e601K6RWCJ7AHYXHZcp4ilHQ0xlpG1yRxSYX3TP/"),
     ("secret", "$2y$04$9T5psR.4ZP6dvOgEsrq4AuFkm7g/L84RJvjfAM.7Gyn65gbPUe/EO"),
     ("pässwörd", "$2y$04$3y4RErnWP9vbtfvyaMbQVuCBo9WBb0DvaU19.aQUEdO.G4T8n//Pq"),
     ("secret", "$6$YcGZB9SYLiqUcKDi$AUfXK9de1JemomhzIMaqVNga5gq8B6eXaWsBglv0ux0THOutbKzr/jN6P2EZqKA/6eLScCIftniUwcp89faTc."),
@@ -47,6 +48,26 @@ fn hashes_made_by_others() {
         let other = if after.starts_with('.') { "/" } else { "." };
         let changed = Hash::parse(&format!("{before}{other}{}", &after[1..])).unwrap();
         assert!(!changed.verify(password.as_bytes()), "{text}");
+    }
+}
+
+/// The examples of SHA-512-crypt's specification.
+#[rustfmt::skip]
+const SPECIFIED: &[(&str, &str)] = &[
+    ("Hello world!", "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1"),
+    ("Hello world!", "$6$rounds=10000$saltstringsaltst$OW1/O6BYHV6BcXZu8QVeXbDWra3Oeqh0sbHbbMCVNSnCM/UrjmM0Dp8vOuZeHBy/YTBmSK6H9qs/y3RnOaw5v."),
+    ("This is just a test", "$6$rounds=5000$toolongsaltstrin$lQ8jolhgVRVhY4b5pZKaysCLi0QBxGoNeKQzQ3glMhwllF7oGDZxUhx1yxdYcz/e1JSbq3y6JMxxl8audkUEm0"),
+    ("a very much longer text to encrypt.  This one even stretches over morethan one line.", "$6$rounds=1400$anotherlongsalts$POfYwTEok97VWcjxIiSOjiykti.o/pQs.wPvMxQ6Fm7I6IoYN3CmLs66x9t0oSwbtEW7o7UmJEiDwGqd8p4ur1"),
+    ("we have a short salt string but not a short password", "$6$rounds=77777$short$WuQyW2YR.hBNpjjRhpYD/ifIw05xdfeEyQoMxIXbkvr0gge1a1x3yRULJ5CCaUeOxFmtlcGZelFl5CxtgfiAc0"),
+    ("a short string", "$6$rounds=123456$asaltof16chars..$BtCwjqMJGx5hrJhZywWvt0RLE8uZ4oPwcelCjmw2kSYu.Ec6ycULevoBK25fs2xXgMNrCzIMVcgEJAstJeonj1"),
+    ("the minimum number is still observed", "$6$rounds=1000$roundstoolow$kUMsbe306n21p9R.FRkW3IGn.S9NPN0x50YhH1xhLsPuWGsUSklZt58jaTfF4ZEQpyUNGc0dqbpBYYBaHHrsX."),
+];
+
+#[test]
+fn hashes_of_the_specification() {
+    for (password, text) in SPECIFIED {
+        let hash = Hash::parse(text).unwrap();
+        assert!(hash.verify(password.as_bytes()), "{password} {text}");
     }
 }
 
@@ -77,6 +98,22 @@ fn fresh_hashes_of_openssl_and_htpasswd() {
                 Hash::parse(&text).unwrap().verify(password.as_bytes()),
                 "{password} {text}"
             );
+        }
+    }
+}
+
+/// Passwords around the ends of digests and blocks, up to the most that openssl takes.
+#[test]
+fn openssl_and_long_passwords() {
+    for length in [1, 63, 64, 65, 127, 128, 129, 256] {
+        let password: String = ('!'..='~').cycle().take(length).collect();
+        for scheme in ["-6", "-1"] {
+            let arguments = ["passwd", scheme, "-salt", "saltsalt", "--", &password];
+            let Some(text) = line_of("openssl", &arguments) else {
+                continue;
+            };
+            let hash = Hash::parse(&text).unwrap();
+            assert!(hash.verify(password.as_bytes()), "{password} {text}");
         }
     }
 }
