@@ -4,6 +4,7 @@ mod access;
 mod changing;
 mod clients;
 mod config;
+mod cost;
 mod hosts;
 mod http;
 mod journal;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod trust;
 pub mod wire;
 
 /// How long a server may take to come up; a debug build on a busy machine is slow.

@@ -1,0 +1,61 @@
+//! What a stored page costs on a warm connection, in system calls: one read and one write.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::wire::{BOTH, Over, Wire, wait_until};
+use crate::support::{Folder, Server, lossy, server_table, site_table, tool};
+
+const WARM: usize = 10;
+const COUNTED: usize = 100;
+
+#[test]
+fn a_warm_page_costs_one_read_and_one_write() {
+    for over in BOTH {
+        // Within one packet, and in several.
+        for size in [500, 5_100] {
+            let calls = calls_of_warm_requests(over, size);
+            let expected = ["recvfrom", "writev"].repeat(COUNTED);
+            assert_eq!(calls, expected, "{size} bytes over {over:?}");
+        }
+    }
+}
+
+/// The system calls of the worker for [`COUNTED`] requests, but for its waiting.
+fn calls_of_warm_requests(over: Over, size: usize) -> Vec<String> {
+    let folder = Folder::new().with("public/page.html", "x".repeat(size));
+    let trace = folder.path("trace");
+    // -D: the server is our child, and strace its companion that ends with it.
+    let mut strace = Command::new(tool("strace"));
+    strace
+        .args(["-D", "-f", "-qq", "-s", "0", "-o"])
+        .arg(&trace);
+    strace.arg(env!("CARGO_BIN_EXE_anthill"));
+    let config = server_table("") + "[log]\naccess = \"off\"\n" + &site_table("http = \"serve\"");
+    let server = Server::start_by(strace, folder, &config);
+    let mut wire = Wire::over(&server, over);
+    for _ in 0..WARM + COUNTED {
+        assert_eq!(wire.get("/page.html", "").body.len(), size);
+    }
+    wait_until(Duration::from_secs(10), "traced", || {
+        let text = lossy(&fs::read(&trace).expect("a trace"));
+        let begun = text.lines().filter_map(|line| {
+            let (thread, call) = line.split_once(' ')?;
+            let (name, _) = call.trim_start().split_once('(')?;
+            Some((thread, name))
+        });
+        let begun: Vec<_> = begun.collect();
+        // The worker is who writes to connections.
+        let (worker, _) = begun.iter().rfind(|(_, name)| *name == "writev")?;
+        let of_worker = begun.iter().filter(|(thread, _)| thread == worker);
+        let mut calls: Vec<String> = of_worker
+            .map(|(_, name)| (*name).to_owned())
+            .filter(|name| !name.starts_with("epoll_"))
+            .collect();
+        let writes = calls.iter().filter(|name| *name == "writev").count();
+        let end = calls.iter().rposition(|name| name == "writev")? + 1;
+        calls.truncate(end);
+        (writes >= WARM + COUNTED).then(|| calls.split_off(end - 2 * COUNTED))
+    })
+}
