@@ -3,6 +3,7 @@
 //!
 //! The files come from the templates in `packaging/`.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -150,7 +151,7 @@ pub(super) struct Service {
     /// The configuration itself drops to an account, so the service starts as root.
     pub(super) drops: bool,
     /// Places outside of the state folder that are written to.
-    pub(super) writes: Vec<PathBuf>,
+    pub(super) writes: BTreeSet<PathBuf>,
     pub(super) stop_seconds: u32,
     /// Whether the account has to be made.
     pub(super) makes_user: bool,
@@ -218,7 +219,7 @@ impl Service {
             target: target.into(),
             user: user.to_owned(),
             drops: false,
-            writes: vec!["/var/log/web".into()],
+            writes: ["/var/log/web".into()].into(),
             stop_seconds: 40,
             makes_user: false,
         }
@@ -319,24 +320,21 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 }
 
 /// Folders that a sandboxed service must be able to write to, beside its state folder.
-fn writes(config: &Config) -> Vec<PathBuf> {
+fn writes(config: &Config) -> BTreeSet<PathBuf> {
     let logs = config.sites.iter().filter_map(|site| site.log.as_ref());
     let logs = logs.chain([&config.log.access, &config.log.errors]);
-    let mut folders: Vec<PathBuf> = logs
-        .filter_map(|log| match log.get_ref() {
-            LogTo::File(path) => path.parent().map(Path::to_owned),
-            _ => None,
-        })
-        .collect();
+    let mut folders = BTreeSet::new();
+    folders.extend(logs.filter_map(|log| match log.get_ref() {
+        LogTo::File(path) => path.parent().map(Path::to_owned),
+        _ => None,
+    }));
     let server = &config.server;
     if !server.state.span().is_empty() {
-        folders.push(server.state.get_ref().clone());
+        folders.insert(server.state.get_ref().clone());
     }
     if !server.control.span().is_empty() {
         folders.extend(server.control.get_ref().parent().map(Path::to_owned));
     }
-    folders.sort();
-    folders.dedup();
     folders
 }
 

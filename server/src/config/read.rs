@@ -146,23 +146,18 @@ impl<'s, 'i> Table<'s, 'i> {
 
     /// Everything that is left, in the order of the file: for tables whose keys are data.
     pub(super) fn rest(self) -> Vec<(Spanned<String>, Item<'s, 'i>)> {
-        let mut rest: Vec<_> = self
-            .entries
-            .into_iter()
-            .map(|(key, value)| {
-                let name = key.get_ref().to_string();
-                let key = Spanned::new(key.span(), name.clone());
-                (
-                    key,
-                    Item {
-                        source: self.source,
-                        key: name,
-                        value,
-                    },
-                )
-            })
-            .collect();
-        rest.sort_by_key(|(key, _)| key.span().start);
+        let mut rest: Vec<(Spanned<String>, Item<'s, 'i>)> = Vec::new();
+        for (key, value) in self.entries {
+            let span = key.span();
+            let name = key.get_ref().to_string();
+            let place = rest.partition_point(|(other, _)| other.span().start < span.start);
+            let item = Item {
+                source: self.source,
+                key: name.clone(),
+                value,
+            };
+            rest.insert(place, (Spanned::new(span, name), item));
+        }
         rest
     }
 

@@ -763,17 +763,22 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
     let allow = table.take("allow")?;
     let users = table.take("users")?;
 
+    // In the order of the file, so that the second is the one too many.
     let mut targets: Vec<(&str, Range<usize>, Target)> = Vec::new();
+    let mut add = |name, span: Range<usize>, target| {
+        let place = targets.partition_point(|(_, other, _)| other.start < span.start);
+        targets.insert(place, (name, span, target));
+    };
     if let Some(to) = table.take::<Spanned<String>>("redirect")? {
         redirect(source, &to)?;
-        targets.push(("redirect", to.span(), Target::Redirect(to)));
+        add("redirect", to.span(), Target::Redirect(to));
     }
     if let Some(to) = table.take::<Spanned<String>>("rewrite")? {
         route_path(source, &to)?;
-        targets.push(("rewrite", to.span(), Target::Rewrite(to)));
+        add("rewrite", to.span(), Target::Rewrite(to));
     }
     if let Some(root) = table.take::<Spanned<PathBuf>>("root")? {
-        targets.push(("root", root.span(), Target::Root(root)));
+        add("root", root.span(), Target::Root(root));
     }
     let tests = [
         ("echo", TestHandler::Echo),
@@ -781,9 +786,8 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
         ("endless", TestHandler::Endless),
     ];
     if let Some(test) = table.word("test", &tests)? {
-        targets.push(("test", table.span.clone(), Target::Test(test)));
+        add("test", table.span.clone(), Target::Test(test));
     }
-    targets.sort_by_key(|(_, span, _)| span.start);
     if let [(first, ..), (second, span, _), ..] = targets.as_slice() {
         let what = format!("a route has one target, not both `{first}` and `{second}`");
         return Err(source.error(span.clone(), what, "keep one of them"));

@@ -19,6 +19,7 @@ use crate::tls::{SelfSigned, Tickets};
 use crate::world::build::{self, Supplies};
 use crate::world::users::Logins;
 use crate::world::{Host, Hosts, Target, World};
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -512,7 +513,7 @@ impl Plane {
     }
 
     /// Files that the configuration names and that are read when a World is built.
-    fn files(&self) -> Vec<PathBuf> {
+    fn files(&self) -> BTreeSet<PathBuf> {
         let mut files = self
             .world
             .tls

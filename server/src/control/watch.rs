@@ -7,7 +7,7 @@
 use crate::base::sys::{self, Event, Inotify};
 use crate::limits::LINK_HOPS_MAX;
 use crate::site::Site;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -111,7 +111,7 @@ impl Watch {
 
     /// Watches folders of `site` that are new; returns those.
     pub fn grow(&mut self, place: Place, site: &Arc<Site>) -> Vec<PathBuf> {
-        let known: BTreeSet<&PathBuf> = self
+        let known: HashSet<&PathBuf> = self
             .folders
             .values()
             .flatten()

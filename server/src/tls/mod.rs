@@ -21,7 +21,7 @@ mod whole;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -191,16 +191,16 @@ impl Tls {
                 .and_then(|pair| builder.entry(spec, pair))
                 .map_err(|error| error.of_pair(index))?;
             if let Some(file) = &spec.certificate {
-                let found = entry.pair.warnings(&spec.names, now);
-                let found = found
-                    .iter()
-                    .map(|what| format!("{}: {what}", file.display()));
-                warnings.extend(found);
+                for what in entry.pair.warnings(&spec.names, now) {
+                    let warning = format!("{}: {what}", file.display());
+                    // Sites may share a certificate.
+                    if !warnings.contains(&warning) {
+                        warnings.push(warning);
+                    }
+                }
             }
             entries.push(entry);
         }
-        warnings.sort();
-        warnings.dedup();
         let names = Arc::new(names);
         let resolver = ByName {
             names: Arc::clone(&names),
@@ -243,20 +243,12 @@ impl Tls {
     }
 
     /// Every file that was read, to watch for changes.
-    pub fn files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<PathBuf> = self
-            .shared
-            .entries
-            .iter()
-            .flat_map(|entry| {
-                let spec = &entry.spec;
-                [&spec.certificate, &spec.key, &spec.client_ca]
-            })
-            .flatten()
-            .cloned()
-            .collect();
-        files.sort();
-        files.dedup();
+    pub fn files(&self) -> BTreeSet<PathBuf> {
+        let mut files = BTreeSet::new();
+        for Entry { spec, .. } in &self.shared.entries {
+            let named = [&spec.certificate, &spec.key, &spec.client_ca];
+            files.extend(named.into_iter().flatten().cloned());
+        }
         files
     }
 
