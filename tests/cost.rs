@@ -16,15 +16,20 @@ fn a_warm_page_costs_one_read_and_one_write() {
         // Within one packet, and in several.
         for size in [500, 5_100] {
             let calls = calls_of_warm_requests(over, size);
-            let expected = ["recvfrom", "writev"].repeat(COUNTED);
-            assert_eq!(calls, expected, "{size} bytes over {over:?}");
+            let expected = ["recvfrom", "writev"].into_iter().cycle();
+            let odd = calls
+                .iter()
+                .zip(expected)
+                .position(|(call, expected)| call != expected);
+            assert_eq!(odd, None, "{size} bytes over {over:?}: {calls:?}");
         }
     }
 }
 
 /// The system calls of the worker for [`COUNTED`] requests, but for its waiting.
 fn calls_of_warm_requests(over: Over, size: usize) -> Vec<String> {
-    let folder = Folder::new().with("public/page.html", "x".repeat(size));
+    // No text: while it is compressed in the background, two threads share one allocator.
+    let folder = Folder::new().with("public/page.bin", "x".repeat(size));
     let trace = folder.path("trace");
     // -D: the server is our child, and strace its companion that ends with it.
     let mut strace = Command::new(tool("strace"));
@@ -36,7 +41,7 @@ fn calls_of_warm_requests(over: Over, size: usize) -> Vec<String> {
     let server = Server::start_by(strace, folder, &config);
     let mut wire = Wire::over(&server, over);
     for _ in 0..WARM + COUNTED {
-        assert_eq!(wire.get("/page.html", "").body.len(), size);
+        assert_eq!(wire.get("/page.bin", "").body.len(), size);
     }
     wait_until(Duration::from_secs(10), "traced", || {
         let text = lossy(&fs::read(&trace).expect("a trace"));

@@ -95,7 +95,7 @@ fn the_next_head_has_time_of_its_own() {
 
 #[test]
 fn a_silent_connection_is_closed_without_a_word() {
-    let server = server("idle_seconds = 1");
+    let server = server("idle_seconds = 2");
     for over in BOTH {
         let mut asked = Wire::over(&server, over);
         asked.patience(PATIENCE);
@@ -141,19 +141,19 @@ fn who_takes_nothing_of_a_response_is_cut_off() {
 /// A reader may be slow for longer than that, as long as it reads.
 #[test]
 fn a_slow_reader_is_none_that_takes_nothing() {
-    let server = server("write_stall_seconds = 2");
+    let server = server("write_stall_seconds = 4");
     let reader = |over| {
         let mut wire = Wire::over(&server, over);
         meanwhile(move || {
             wire.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             let mut taken = 0;
-            // About four seconds in all.
+            // About six seconds in all.
             loop {
                 match wire.take(1_000_000).len() {
                     0 => return taken,
                     some => taken += some,
                 }
-                thread::sleep(Duration::from_millis(100));
+                thread::sleep(Duration::from_millis(150));
             }
         })
     };

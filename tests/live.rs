@@ -144,12 +144,8 @@ fn ten_megabytes_both_ways_at_once_and_the_connection_goes_on() {
                 !in_chunks,
                 "{what}"
             );
-            // The whole body was read, so what follows is a request, unless it was said otherwise.
-            if response.closes() {
-                wire.ends();
-            } else {
-                assert_eq!(wire.response("GET").text(), HELLO, "{what}");
-            }
+            // The whole body was read, so what follows is a request.
+            assert_eq!(wire.response("GET").text(), HELLO, "{what}");
         }
     }
 }
@@ -260,11 +256,7 @@ fn a_client_is_told_to_go_on() {
                 (200, "hello"),
                 "{response:?}"
             );
-            if response.closes() {
-                wire.ends();
-            } else {
-                assert_eq!(wire.get("/", "").text(), HELLO);
-            }
+            assert_eq!(wire.get("/", "").text(), HELLO);
         }
         // Who doesn't wait needs no telling.
         let mut wire = Wire::over(&server, over);
@@ -278,9 +270,9 @@ fn a_client_is_told_to_go_on() {
     }
 }
 
-/// `Connection: close` is kept, and nothing else is closed.
+/// When its response has ended, the request's body has too, however late it came.
 #[test]
-fn what_is_said_about_the_connection_is_done() {
+fn a_body_that_comes_late_does_not_end_the_connection() {
     let server = server();
     for (framing, parts) in [
         ("Content-Length: 10\r\n", &["", "hello", "hello"][..]),
@@ -299,11 +291,28 @@ fn what_is_said_about_the_connection_is_done() {
         }
         let response = wire.response("POST");
         assert_eq!(response.text(), "hellohello");
-        if response.closes() {
-            wire.ends();
-        } else {
-            assert_eq!(wire.get("/", "").text(), HELLO);
-        }
+        assert!(!response.closes(), "{response:?}");
+        assert_eq!(wire.get("/", "").text(), HELLO);
+    }
+}
+
+/// A response that ends before the request's body: what still comes of it is no request.
+#[test]
+fn a_body_that_nobody_reads_ends_the_connection() {
+    let server = server();
+    for target in ["/slow?lines=2&pause_ms=1", "/slow?lines=0"] {
+        let mut wire = Wire::plain(&server);
+        let head = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\n");
+        wire.send(head.clone() + "Content-Length: 1000\r\n\r\nhello");
+        let response = wire.response("POST");
+        assert!(response.whole, "{response:?}");
+        wire.send(NEXT.repeat(10));
+        wire.ends();
+        // With nothing to be streamed it is known beforehand, and said.
+        let mut wire = Wire::plain(&server);
+        wire.send(head.replace("POST", "HEAD") + "Content-Length: 1000\r\n\r\nhello");
+        assert!(wire.response("HEAD").closes());
+        wire.ends();
     }
 }
 

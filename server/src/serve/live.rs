@@ -313,13 +313,13 @@ impl Exchange<'_> {
         if !matches!(self.download, Download::Waiting) {
             return Poll::Ready(self.broken_off());
         }
-        self.refuse(reject, End::Linger);
+        self.refuse(reject);
         self.call.upload = None;
         Poll::Pending
     }
 
     /// Makes `reject` the response.
-    fn refuse(&mut self, reject: Reject, end: End) {
+    fn refuse(&mut self, reject: Reject) {
         let page = plain_error(reject.status, reject.reason);
         let field = ("Content-Type".into(), b"text/html; charset=utf-8".to_vec());
         if let Some(record) = &mut self.call.record {
@@ -330,7 +330,7 @@ impl Exchange<'_> {
             fields: vec![field],
             body: Body::Whole(page),
         };
-        self.begin(response, end);
+        self.begin(response);
     }
 
     /// Moves the response; ready when it is all with the kernel.
@@ -345,14 +345,10 @@ impl Exchange<'_> {
                 Download::Last => return Poll::Ready(self.end),
                 Download::Waiting => match self.call.answering.as_mut().poll(cx) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(response)) => {
-                        let end = self.after();
-                        self.begin(response, end);
-                    }
+                    Poll::Ready(Ok(response)) => self.begin(response),
                     Poll::Ready(Err(fault)) => {
                         log::error!("{fault}");
-                        let end = self.after();
-                        self.refuse(fault.reject, end);
+                        self.refuse(fault.reject);
                     }
                 },
                 Download::Streaming { .. } => match self.poll_stream(cx) {
@@ -376,10 +372,12 @@ impl Exchange<'_> {
         }
     }
 
-    /// A body that nobody has read yet will not be read as a request either.
-    fn after(&self) -> End {
+    /// What follows `response`. A request's body that nobody has read will not be read as a request
+    /// either; but what is streamed goes on, and most who answer so will have read it by then.
+    fn after(&self, response: &Response) -> End {
         let worker = &self.connection.worker;
-        if self.call.upload.is_some() {
+        let goes_on = matches!(response.body, Body::Stream { .. }) && !self.is_bodiless(response);
+        if self.call.upload.is_some() && !goes_on {
             End::Linger
         } else if self.call.keep_alive && !worker.draining.get() {
             End::Keep
@@ -388,9 +386,10 @@ impl Exchange<'_> {
         }
     }
 
-    /// Writes the head of `response` and sets its body going; then `end`.
-    fn begin(&mut self, response: Response, mut end: End) {
+    /// Writes the head of `response` and sets its body going.
+    fn begin(&mut self, response: Response) {
         self.status = response.status;
+        let mut end = self.after(&response);
         let framing = match &response.body {
             Body::Empty => Framing::Length(0),
             Body::Whole(bytes) => Framing::Length(bytes.len() as u64),
@@ -408,7 +407,7 @@ impl Exchange<'_> {
         }
         self.end = end;
         self.write_head(&response, framing, end);
-        let bodiless = self.call.is_head || matches!(response.status.0, 100..=199 | 204 | 304);
+        let bodiless = self.is_bodiless(&response);
         self.download = match response.body {
             _ if bodiless => Download::Last,
             Body::Empty => Download::Last,
@@ -423,6 +422,10 @@ impl Exchange<'_> {
                 framing,
             },
         };
+    }
+
+    fn is_bodiless(&self, response: &Response) -> bool {
+        self.call.is_head || matches!(response.status.0, 100..=199 | 204 | 304)
     }
 
     fn write_head(&mut self, response: &Response, framing: Framing, end: End) {
@@ -492,6 +495,10 @@ impl Exchange<'_> {
                     Framing::Length(_) => return Poll::Ready(false),
                 }
                 self.download = Download::Last;
+                if self.call.upload.is_some() && self.end == End::Keep {
+                    // It was not read after all.
+                    self.end = End::Linger;
+                }
                 Poll::Ready(true)
             }
         }
