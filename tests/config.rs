@@ -404,7 +404,7 @@ fn warnings_name_what_works_but_is_not_meant() {
     } = anthill(&folder.path("."), &["check", "anthill.toml"]);
     assert_eq!(
         (code, &*stdout),
-        (Some(0), "anthill.toml is right: 1 site (b.test)\n")
+        (Some(0), "anthill.toml is right: 1 site, for b.test\n")
     );
     assert!(stderr.contains("warning: "), "{stderr}");
     assert!(

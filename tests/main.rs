@@ -2,6 +2,7 @@
 
 mod access;
 mod changing;
+mod cli;
 mod clients;
 mod config;
 mod cost;
@@ -9,6 +10,7 @@ mod hosts;
 mod http;
 mod journal;
 mod layers;
+mod lifecycle;
 mod limits;
 mod live;
 mod logs;
@@ -17,3 +19,4 @@ mod papers;
 mod site;
 mod support;
 mod tls;
+mod watch;

@@ -91,6 +91,15 @@ impl Event {
         self.flags.contains(ReadFlags::CREATE)
     }
 
+    /// The folder of this name is another one than before, or none: it came, went or was moved; or
+    /// the watched folder itself was moved.
+    pub fn is_folder_another(&self) -> bool {
+        let names =
+            ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
+        self.flags.contains(ReadFlags::MOVE_SELF)
+            || self.flags.contains(ReadFlags::ISDIR) && self.flags.intersects(names)
+    }
+
     /// Events were lost: nothing known about any watch holds any more, so scan anew.
     pub fn is_overflow(&self) -> bool {
         self.flags.contains(ReadFlags::QUEUE_OVERFLOW)

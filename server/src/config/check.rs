@@ -216,6 +216,16 @@ impl Checker<'_> {
     fn state(&self) -> Result<(), OperatorError> {
         let state = &self.config.server.state;
         if state.get_ref().is_dir() {
+            let Some(account) = &self.account else {
+                return self.allowed(state, 4 | 2 | 1, "write");
+            };
+            // What root left in it is to be theirs as well: ticket keys, the self-signed key.
+            if account.stopped_at(state.get_ref(), 4 | 2 | 1).as_ref() == Some(state.get_ref()) {
+                let (shown, name) = (state.get_ref().display(), &account.name);
+                let what = format!("{shown} can't be written by user `{name}`");
+                let help = format!("chown -R {name} {shown}");
+                return Err(self.config.point(state.span(), what, help));
+            }
             return self.allowed(state, 4 | 2 | 1, "write");
         }
         if state.get_ref().exists() {

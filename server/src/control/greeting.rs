@@ -43,10 +43,27 @@ pub(super) fn print(plane: &Plane) {
         text.push_str("certificate: self-signed, browsers will ask once; SHA-256 fingerprint\n");
         text.push_str(&format!("  {}\n", self_signed.fingerprint()));
     }
+    if let Some(note) = nothing_at_the_top(config) {
+        text.push_str(&note);
+    }
     text.push_str("ready; Ctrl-C stops\n");
     // What was logged until now stands before it.
     log::logger().flush();
     eprint!("{text}");
+}
+
+/// Whoever tries it out in some folder should know why the first page isn't found.
+fn nothing_at_the_top(config: &Config) -> Option<String> {
+    let site = config.sites.first()?;
+    let root = site.root.as_ref()?.get_ref();
+    let is_there = |name: &String| root.join(name).exists();
+    if config.path.is_some() || site.listing || site.index.iter().any(is_there) {
+        return None;
+    }
+    let name = site.index.first().map_or("index.html", String::as_str);
+    Some(format!(
+        "note: there is no {name} in this folder, so its first page is \"not found\" until there is\n"
+    ))
 }
 
 fn what(config: &Config) -> String {

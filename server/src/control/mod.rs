@@ -1,11 +1,16 @@
 //! The control plane: what `anthill serve` and `anthill check` do.
 
+mod changes;
 mod greeting;
 mod listeners;
 mod plane;
 mod socket;
+mod start;
 mod status;
 mod watch;
+
+#[cfg(test)]
+mod tests;
 
 use crate::base::clock;
 use crate::base::log::{ErrorLog, Sinks};
@@ -14,7 +19,8 @@ use crate::site::Budget;
 use crate::tls::{SelfSigned, Tickets};
 use crate::world::build::{self, Supplies};
 use log::LevelFilter;
-use plane::{Plane, logins};
+use plane::Plane;
+use start::logins;
 use std::sync::Arc;
 
 /// What the command line asked to serve.
@@ -70,11 +76,14 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
     let names: Vec<&str> = config
         .sites
         .iter()
-        .map(|site| site.names[0].get_ref().as_str())
+        .map(|site| match site.names[0].get_ref().as_str() {
+            "*" => "any name",
+            name => name,
+        })
         .collect();
     let sites = if names.len() == 1 { "site" } else { "sites" };
     let summary = format!(
-        "{} is right: {} {sites} ({})",
+        "{} is right: {} {sites}, for {}",
         config.shown,
         names.len(),
         names.join(", ")

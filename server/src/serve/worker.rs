@@ -81,6 +81,8 @@ pub struct Worker {
     pub(super) disk: RefCell<Box<[u8]>>,
     /// The changing part of a head is built here.
     pub(super) lead: RefCell<Vec<u8>>,
+    /// A small response is put together here.
+    pub(super) joined: RefCell<Vec<u8>>,
     pub(super) logs: RefCell<Logs>,
     #[expect(
         clippy::redundant_allocation,
@@ -177,6 +179,7 @@ pub fn run(
         scratch: RefCell::new(vec![0; limits::SCRATCH_BYTES].into()),
         disk: RefCell::new(vec![0; limits::UNSENT_BYTES_MAX].into()),
         lead: RefCell::default(),
+        joined: RefCell::default(),
         logs: RefCell::default(),
         world: RefCell::new(Rc::new(world)),
         shared,

@@ -1371,3 +1371,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_may_be_half_written_waits() {
+    let place = Place::new();
+    place.write("old", "1").write("told", "1");
+    let site = place.site();
+    place
+        .write("old", "22")
+        .write("told", "22")
+        .write("new", "333");
+    place
+        .write("folder/told", "4444")
+        .write("folder/met", "55555");
+    let paths = ["", "told", "folder", "folder/told"].map(PathBuf::from);
+    // As if all of it had been written just now.
+    let (site, mut unsettled) = site.with_settled_changes(&paths, 0);
+    unsettled.sort();
+    assert_eq!(unsettled, ["folder/met", "new", "old"].map(PathBuf::from));
+    assert_eq!(site.count(), (3, 1 + 2 + 4));
+    let (site, unsettled) = site.with_settled_changes(&unsettled, 0);
+    assert_eq!(unsettled, [""; 0].map(PathBuf::from));
+    assert_eq!(site.count(), (5, 2 + 2 + 3 + 4 + 5));
+}

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What outlives a World and goes into each.
+#[derive(Clone)]
 pub struct Supplies {
     /// Contents of all sites.
     pub budget: Arc<Budget>,

@@ -42,7 +42,8 @@ impl ErrorLog {
         Ok(error_log)
     }
 
-    fn new() -> ErrorLog {
+    /// One that nobody writes to before it is installed.
+    pub(crate) fn new() -> ErrorLog {
         ErrorLog {
             outputs: Arc::default(),
         }
