@@ -79,15 +79,15 @@ fn a_head_that_drips_is_no_faster() {
 /// late with any.
 #[test]
 fn the_next_head_has_time_of_its_own() {
-    let server = server("head_seconds = 6");
+    let server = server("head_seconds = 4");
     let mut wire = Wire::plain(&server);
     let (begin, end) = NEXT.split_at(20);
     wire.send(begin);
-    // Twice as long as a head may take, at a pace that no head is late with.
-    for _ in 0..12 {
+    // Longer than a head may take, at a pace that no head is late with.
+    for _ in 0..8 {
         wire.send(format!("{end}{begin}"));
         assert_eq!(wire.response("GET").status, 200);
-        thread::sleep(Duration::from_millis(700));
+        thread::sleep(Duration::from_millis(600));
     }
     wire.send(end);
     assert_eq!(wire.response("GET").status, 200);
@@ -141,19 +141,19 @@ fn who_takes_nothing_of_a_response_is_cut_off() {
 /// A reader may be slow for longer than that, as long as it reads.
 #[test]
 fn a_slow_reader_is_none_that_takes_nothing() {
-    let server = server("write_stall_seconds = 4");
+    let server = server("write_stall_seconds = 3");
     let reader = |over| {
         let mut wire = Wire::over(&server, over);
         meanwhile(move || {
             wire.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             let mut taken = 0;
-            // About six seconds in all.
+            // About four seconds in all.
             loop {
                 match wire.take(1_000_000).len() {
                     0 => return taken,
                     some => taken += some,
                 }
-                thread::sleep(Duration::from_millis(150));
+                thread::sleep(Duration::from_millis(100));
             }
         })
     };
