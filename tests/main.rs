@@ -1,7 +1,22 @@
 //! End to end: the real binary, spoken to by real clients; and what holds the house together.
 
+mod access;
+mod changing;
+mod cli;
+mod clients;
+mod config;
+mod cost;
+mod hosts;
+mod http;
 mod journal;
 mod layers;
+mod lifecycle;
+mod limits;
+mod live;
+mod logs;
 mod mirror;
 mod papers;
+mod site;
 mod support;
+mod tls;
+mod watch;

@@ -18,6 +18,7 @@ test       python3                 python3
 test       ps                      procps
 test       unshare                 util-linux
 test       mount                   mount
+test       strace                  strace
 release    musl-gcc                musl-tools
 musl_std   /usr/lib/rustlib/src/rust/library/std/Cargo.toml  rust-web-src
 musl_std   /usr/lib/llvm-14/lib/libunwind.a                  libunwind-14-dev

@@ -17,4 +17,7 @@ else
 fi
 
 say 'tests'
+# End to end they wait more than they work, so there may be more of them than processors.
+: "${RUST_TEST_THREADS:=$((3 * $(nproc)))}"
+export RUST_TEST_THREADS
 cargo test --locked --workspace --no-fail-fast

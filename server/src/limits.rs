@@ -68,8 +68,10 @@ pub const UNSENT_BYTES_MAX: usize = 32 * 1024;
 pub const SCRATCH_BYTES: usize = 32 * 1024;
 /// A file up to this size is served from the content budget; a larger one from its descriptor.
 pub const CONTENT_FILE_BYTES_MAX: u64 = 128 * 1024;
+/// A response up to this size is put together in memory and leaves by one plain send.
+pub const JOINED_BYTES_MAX: usize = 8 * 1024;
 /// Over plain HTTP a body of this size or more goes by sendfile, which copies nothing.
-pub const SENDFILE_BYTES_MIN: u64 = 32 * 1024;
+pub const SENDFILE_BYTES_MIN: u64 = 8 * 1024;
 /// A file up to this size has an ETag of its content; a larger one of its size and time.
 pub const DIGEST_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Text smaller than this is not worth compressing: it fits one packet anyway.

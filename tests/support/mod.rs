@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod trust;
+pub mod wire;
+
 /// How long a server may take to come up; a debug build on a busy machine is slow.
 const START: Duration = Duration::from_secs(20);
 /// How long a raw exchange waits for bytes, or for the end.
@@ -26,7 +29,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(60);
 
 /// The clients, and the Debian packages they come in (tools/setup.sh installs them).
-const TOOLS: [(&str, &str); 7] = [
+const TOOLS: [(&str, &str); 8] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -34,6 +37,7 @@ const TOOLS: [(&str, &str); 7] = [
     ("ps", "procps"),
     ("unshare", "util-linux"),
     ("mount", "mount"),
+    ("strace", "strace"),
 ];
 
 /// Where a tool is; the test fails with the package's name if it is not there.
@@ -113,10 +117,19 @@ impl Server {
 
     /// With this configuration, in a folder that has been furnished.
     pub fn start_in(folder: Folder, config: &str) -> Server {
+        Server::start_by(Command::new(env!("CARGO_BIN_EXE_anthill")), folder, config)
+    }
+
+    /// The same through a command that becomes the server when `serve FILE` follows it.
+    pub fn start_by(mut command: Command, folder: Folder, config: &str) -> Server {
         folder.write("anthill.toml", config);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_anthill"))
-            .arg("serve")
-            .arg(folder.path("anthill.toml"))
+        command.arg("serve").arg(folder.path("anthill.toml"));
+        Server::launch(folder, command)
+    }
+
+    /// By this command, which becomes the server without a process between.
+    pub fn launch(folder: Folder, mut command: Command) -> Server {
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -409,4 +422,244 @@ pub fn lossy(bytes: &[u8]) -> String {
 /// The folder of the example site.
 pub fn journal() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/journal")
+}
+
+/// What `anthill` has come to.
+#[derive(Debug)]
+pub struct Done {
+    /// None if a signal ended it.
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// Runs `anthill` with these arguments to its end.
+pub fn anthill<A: AsRef<OsStr>>(arguments: &[A]) -> Done {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    command.args(arguments);
+    finish(command, b"")
+}
+
+/// Runs a command with this on its standard input, to its end or [`CLIENT`].
+pub fn finish(mut command: Command, input: &[u8]) -> Done {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let mut stdin = child.stdin.take().expect("a pipe");
+    let input = input.to_vec();
+    let writer = thread::spawn(move || drop(stdin.write_all(&input)));
+    let stdout = read_in_thread(child.stdout.take().expect("a pipe"));
+    let stderr = read_in_thread(child.stderr.take().expect("a pipe"));
+    let status = wait_for_child(&mut child, CLIENT);
+    if status.is_none() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    let _ = writer.join();
+    let done = Done {
+        code: status.and_then(|status| status.code()),
+        stdout: lossy(&stdout.join().expect("a reader")),
+        stderr: lossy(&stderr.join().expect("a reader")),
+    };
+    assert!(
+        status.is_some(),
+        "{command:?} took longer than {CLIENT:?}: {done:?}"
+    );
+    done
+}
+
+/// Looks again and again, until it finds what it wants; [`START`] is patience enough.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + START;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "time is up without {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Server {
+    /// `anthill COMMAND` about this server.
+    pub fn ask(&self, arguments: &[&str]) -> Done {
+        let config = self.folder.path("anthill.toml");
+        let mut all: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
+        all.push(config.as_os_str());
+        anthill(&all)
+    }
+
+    /// Writes another configuration and reloads, which must work; what was said.
+    pub fn reload(&self, config: &str) -> String {
+        self.folder.write("anthill.toml", config);
+        let done = self.ask(&["reload"]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done.stdout
+    }
+
+    /// The folder, which another server may use after this one has ended.
+    pub fn into_folder(mut self) -> Folder {
+        std::mem::replace(&mut self.folder, Folder::new())
+    }
+
+    /// A connection that is kept alive.
+    pub fn keep(&self) -> KeepAlive<TcpStream> {
+        KeepAlive::new(self.connect())
+    }
+
+    /// The same over TLS.
+    pub fn keep_tls(&self) -> KeepAlive<Tls> {
+        let stream = TcpStream::connect(("127.0.0.1", self.https_port)).expect("a connection");
+        stream
+            .set_read_timeout(Some(READ))
+            .expect("a read time-out");
+        stream.set_nodelay(true).expect("no delay");
+        let name = "localhost".try_into().expect("a server name");
+        let client = rustls::ClientConnection::new(trusting(), name).expect("a TLS client");
+        KeepAlive::new(Tls::new(client, stream))
+    }
+}
+
+/// A TLS connection of a client.
+pub type Tls = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
+
+/// A client that takes any certificate.
+fn trusting() -> Arc<rustls::ClientConfig> {
+    static CONFIG: std::sync::OnceLock<Arc<rustls::ClientConfig>> = std::sync::OnceLock::new();
+    let make = || {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .expect("versions of TLS")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Trusting(provider)))
+            .with_no_client_auth();
+        Arc::new(config)
+    };
+    CONFIG.get_or_init(make).clone()
+}
+
+#[derive(Debug)]
+struct Trusting(Arc<rustls::crypto::CryptoProvider>);
+
+impl rustls::client::danger::ServerCertVerifier for Trusting {
+    fn verify_server_cert(
+        &self,
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &[rustls::pki_types::CertificateDer<'_>],
+        _: &rustls::pki_types::ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &rustls::pki_types::CertificateDer<'_>,
+        _: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        Ok(rustls::client::danger::HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A connection that asks again and again.
+pub struct KeepAlive<S: Read + Write>(BufReader<S>);
+
+/// One answer.
+#[derive(Debug)]
+pub struct Got {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Got {
+    pub fn text(&self) -> String {
+        lossy(&self.body)
+    }
+}
+
+impl<S: Read + Write> KeepAlive<S> {
+    fn new(stream: S) -> KeepAlive<S> {
+        KeepAlive(BufReader::new(stream))
+    }
+
+    /// GET with its answer, which must have a Content-Length; None if the connection was closed
+    /// before a byte of it came, which a client may answer by asking again elsewhere.
+    pub fn try_get(&mut self, path: &str) -> Option<Got> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        if self.0.get_mut().write_all(request.as_bytes()).is_err() {
+            return None;
+        }
+        let mut head = String::new();
+        loop {
+            let before = head.len();
+            let read = self.0.read_line(&mut head);
+            match read {
+                Ok(1..) => {}
+                Ok(0) if head.is_empty() => return None,
+                Err(error) if head.is_empty() && error.kind() == ErrorKind::ConnectionReset => {
+                    return None;
+                }
+                read => panic!("{path}: the head broke off ({read:?}): {head}"),
+            }
+            if head.len() - before == 2 {
+                break;
+            }
+        }
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Content-Length: "))
+            .unwrap_or_else(|| panic!("{path}: no length in {head}"));
+        let mut body = vec![0; length.trim().parse().expect("a number")];
+        let read = self.0.read_exact(&mut body);
+        assert!(
+            read.is_ok(),
+            "{path}: the body broke off ({read:?}) after {head}"
+        );
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no status in {head}"));
+        Some(Got { status, head, body })
+    }
+
+    /// The same, and the connection must last.
+    pub fn get(&mut self, path: &str) -> Got {
+        self.try_get(path)
+            .unwrap_or_else(|| panic!("{path}: the connection was closed"))
+    }
+
+    /// Waits for the server to close; whether it did so without a word.
+    pub fn is_closed(&mut self) -> bool {
+        let mut rest = Vec::new();
+        let _ = self.0.read_to_end(&mut rest);
+        rest.is_empty()
+    }
+}
+
+impl Folder {
+    /// Where many files are quickly made, if the machine has such a place.
+    pub fn in_memory() -> Folder {
+        tempfile::tempdir_in("/dev/shm").map_or_else(|_| Folder::new(), Folder)
+    }
 }

@@ -91,6 +91,15 @@ impl Event {
         self.flags.contains(ReadFlags::CREATE)
     }
 
+    /// The folder of this name is another one than before, or none: it came, went or was moved; or
+    /// the watched folder itself was moved.
+    pub fn is_folder_another(&self) -> bool {
+        let names =
+            ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
+        self.flags.contains(ReadFlags::MOVE_SELF)
+            || self.flags.contains(ReadFlags::ISDIR) && self.flags.intersects(names)
+    }
+
     /// Events were lost: nothing known about any watch holds any more, so scan anew.
     pub fn is_overflow(&self) -> bool {
         self.flags.contains(ReadFlags::QUEUE_OVERFLOW)
@@ -463,6 +472,38 @@ pub fn raise_nofile_limit() -> u64 {
         Err(_) => limit.current,
     };
     now.unwrap_or(u64::MAX)
+}
+
+/// Gives back the pages of our own code, most of which only starting up has needed. What is needed
+/// again is mapped again from the page cache, without reading the disk. Returns bytes given back.
+pub fn forget_startup_code() -> usize {
+    let here = forget_startup_code as *const () as usize;
+    let Some((start, end)) = fs::read_to_string("/proc/self/maps")
+        .ok()
+        .and_then(|maps| maps.lines().find_map(|line| code_range(line, here)))
+    else {
+        return 0;
+    };
+    // SAFETY: the range is a private mapping of our program's file that is executable and was never
+    // writable, so each of its pages is the file's own and comes back the same when it is touched.
+    let forgotten = unsafe {
+        rustix::mm::madvise(
+            std::ptr::with_exposed_provenance_mut(start),
+            end - start,
+            rustix::mm::Advice::LinuxDontNeed,
+        )
+    };
+    forgotten.map_or(0, |()| end - start)
+}
+
+/// The addresses of a line of `/proc/self/maps`, if it is executable, read-only, and `address` lies
+/// within.
+fn code_range(line: &str, address: usize) -> Option<(usize, usize)> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let start = usize::from_str_radix(start, 16).ok()?;
+    let end = usize::from_str_radix(end, 16).ok()?;
+    (rest.starts_with("r-xp") && (start..end).contains(&address)).then_some((start, end))
 }
 
 /// Gives the calling thread the lowest priority (nice 19): for work that nobody waits for.

@@ -15,6 +15,8 @@ pub struct Account {
     pub uid: u32,
     /// The user's first group.
     pub gid: u32,
+    /// Its name, or its number where it has none.
+    pub group: String,
     /// All groups, the first included.
     pub groups: Vec<u32>,
 }
@@ -55,14 +57,20 @@ impl Account {
             (None, None) => return None,
         };
         let mut groups = vec![gid];
+        let mut group_name = gid.to_string();
         // group(5): name:password:GID:members
         for fields in group
             .lines()
             .map(|line| line.split(':').collect::<Vec<_>>())
         {
-            if let [_, _, number, members, ..] = fields.as_slice()
-                && let Ok(number) = number.parse()
-                && !login.is_empty()
+            let [name, _, number, members, ..] = fields.as_slice() else {
+                continue;
+            };
+            let Ok(number) = number.parse() else { continue };
+            if number == gid {
+                group_name = (*name).to_owned();
+            }
+            if !login.is_empty()
                 && members.split(',').any(|member| member == login)
                 && !groups.contains(&number)
             {
@@ -73,6 +81,7 @@ impl Account {
             name: name.to_owned(),
             uid,
             gid,
+            group: group_name,
             groups,
         })
     }

@@ -22,7 +22,7 @@ pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
         checker.site(site)?;
     }
     if let Some(tickets) = &config.tls.tickets {
-        checker.file(tickets, "key file")?;
+        checker.file(tickets, KEY_FILE)?;
     }
     checker.log(&config.log.access)?;
     checker.log(&config.log.errors)?;
@@ -89,7 +89,7 @@ impl Checker<'_> {
         }
         for route in &site.routes {
             if let Some(users) = &route.users {
-                self.file(users, "user file")?;
+                self.file(users, USER_FILE)?;
             }
             if let Some(Target::Root(root)) = &route.target {
                 self.folder(root)?;
@@ -114,8 +114,12 @@ impl Checker<'_> {
     fn file(&self, file: &Spanned<PathBuf>, kind: &str) -> Result<(), OperatorError> {
         let metadata = self.metadata(file, kind)?;
         if !metadata.is_file() {
-            let what = format!("{} is no file", file.get_ref().display());
-            return Err(self.config.point(file.span(), what, format!("a {kind}")));
+            let what = match metadata.is_dir() {
+                true => format!("{} is a folder, not a file", file.get_ref().display()),
+                false => format!("{} is no file", file.get_ref().display()),
+            };
+            let help = format!("the path of the {kind} itself");
+            return Err(self.config.point(file.span(), what, help));
         }
         self.allowed(file, 4, "read")
     }
@@ -127,6 +131,10 @@ impl Checker<'_> {
                 let base = self.config.folder.display();
                 let help = match sibling(path.get_ref()) {
                     Some(sibling) => format!("did you mean {}?", sibling.display()),
+                    None if kind == USER_FILE => format!("`anthill passwd {shown} NAME` makes it"),
+                    None if kind == KEY_FILE => {
+                        format!("`(umask 077; openssl rand -hex 32 > {shown})` makes it")
+                    }
                     None => format!("relative paths start from {base}"),
                 };
                 self.config
@@ -168,7 +176,7 @@ impl Checker<'_> {
             };
             (
                 what,
-                format!("chgrp {name} {shown} && chmod {mode} {shown}"),
+                format!("chgrp {} {shown} && chmod {mode} {shown}", account.group),
             )
         } else {
             let stop = stop.display();
@@ -196,7 +204,11 @@ impl Checker<'_> {
         }
         let folder = path.parent().unwrap_or(Path::new("/")).to_owned();
         let folder = Spanned::new(log.span(), folder);
-        self.metadata(&folder, "folder")?;
+        if !self.metadata(&folder, "folder")?.is_dir() {
+            let what = format!("{} is a file, not a folder", folder.get_ref().display());
+            let help = "a log lies in a folder that the server may write to";
+            return Err(self.config.point(log.span(), what, help));
+        }
         self.allowed(&folder, 2 | 1, "write")
     }
 
@@ -204,6 +216,16 @@ impl Checker<'_> {
     fn state(&self) -> Result<(), OperatorError> {
         let state = &self.config.server.state;
         if state.get_ref().is_dir() {
+            let Some(account) = &self.account else {
+                return self.allowed(state, 4 | 2 | 1, "write");
+            };
+            // What root left in it is to be theirs as well: ticket keys, the self-signed key.
+            if account.stopped_at(state.get_ref(), 4 | 2 | 1).as_ref() == Some(state.get_ref()) {
+                let (shown, name) = (state.get_ref().display(), &account.name);
+                let what = format!("{shown} can't be written by user `{name}`");
+                let help = format!("chown -R {name} {shown}");
+                return Err(self.config.point(state.span(), what, help));
+            }
             return self.allowed(state, 4 | 2 | 1, "write");
         }
         if state.get_ref().exists() {
@@ -304,6 +326,11 @@ impl Checker<'_> {
         warnings
     }
 }
+
+/// What `users` names.
+const USER_FILE: &str = "user file";
+/// What `tickets` names.
+const KEY_FILE: &str = "key file";
 
 /// What lies in the same folder under nearly the same name.
 fn sibling(path: &Path) -> Option<PathBuf> {

@@ -10,10 +10,20 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperatorError {
     what: String,
-    /// ` --> file:line:col` and the lines under it, ready to print.
-    place: Option<String>,
+    place: Option<Place>,
     help: Option<String>,
     exit_code: u8,
+}
+
+/// Where it stands in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    /// `file:line:col`, or the file alone.
+    name: String,
+    /// The line in question and the carets under the offending text, each after a newline.
+    excerpt: String,
+    /// The width of the line's number, which the arrow before the name is moved in by.
+    indent: usize,
 }
 
 impl OperatorError {
@@ -46,7 +56,11 @@ impl OperatorError {
     /// Points at `span` (bytes) of `source`; an empty span names the file alone.
     pub fn at(mut self, file: &str, source: &str, span: Range<usize>) -> OperatorError {
         self.place = Some(if span.is_empty() {
-            format!(" --> {file}\n")
+            Place {
+                name: file.to_owned(),
+                excerpt: String::new(),
+                indent: 1,
+            }
         } else {
             excerpt(file, source, span)
         });
@@ -64,6 +78,15 @@ impl OperatorError {
         &self.what
     }
 
+    /// All of it in one line, for a log: `FILE:LINE:COL: what is wrong (what would be right)`.
+    pub fn in_one_line(&self) -> String {
+        let place = self.place.as_ref();
+        let place = place.map_or_else(String::new, |place| format!("{}: ", place.name));
+        let help = self.help.as_ref();
+        let help = help.map_or_else(String::new, |help| format!(" ({help})"));
+        format!("{place}{}{help}", self.what).replace('\n', " ")
+    }
+
     /// 2 for usage and configuration, 1 for everything else.
     pub fn exit_code(&self) -> u8 {
         self.exit_code
@@ -74,7 +97,8 @@ impl fmt::Display for OperatorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.what)?;
         if let Some(place) = &self.place {
-            write!(f, "\n{}", place.trim_end_matches('\n'))?;
+            let indent = " ".repeat(place.indent);
+            write!(f, "\n{indent}--> {}{}", place.name, place.excerpt)?;
         }
         if let Some(help) = &self.help {
             write!(f, "\nhelp: {help}")?;
@@ -86,7 +110,7 @@ impl fmt::Display for OperatorError {
 impl std::error::Error for OperatorError {}
 
 /// The place, the line in question and the carets under the offending text.
-fn excerpt(file: &str, source: &str, span: Range<usize>) -> String {
+fn excerpt(file: &str, source: &str, span: Range<usize>) -> Place {
     let start = floor_boundary(source, span.start);
     let end = floor_boundary(source, span.end).max(start);
     let line_start = source[..start].rfind('\n').map_or(0, |at| at + 1);
@@ -117,9 +141,11 @@ fn excerpt(file: &str, source: &str, span: Range<usize>) -> String {
 
     let number = number.to_string();
     let gutter = " ".repeat(number.len());
-    format!(
-        "{gutter}--> {file}:{number}:{column}\n{gutter} |\n{number} | {text}\n{gutter} | {carets}\n"
-    )
+    Place {
+        name: format!("{file}:{number}:{column}"),
+        excerpt: format!("\n{gutter} |\n{number} | {text}\n{gutter} | {carets}"),
+        indent: number.len(),
+    }
 }
 
 /// Keeps a line short enough for a screen: the marked text and what is around it.

@@ -29,6 +29,14 @@ impl Chosen {
             OperatorError::new(format!("{}: {}", path.display(), reason(&error)))
                 .help("a folder to serve, or a configuration file such as anthill.toml")
         })?;
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if let (false, Some("html" | "htm")) = (metadata.is_dir(), ending) {
+            let folder = path.parent().filter(|parent| *parent != Path::new(""));
+            let folder = folder.unwrap_or(Path::new(".")).display();
+            let what = format!("{} is a page, not a configuration", path.display());
+            let help = format!("to serve the folder it lies in: anthill serve {folder}");
+            return Err(OperatorError::new(what).help(help));
+        }
         if !metadata.is_dir() {
             return Ok(Chosen::File(path.to_owned()));
         }

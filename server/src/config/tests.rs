@@ -785,6 +785,9 @@ fn accounts_are_found_by_name_and_number() {
     assert_eq!((web.uid, web.gid, web.groups), (33, 34, vec![34, 4]));
     let both = Account::find_in("33:50", passwd, group).unwrap();
     assert_eq!((both.uid, both.gid), (33, 50));
+    assert_eq!((&*both.group, &*both.name), ("50", "33:50"));
+    let web = Account::find_in("web", passwd, group).unwrap();
+    assert_eq!(web.group, "www");
     let bare = Account::find_in("4000", passwd, group).unwrap();
     assert_eq!((bare.uid, bare.gid, bare.groups), (4000, 4000, vec![4000]));
     assert_eq!(Account::find_in("webb", passwd, group), None);
@@ -839,7 +842,11 @@ fn what_is_named_must_be_there() {
             "there is no certificate ",
             "",
         ),
-        ("[[site]]\ncertificate = \"public\"", "is no file", ""),
+        (
+            "[[site]]\ncertificate = \"public\"",
+            "is a folder, not a file",
+            "the certificate itself",
+        ),
         (
             "[[site]]\ncertificate = \"cert.pem\"\nkey = \"kex.pem\"",
             "there is no key ",

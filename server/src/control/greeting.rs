@@ -3,7 +3,7 @@
 
 use super::plane::Plane;
 use crate::base::sys;
-use crate::config::{Config, PlainHttp};
+use crate::config::{Config, PlainHttp, Site};
 use std::net::{IpAddr, SocketAddr};
 
 /// Prints the start-up message to standard error, for standard output is the access log's.
@@ -26,11 +26,15 @@ pub(super) fn print(plane: &Plane) {
         } else {
             ""
         };
-        for host in reachable(address) {
+        let (hosts, more) = hosts(config, address);
+        for host in hosts {
             text.push_str(&format!(
                 "  {scheme}://{host}{}{note}\n",
                 port(scheme, address.port())
             ));
+        }
+        if more > 0 {
+            text.push_str(&format!("  and {more} more names\n"));
         }
     }
     if let Some(self_signed) = &plane.supplies.self_signed
@@ -39,8 +43,27 @@ pub(super) fn print(plane: &Plane) {
         text.push_str("certificate: self-signed, browsers will ask once; SHA-256 fingerprint\n");
         text.push_str(&format!("  {}\n", self_signed.fingerprint()));
     }
+    if let Some(note) = nothing_at_the_top(config) {
+        text.push_str(&note);
+    }
     text.push_str("ready; Ctrl-C stops\n");
+    // What was logged until now stands before it.
+    log::logger().flush();
     eprint!("{text}");
+}
+
+/// Whoever tries it out in some folder should know why the first page isn't found.
+fn nothing_at_the_top(config: &Config) -> Option<String> {
+    let site = config.sites.first()?;
+    let root = site.root.as_ref()?.get_ref();
+    let is_there = |name: &String| root.join(name).exists();
+    if config.path.is_some() || site.listing || site.index.iter().any(is_there) {
+        return None;
+    }
+    let name = site.index.first().map_or("index.html", String::as_str);
+    Some(format!(
+        "note: there is no {name} in this folder, so its first page is \"not found\" until there is\n"
+    ))
 }
 
 fn what(config: &Config) -> String {
@@ -67,6 +90,34 @@ fn port(scheme: &str, port: u16) -> String {
         _ => format!(":{port}"),
     }
 }
+
+/// What to go to, and how many more there are. Where no site answers to any name, an address of
+/// this machine would be refused: then the sites' own names are what works.
+fn hosts(config: &Config, address: SocketAddr) -> (Vec<String>, usize) {
+    let names = |site: &Site| -> Vec<String> {
+        let names = site.names.iter().map(|name| name.get_ref().clone());
+        names.collect()
+    };
+    if config
+        .sites
+        .iter()
+        .any(|site| names(site).contains(&"*".into()))
+    {
+        return (reachable(address), 0);
+    }
+    let shown = |site: &Site| {
+        let names = names(site);
+        let exact = names.iter().find(|name| !name.starts_with('*'));
+        exact.or(names.first()).cloned()
+    };
+    let mut hosts: Vec<String> = config.sites.iter().filter_map(shown).collect();
+    let more = hosts.len().saturating_sub(NAMES_SHOWN_MAX);
+    hosts.truncate(NAMES_SHOWN_MAX);
+    (hosts, more)
+}
+
+/// More would push the rest of the message off the screen.
+const NAMES_SHOWN_MAX: usize = 5;
 
 /// Names and addresses under which `address` is reached: this machine's own first.
 fn reachable(address: SocketAddr) -> Vec<String> {

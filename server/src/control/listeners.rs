@@ -21,6 +21,8 @@ struct Address {
     asked: SocketAddr,
     bound: SocketAddr,
     secure: bool,
+    /// A service manager bound it: it stays for as long as we run.
+    passed: bool,
     /// One for each worker, or one for all of them where it was passed in.
     sockets: Vec<TcpListener>,
 }
@@ -30,19 +32,22 @@ const BACKLOG: i32 = 4096;
 
 impl Listeners {
     /// Binds what `config` names and isn't bound yet, for `workers` threads; returns which are new.
-    /// Nothing is kept if one of them fails.
+    /// Nothing is kept if one of them fails. Where a service manager passed sockets in, those are all.
     pub fn bind(
         &mut self,
         config: &Config,
         workers: usize,
     ) -> Result<Vec<SocketAddr>, OperatorError> {
+        if self.addresses.iter().any(|address| address.passed) {
+            return Ok(Vec::new());
+        }
         let mut new = Vec::new();
         for (listen, span, secure) in wanted(config) {
             if self.find(listen.address, secure).is_some() {
                 continue;
             }
             let bound = bind_one(&listen, workers)
-                .map_err(|error| explain(config, span, &listen, &error))?;
+                .map_err(|error| self.explain(config, span, &listen, &error))?;
             let address = bound
                 .first()
                 .and_then(|socket| socket.local_addr().ok())
@@ -51,6 +56,7 @@ impl Listeners {
                 asked: listen.address,
                 bound: address,
                 secure,
+                passed: false,
                 sockets: bound,
             });
         }
@@ -84,6 +90,7 @@ impl Listeners {
                 asked: bound,
                 bound,
                 secure,
+                passed: true,
                 sockets: vec![socket],
             });
         }
@@ -92,13 +99,9 @@ impl Listeners {
 
     /// Addresses that `config` no longer names, taken off the list.
     pub fn retire(&mut self, config: &Config) -> Vec<(SocketAddr, bool)> {
-        let wanted: Vec<_> = wanted(config)
-            .map(|(listen, _, secure)| (listen.address, secure))
-            .collect();
         let mut gone = Vec::new();
         self.addresses.retain(|address| {
-            let stays =
-                wanted.contains(&(address.asked, address.secure)) || address.sockets.len() == 1;
+            let stays = address.is_wanted(config);
             if !stays {
                 gone.push((address.bound, address.secure));
             }
@@ -145,23 +148,44 @@ impl Listeners {
             .map(|address| (address.bound, address.secure))
     }
 
-    /// The port that redirects to https name if the operator names none.
-    pub fn https_port(&self) -> Option<u16> {
+    /// The port that redirects to https name if the operator names none. An address that `config`
+    /// gives up doesn't count, even while it is still bound.
+    pub fn https_port(&self, config: &Config) -> Option<u16> {
         self.addresses
             .iter()
-            .find(|address| address.secure)
+            .find(|address| address.secure && address.is_wanted(config))
             .map(|address| address.bound.port())
-    }
-
-    /// Something was passed in, so the configuration's own addresses are not bound.
-    pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty()
     }
 
     fn find(&self, asked: SocketAddr, secure: bool) -> Option<&Address> {
         self.addresses
             .iter()
             .find(|address| address.asked == asked && address.secure == secure)
+    }
+
+    fn explain(
+        &self,
+        config: &Config,
+        span: Range<usize>,
+        listen: &Listen,
+        error: &io::Error,
+    ) -> OperatorError {
+        let port = listen.address.port();
+        let ours = |address: &Address| address.bound.port() == port;
+        if error.kind() == io::ErrorKind::AddrInUse && self.addresses.iter().any(ours) {
+            let what = format!("port {port} is in use by this very server, in another way");
+            let help = "stop it and start it again: one port can't change its kind in a reload";
+            return config.point(span, what, help);
+        }
+        explain(config, span, listen, error)
+    }
+}
+
+impl Address {
+    fn is_wanted(&self, config: &Config) -> bool {
+        self.passed
+            || wanted(config)
+                .any(|(listen, _, secure)| listen.address == self.asked && secure == self.secure)
     }
 }
 

@@ -1,11 +1,16 @@
 //! The control plane: what `anthill serve` and `anthill check` do.
 
+mod changes;
 mod greeting;
 mod listeners;
 mod plane;
 mod socket;
+mod start;
 mod status;
 mod watch;
+
+#[cfg(test)]
+mod tests;
 
 use crate::base::clock;
 use crate::base::log::{ErrorLog, Sinks};
@@ -14,7 +19,8 @@ use crate::site::Budget;
 use crate::tls::{SelfSigned, Tickets};
 use crate::world::build::{self, Supplies};
 use log::LevelFilter;
-use plane::{Plane, logins};
+use plane::Plane;
+use start::logins;
 use std::sync::Arc;
 
 /// What the command line asked to serve.
@@ -39,7 +45,15 @@ pub struct Checked {
 pub fn serve(options: &ServeOptions) -> Result<(), OperatorError> {
     let error_log = ErrorLog::install(LevelFilter::Info)
         .map_err(|error| OperatorError::failure(format!("the error log: {error}")))?;
-    Plane::start(options.chosen.clone(), options.overrides.clone(), error_log)?.run()
+    // The words of a panic go where the operator looks, and wait for no pipe.
+    std::panic::set_hook(Box::new(|panic| {
+        log::error!("{}", panic.to_string().replace('\n', " "));
+    }));
+    let plane = Plane::start(options.chosen.clone(), options.overrides.clone(), error_log);
+    let served = plane.and_then(Plane::run);
+    // What is left to be said of an error stands below what led to it.
+    log::logger().flush();
+    served
 }
 
 /// Tests a configuration without serving it: everything is read and built as for serving, but no
@@ -62,11 +76,14 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
     let names: Vec<&str> = config
         .sites
         .iter()
-        .map(|site| site.names[0].get_ref().as_str())
+        .map(|site| match site.names[0].get_ref().as_str() {
+            "*" => "any name",
+            name => name,
+        })
         .collect();
     let sites = if names.len() == 1 { "site" } else { "sites" };
     let summary = format!(
-        "{} is right: {} {sites} ({})",
+        "{} is right: {} {sites}, for {}",
         config.shown,
         names.len(),
         names.join(", ")

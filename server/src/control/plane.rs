@@ -1,9 +1,14 @@
 //! The control plane: one thread that owns the sockets, the watches and the workers, and publishes
 //! each new World to them.
 
+use super::changes::{QUIET, Seen, look_at_files};
 use super::greeting;
 use super::listeners::Listeners;
-use super::socket;
+use super::socket::{self, ControlSocket, Question};
+use super::start::{
+    bind, compress_in_background, direct_errors, drop_privileges, https_port, logins, memory_auto,
+    prepare_state, tls_supplies, user_ids,
+};
 use super::status;
 use super::watch::{Changes, Place, Watch};
 use crate::base::clock;
@@ -11,23 +16,19 @@ use crate::base::log::{ErrorLog, Sinks};
 use crate::base::pool::Pool;
 use crate::base::stats::Stats;
 use crate::base::sys;
-use crate::config::{self, Chosen, Config, LogTo, OperatorError, Overrides};
-use crate::limits;
+use crate::config::{self, Chosen, Config, OperatorError, Overrides};
 use crate::serve::worker::{self, Command, Shared};
-use crate::site::{Budget, Site};
-use crate::tls::{SelfSigned, Tickets};
+use crate::site::Budget;
+use crate::tls::SelfSigned;
+use crate::world::World;
 use crate::world::build::{self, Supplies};
-use crate::world::users::Logins;
-use crate::world::{Host, Hosts, Target, World};
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use tokio::io::AsyncWriteExt;
-use tokio::net::UnixListener;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -37,16 +38,20 @@ use tokio::sync::oneshot;
 pub const RESCAN: Duration = Duration::from_secs(10);
 /// Changes are gathered this long before they are looked at: an upload touches many files at once.
 const COALESCE: Duration = Duration::from_millis(100);
-/// Files that a request found other than expected are looked at again this often.
+/// Files that a request found other than expected are looked for this often.
 const STALE: Duration = Duration::from_secs(2);
-/// Ticket keys are looked at this often.
-const TICKETS: Duration = Duration::from_secs(600);
+/// Ticket keys and the self-signed certificate are looked at this often.
+const KEYS: Duration = Duration::from_secs(600);
+/// The self-signed certificate is made anew when less is left of it.
+const RENEW_SECONDS: u64 = 30 * 24 * 3600;
 /// Worker threads that read cold files.
 const POOL_THREADS: usize = 4;
 /// Reads that may wait for one of them.
 const POOL_QUEUE: usize = 10_000;
 /// A worker that ended all the same is started anew after this pause.
 const RESTART: Duration = Duration::from_millis(200);
+/// Workers end by themselves at the deadline of a drain; one that doesn't is left behind.
+const DRAIN_MARGIN: Duration = Duration::from_secs(5);
 
 /// Everything that runs.
 pub struct Plane {
@@ -58,18 +63,30 @@ pub struct Plane {
     pub(super) world: Arc<World>,
     pub(super) stats: Arc<Stats>,
     pub(super) started: Instant,
-    workers: Vec<Running>,
+    pub(super) workers: Vec<Running>,
     pub(super) shared: Arc<Shared>,
-    watch: Option<Watch>,
+    /// Folders are scanned here, apart from the reads that requests wait for.
+    pub(super) scans: Pool,
+    pub(super) watch: Option<Watch>,
+    /// What is known to have changed and isn't looked at yet.
+    pub(super) changes: Changes,
+    /// Files that may be half written.
+    pub(super) unsettled: BTreeSet<(Place, PathBuf)>,
+    /// Sites whose scan failed: it is tried again.
+    pub(super) missed: BTreeSet<Place>,
+    /// Files of the configuration as they were read, for where they can't be watched.
+    pub(super) seen: Vec<(PathBuf, Option<Seen>)>,
     error_log: ErrorLog,
+    control: ControlSocket,
     /// Who asked us to stop, and waits for it.
-    stopping_for: Option<tokio::net::UnixStream>,
+    stopping_for: Vec<Question>,
     /// Told by a worker's thread when it ends.
-    ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
+    pub(super) ended: (UnboundedSender<usize>, UnboundedReceiver<usize>),
 }
 
-struct Running {
-    commands: UnboundedSender<Command>,
+pub(super) struct Running {
+    pub(super) commands: UnboundedSender<Command>,
+    /// None once it has ended.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -78,23 +95,14 @@ enum Event {
     Hangup,
     Reopen,
     Stop,
-    Asked(tokio::net::UnixStream),
+    Asked(Question),
     Files,
     Settled,
+    Quiet,
     Rescan,
     Stale,
-    Tickets,
+    Keys,
     WorkerEnded(usize),
-}
-
-/// What a command over the socket asks for.
-pub(super) enum Outcome {
-    /// This text, for standard output.
-    Text(String),
-    /// Refused, with this text.
-    Error(String),
-    /// Stop, then close the connection.
-    Stop,
 }
 
 impl Plane {
@@ -117,8 +125,10 @@ impl Plane {
             .map_or_else(sys::cpu_count, |workers| *workers.get_ref());
         let listeners = bind(&config, count)?;
         sys::raise_nofile_limit();
-        prepare_state(&config)?;
-        drop_privileges(&config)?;
+        let user = user_ids(&config)?;
+        prepare_state(&config, user.as_ref())?;
+        drop_privileges(&config, user.as_ref())?;
+        let control = ControlSocket::bind(&config)?;
 
         let sinks = Arc::new(Sinks::default());
         direct_errors(&config, &sinks, &error_log)?;
@@ -130,8 +140,9 @@ impl Plane {
             logins: logins()?,
             tickets,
             self_signed,
-            https_port: config.server.public_port.or_else(|| listeners.https_port()),
+            https_port: https_port(&config, &listeners),
         };
+        let seen = look_at_files(&config);
         let world = Arc::new(build::build(
             &config,
             &supplies,
@@ -140,6 +151,7 @@ impl Plane {
         )?);
         let shared = Arc::new(Shared {
             open: AtomicUsize::new(0),
+            addresses: Arc::default(),
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
             origin: Instant::now(),
         });
@@ -155,21 +167,24 @@ impl Plane {
             started: Instant::now(),
             workers: Vec::new(),
             shared,
+            scans: Pool::new("anthill-scan", 1, POOL_QUEUE),
             watch: None,
+            changes: Changes::default(),
+            unsettled: BTreeSet::new(),
+            missed: BTreeSet::new(),
+            seen,
             error_log,
-            stopping_for: None,
+            control,
+            stopping_for: Vec::new(),
             ended: mpsc::unbounded_channel(),
         };
+        // All has been read and built; what runs from here on is little of the program.
+        sys::forget_startup_code();
         for index in 0..count {
             let running = plane.start_worker(index)?;
             plane.workers.push(running);
         }
         Ok(plane)
-    }
-
-    /// Keeps the connection of who asked for the end.
-    pub(super) fn stopping_for(&mut self, stream: tokio::net::UnixStream) {
-        self.stopping_for = Some(stream);
     }
 
     /// Threads that serve.
@@ -219,106 +234,95 @@ impl Plane {
         let runtime =
             runtime.map_err(|error| OperatorError::failure(format!("can't start: {error}")))?;
         runtime.block_on(async {
-            let control = socket::listen(&self.config)?;
-            let mut signals = Signals::new()
-                .map_err(|error| OperatorError::failure(format!("signals: {error}")))?;
+            let failed =
+                |what: &str, error: io::Error| OperatorError::failure(format!("{what}: {error}"));
+            let mut signals = Signals::new().map_err(|error| failed("signals", error))?;
+            self.control
+                .open()
+                .map_err(|error| failed("the control socket", error))?;
             self.watch_anew();
             greeting::print(&self);
             let _ = sys::notify("READY=1");
-            self.serve(&control, &mut signals).await;
+            self.serve(&mut signals).await;
             let _ = sys::notify("STOPPING=1");
             self.drain(&mut signals).await;
-            socket::remove(&self.config);
-            if let Some(mut stream) = self.stopping_for.take() {
-                let _ = stream.write_all(b"ok\nstopped\n").await;
+            for question in std::mem::take(&mut self.stopping_for) {
+                question.write(Ok("stopped\n".into())).await;
             }
             Ok(())
         })
     }
 
-    async fn serve(&mut self, control: &UnixListener, signals: &mut Signals) {
-        let mut changes = Changes::default();
-        let mut settle: Option<tokio::time::Instant> = None;
-        let mut tickets = tokio::time::interval(TICKETS);
+    async fn serve(&mut self, signals: &mut Signals) {
+        let mut settle = Some(tokio::time::Instant::now());
+        let mut keys = tokio::time::interval(KEYS);
         let mut rescan = tokio::time::interval(RESCAN);
         let mut stale = tokio::time::interval(STALE);
         loop {
             let event = self
-                .next_event(
-                    control,
-                    signals,
-                    settle,
-                    &mut tickets,
-                    &mut rescan,
-                    &mut stale,
-                )
+                .next_event(signals, settle, &mut keys, &mut rescan, &mut stale)
                 .await;
             match event {
                 Event::Stop => return,
                 Event::Hangup => {
-                    if let Err(error) = self.reload().await {
-                        log::error!("reload refused, the old configuration goes on: {error}");
-                    }
+                    let _ = self.reload().await;
                 }
                 Event::Reopen => {
                     self.flush_logs().await;
                     self.supplies.sinks.reopen();
                 }
-                Event::Asked(stream) => {
-                    if socket::answer(self, stream).await {
+                Event::Asked(question) => {
+                    if self.answer(question).await {
                         return;
                     }
                 }
                 Event::Files => {
                     if let Some(watch) = &mut self.watch
-                        && let Err(error) = watch.read(&mut changes)
+                        && let Err(error) = watch.read(&mut self.changes)
                     {
                         log::error!("watching files: {error}");
                     }
-                    if settle.is_none() && !changes.is_empty() {
+                    if settle.is_none() && !self.changes.is_empty() {
                         settle = Some(tokio::time::Instant::now() + COALESCE);
                     }
                 }
                 Event::Settled => {
                     settle = None;
-                    self.apply(std::mem::take(&mut changes)).await;
+                    self.apply().await;
+                }
+                Event::Quiet => {
+                    self.find_settled();
+                    self.apply().await;
                 }
                 Event::Rescan => {
-                    changes.whole.extend(self.places().map(|(place, _)| place));
-                    self.apply(std::mem::take(&mut changes)).await;
+                    let missed = std::mem::take(&mut self.missed);
+                    self.changes.whole.extend(missed);
+                    if !self.is_watching() {
+                        self.changes.whole.extend(self.all_places());
+                        self.changes.files |= self.seen != look_at_files(&self.config);
+                    }
+                    self.apply().await;
                 }
                 Event::Stale => {
-                    for (place, site) in self.places() {
-                        let stale = site.take_stale();
-                        if !stale.is_empty() {
-                            changes.sites.entry(place).or_default().extend(stale);
-                        }
-                    }
-                    self.apply(std::mem::take(&mut changes)).await;
-                }
-                Event::Tickets => self.rotate_tickets(),
-                Event::WorkerEnded(index) => {
-                    log::error!("worker {index} ended; it is started anew");
-                    tokio::time::sleep(RESTART).await;
-                    match self.start_worker(index) {
-                        Ok(running) => self.workers[index] = running,
-                        Err(error) => log::error!("{error}"),
+                    if self.find_stale() {
+                        self.apply().await;
                     }
                 }
+                Event::Keys => self.renew_keys().await,
+                Event::WorkerEnded(index) => self.restart(index).await,
             }
         }
     }
 
     async fn next_event(
         &mut self,
-        control: &UnixListener,
         signals: &mut Signals,
         settle: Option<tokio::time::Instant>,
-        tickets: &mut tokio::time::Interval,
+        keys: &mut tokio::time::Interval,
         rescan: &mut tokio::time::Interval,
         stale: &mut tokio::time::Interval,
     ) -> Event {
-        let exhausted = self.watch.as_ref().is_none_or(|watch| watch.exhausted);
+        let rescans = !self.is_watching() || !self.missed.is_empty();
         let watch = &self.watch;
         let ended = &mut self.ended.1;
         let files = async {
@@ -333,20 +337,19 @@ impl Plane {
                 None => std::future::pending().await,
             }
         };
+        let unsettled = !self.unsettled.is_empty();
+        let quiet = async {
+            match unsettled {
+                true => tokio::time::sleep(QUIET).await,
+                false => std::future::pending().await,
+            }
+        };
         let rescan = async {
-            if exhausted {
+            if rescans {
                 rescan.tick().await;
                 rescan.reset();
             } else {
                 std::future::pending().await
-            }
-        };
-        let asked = async {
-            loop {
-                if let Ok((stream, _)) = control.accept().await {
-                    return stream;
-                }
-                tokio::time::sleep(COALESCE).await;
             }
         };
         tokio::select! {
@@ -354,39 +357,65 @@ impl Plane {
             _ = signals.terminate.recv() => Event::Stop,
             _ = signals.hangup.recv() => Event::Hangup,
             _ = signals.reopen.recv() => Event::Reopen,
-            stream = asked => Event::Asked(stream),
+            question = self.control.question() => Event::Asked(question),
             () = files => Event::Files,
             () = settled => Event::Settled,
+            () = quiet => Event::Quiet,
             () = rescan => Event::Rescan,
-            _ = tickets.tick() => Event::Tickets,
+            _ = keys.tick() => Event::Keys,
             _ = stale.tick() => Event::Stale,
             Some(index) = ended.recv() => Event::WorkerEnded(index),
         }
     }
 
+    /// Starts a worker anew, on the sockets that it had.
+    pub(super) async fn restart(&mut self, index: usize) {
+        if let Some(thread) = self.workers[index].thread.take() {
+            let _ = thread.join();
+        }
+        log::error!("worker {index} ended; it is started anew");
+        tokio::time::sleep(RESTART).await;
+        match self.start_worker(index) {
+            Ok(running) => self.workers[index] = running,
+            Err(error) => {
+                log::error!("{}", error.in_one_line());
+                // Its sockets wait for it: try again.
+                let _ = self.ended.0.send(index);
+            }
+        }
+    }
+
     /// Reads the configuration again and serves it; returns when every worker does.
-    pub(super) async fn reload(&mut self) -> Result<String, OperatorError> {
+    async fn reload(&mut self) -> Result<String, OperatorError> {
         let _ = sys::notify("RELOADING=1");
         let reloaded = self.try_reload().await;
         let _ = sys::notify("READY=1");
+        if let Err(error) = &reloaded {
+            log::error!(
+                "reload refused, the old configuration goes on: {}",
+                error.in_one_line()
+            );
+        }
         reloaded
     }
 
     async fn try_reload(&mut self) -> Result<String, OperatorError> {
-        let config = self.chosen.read(&self.overrides)?;
+        // What was told belongs to the places of this World, not to those of the next.
+        if let Some(watch) = &mut self.watch {
+            let _ = watch.read(&mut self.changes);
+            self.apply().await;
+        }
+        let mut config = self.chosen.read(&self.overrides)?;
         let mut said: Vec<String> = config::check(&config)?;
-        said.extend(needs_restart(&self.config, &config));
+        said.extend(keep_until_restart(&self.config.server, &mut config.server));
         let new = self.listeners.bind(&config, self.workers.len())?;
-        let built = self.world_of(&config);
-        let world = match built {
-            Ok(world) => world,
-            Err(error) => {
-                self.listeners.forget(&new);
-                return Err(error);
-            }
-        };
-        direct_errors(&config, &self.supplies.sinks, &self.error_log)?;
+        let seen = look_at_files(&config);
+        let (supplies, world) = self.prepare(&config).inspect_err(|_| {
+            self.listeners.forget(&new);
+        })?;
+        self.supplies = supplies;
         self.config = config;
+        self.seen = seen;
         self.publish(world).await;
         for (index, running) in self.workers.iter().enumerate() {
             match self.listeners.for_worker(index, Some(&new)) {
@@ -403,7 +432,10 @@ impl Plane {
                 let _ = running.commands.send(Command::Unlisten(address, secure));
             }
         }
+        self.missed.clear();
+        self.unsettled.clear();
         self.watch_anew();
+        self.apply().await;
         said.insert(
             0,
             format!("configuration {} is served", self.world.generation),
@@ -412,24 +444,26 @@ impl Plane {
         Ok(said.join("\n") + "\n")
     }
 
-    fn world_of(&mut self, config: &Config) -> Result<World, OperatorError> {
-        if self.supplies.tickets.is_none() && !config.server.https.is_empty() {
-            (self.supplies.tickets, self.supplies.self_signed) = tls_supplies(config)?;
+    /// All that a new configuration needs, without touching what serves now.
+    fn prepare(&self, config: &Config) -> Result<(Supplies, World), OperatorError> {
+        let mut supplies = self.supplies.clone();
+        let tickets = |config: &Config| {
+            let file = config.tls.tickets.as_ref();
+            file.map(|file| file.get_ref().clone())
+        };
+        let serves_tls = !config.server.https.is_empty();
+        if serves_tls && (supplies.tickets.is_none() || tickets(config) != tickets(&self.config)) {
+            (supplies.tickets, supplies.self_signed) = tls_supplies(config)?;
         }
-        self.supplies.https_port = config
-            .server
-            .public_port
-            .or_else(|| self.listeners.https_port());
-        build::build(
-            config,
-            &self.supplies,
-            Some(&self.world),
-            clock::unix_seconds_now(),
-        )
+        supplies.https_port = https_port(config, &self.listeners);
+        let now = clock::unix_seconds_now();
+        let world = build::build(config, &supplies, Some(&self.world), now)?;
+        direct_errors(config, &supplies.sinks, &self.error_log)?;
+        Ok((supplies, world))
     }
 
     /// Hands `world` to every worker and waits until all serve it.
-    async fn publish(&mut self, world: World) {
+    pub(super) async fn publish(&mut self, world: World) {
         self.world = Arc::new(world);
         let mut waiting = Vec::new();
         for running in &self.workers {
@@ -457,146 +491,7 @@ impl Plane {
         }
     }
 
-    /// Every site of the World and its place.
-    fn places(&self) -> impl Iterator<Item = (Place, Arc<Site>)> + use<'_> {
-        self.world.hosts.iter().enumerate().flat_map(|(host, its)| {
-            let routes = its
-                .routes
-                .iter()
-                .enumerate()
-                .filter_map(move |(route, of)| match &of.target {
-                    Some(Target::Site(site)) => Some((
-                        Place {
-                            host,
-                            route: Some(route),
-                        },
-                        site.clone(),
-                    )),
-                    _ => None,
-                });
-            let own = its
-                .site
-                .iter()
-                .map(move |site| (Place { host, route: None }, site.clone()));
-            own.chain(routes)
-        })
-    }
-
-    /// Watches the folders of this World, and nothing else.
-    fn watch_anew(&mut self) {
-        self.watch = match Watch::new() {
-            Ok(mut watch) => {
-                for (place, site) in self.places() {
-                    watch.site(place, &site);
-                }
-                for file in self.files() {
-                    watch.file(&file);
-                }
-                Some(watch)
-            }
-            Err(error) => {
-                log::warn!(
-                    "files can't be watched ({error}): changes are looked for every {} s",
-                    RESCAN.as_secs()
-                );
-                None
-            }
-        };
-    }
-
-    /// Files that the configuration names and that are read when a World is built.
-    fn files(&self) -> BTreeSet<PathBuf> {
-        let mut files = self
-            .world
-            .tls
-            .as_ref()
-            .map(|tls| tls.files())
-            .unwrap_or_default();
-        let routes = self.config.sites.iter().flat_map(|site| &site.routes);
-        files.extend(
-            routes
-                .filter_map(|route| route.users.as_ref())
-                .map(|users| users.get_ref().clone()),
-        );
-        files.extend(
-            self.config
-                .tls
-                .tickets
-                .as_ref()
-                .map(|tickets| tickets.get_ref().clone()),
-        );
-        files
-    }
-
-    /// Brings the World up to date with what changed on disk.
-    async fn apply(&mut self, changes: Changes) {
-        if changes.is_empty() {
-            return;
-        }
-        let mut world = World::clone(&self.world);
-        if changes.files {
-            self.rotate_tickets();
-            let built = build::build(
-                &self.config,
-                &self.supplies,
-                Some(&self.world),
-                clock::unix_seconds_now(),
-            );
-            match built {
-                Ok(built) => world = built,
-                Err(error) => log::error!("a changed file is not taken over: {error}"),
-            }
-        }
-        let mut hosts: Vec<Arc<Host>> = world.hosts.iter().cloned().collect();
-        let mut grown = Vec::new();
-        let mut changed = changes.files;
-        for (place, site) in self.places() {
-            let paths = changes.sites.get(&place);
-            let whole = changes.whole.contains(&place);
-            if paths.is_none() && !whole {
-                continue;
-            }
-            let paths: Vec<_> = paths.into_iter().flatten().cloned().collect();
-            let budget = self.supplies.budget.clone();
-            let renew = move || renew(&site, whole, &paths, budget);
-            let Ok(Some(renewed)) = self.shared.pool.run(renew).await else {
-                continue;
-            };
-            let renewed = Arc::new(renewed);
-            grown.push((place, renewed.clone()));
-            changed = true;
-            let mut host = Host::clone(&hosts[place.host]);
-            match place.route {
-                None => host.site = Some(renewed),
-                Some(route) => host.routes[route].target = Some(Target::Site(renewed)),
-            }
-            hosts[place.host] = Arc::new(host);
-        }
-        if !changed {
-            return;
-        }
-        world.hosts = Hosts::new(hosts);
-        world.generation = self.world.generation + 1;
-        self.publish(world).await;
-        self.watch_grown(grown).await;
-    }
-
-    /// Watches folders that came with a change; what happened in them before the watch stood is
-    /// looked for once more.
-    async fn watch_grown(&mut self, grown: Vec<(Place, Arc<Site>)>) {
-        let Some(watch) = &mut self.watch else { return };
-        let mut again = Changes::default();
-        for (place, site) in grown {
-            for new in watch.grow(place, &site) {
-                again.sites.entry(place).or_default().insert(new);
-            }
-        }
-        if !again.is_empty() {
-            Box::pin(self.apply(again)).await;
-        }
-    }
-
-    fn rotate_tickets(&mut self) {
+    pub(super) fn rotate_tickets(&mut self) {
         if let Some(tickets) = &self.supplies.tickets
             && let Err(error) = tickets.rotate_if_due(clock::unix_seconds_now())
         {
@@ -604,20 +499,52 @@ impl Plane {
         }
     }
 
-    /// Does what a line from the control socket asks for.
-    pub(super) async fn command(&mut self, line: &str) -> Outcome {
+    /// Keeps ticket keys and the self-signed certificate young.
+    async fn renew_keys(&mut self) {
+        self.rotate_tickets();
+        let now = clock::unix_seconds_now();
+        let Some(self_signed) = &self.supplies.self_signed else {
+            return;
+        };
+        if now + RENEW_SECONDS <= self_signed.not_after() {
+            return;
+        }
+        let state = self.config.server.state.get_ref();
+        match SelfSigned::load_or_make(state, &greeting::own_names(&self.config), now) {
+            Ok(made) => {
+                self.supplies.self_signed = Some(Arc::new(made));
+                self.changes.files = true;
+                self.apply().await;
+            }
+            Err(error) => log::error!("the self-signed certificate: {error}"),
+        }
+    }
+
+    /// Does what a line from the control socket asks for; true when it is to stop.
+    async fn answer(&mut self, question: Question) -> bool {
+        let answer = match question.line.as_str() {
+            "reload" => self.reload().await.map_err(|error| format!("{error}\n")),
+            "stop" => {
+                // Who asked waits for the answer, which is the end of the server.
+                self.stopping_for.push(question);
+                return true;
+            }
+            line => self.tell(line),
+        };
+        question.answer(answer);
+        false
+    }
+
+    /// What can be answered at any time.
+    fn tell(&self, line: &str) -> Result<String, String> {
         match line {
-            "reload" => match self.reload().await {
-                Ok(said) => Outcome::Text(said),
-                Err(error) => {
-                    log::error!("reload refused, the old configuration goes on: {error}");
-                    Outcome::Error(format!("{error}\n"))
-                }
-            },
-            "status" => Outcome::Text(status::text(self)),
-            "status json" => Outcome::Text(status::json(self)),
-            "stop" => Outcome::Stop,
-            _ => Outcome::Error(format!("unknown command `{line}`\n")),
+            "status" => Ok(status::text(self)),
+            "status json" => Ok(status::json(self)),
+            "reload" => Err("error: the server is stopping\n".to_owned()),
+            _ => Err(format!(
+                "error: unknown command `{}`\n",
+                line.escape_debug()
+            )),
         }
     }
 
@@ -626,21 +553,33 @@ impl Plane {
         let seconds = self.config.server.limits.drain_seconds;
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
+        // The workers accept what waits and close; our own copies would keep the ports open, and
+        // whoever comes now would wait for nobody.
+        self.listeners = Listeners::default();
         for running in &self.workers {
             let _ = running.commands.send(Command::Drain(deadline));
         }
-        let mut left = self.workers.len();
-        while left > 0 {
+        let patience = tokio::time::sleep(deadline + DRAIN_MARGIN);
+        let mut patience = std::pin::pin!(patience);
+        while self.workers.iter().any(|running| running.thread.is_some()) {
             tokio::select! {
-                Some(_) = self.ended.1.recv() => left -= 1,
+                Some(index) = self.ended.1.recv() => {
+                    if let Some(thread) = self.workers[index].thread.take() {
+                        let _ = thread.join();
+                    }
+                }
+                question = self.control.question() => match question.line.as_str() {
+                    "stop" => self.stopping_for.push(question),
+                    line => {
+                        let answer = self.tell(line);
+                        question.answer(answer);
+                    }
+                },
                 _ = signals.interrupt.recv() => break,
                 _ = signals.terminate.recv() => break,
-            }
-        }
-        if left == 0 {
-            for running in &mut self.workers {
-                if let Some(thread) = running.thread.take() {
-                    let _ = thread.join();
+                () = &mut patience => {
+                    log::error!("stopped with workers that don't end");
+                    break;
                 }
             }
         }
@@ -648,21 +587,6 @@ impl Plane {
             .sinks
             .flush(Instant::now() + Duration::from_secs(2));
     }
-}
-
-/// The site after a change; None when nothing that it serves is another than before.
-fn renew(site: &Site, whole: bool, paths: &[PathBuf], budget: Arc<Budget>) -> Option<Site> {
-    if whole && site.root_moved() {
-        let opened = Site::open(site.rules().clone(), budget);
-        return opened
-            .inspect_err(|error| log::error!("a changed folder is not taken over: {error}"))
-            .ok();
-    }
-    let renewed = match whole {
-        true => site.with_changes(&[PathBuf::new()]),
-        false => site.with_changes(paths),
-    };
-    (!renewed.same_tree(site)).then_some(renewed)
 }
 
 /// Deep enough for rustls and the deepest future, shallow enough to cost nothing.
@@ -686,160 +610,27 @@ impl Signals {
     }
 }
 
-fn bind(config: &Config, workers: usize) -> Result<Listeners, OperatorError> {
-    let mut listeners = Listeners::default();
-    let passed = sys::systemd_listen_fds()
-        .and_then(|passed| listeners.adopt(config, passed))
-        .map_err(|error| {
-            OperatorError::failure(format!("sockets passed in by the service manager: {error}"))
-        });
-    passed?;
-    if listeners.is_empty() {
-        listeners.bind(config, workers)?;
-    }
-    Ok(listeners)
-}
-
-/// The state folder is made while we may, and given to who will use it.
-fn prepare_state(config: &Config) -> Result<(), OperatorError> {
-    let state = &config.server.state;
-    let failed = |error: io::Error| {
-        let what = format!(
-            "the state folder {} can't be used: {error}",
-            state.get_ref().display()
-        );
-        config.point(state.span(), what, "a folder that the server may write to")
+/// What a reload can't change stays as it is; says so where something else is configured now.
+fn keep_until_restart(old: &config::Server, new: &mut config::Server) -> Vec<String> {
+    let mut said = Vec::new();
+    let mut keep = |key: &str, same: bool| {
+        if !same {
+            said.push(format!(
+                "`{key}` changed: this takes effect after a restart"
+            ));
+        }
     };
-    config::prepare_folder(state.get_ref()).map_err(failed)?;
-    if let Some(ids) = user_ids(config)? {
-        std::os::unix::fs::chown(state.get_ref(), Some(ids.uid), Some(ids.gid)).map_err(failed)?;
-    }
-    Ok(())
-}
-
-fn user_ids(config: &Config) -> Result<Option<sys::UserIds>, OperatorError> {
-    let Some(user) = &config.server.user else {
-        return Ok(None);
-    };
-    if !sys::is_root() {
-        return Ok(None);
-    }
-    match sys::lookup_user(user.get_ref()) {
-        Ok(Some(ids)) => Ok(Some(ids)),
-        Ok(None) => Err(config.point(
-            user.span(),
-            format!("there is no user `{}`", user.get_ref()),
-            "",
-        )),
-        Err(error) => Err(OperatorError::failure(format!(
-            "looking up user `{}`: {error}",
-            user.get_ref()
-        ))),
-    }
-}
-
-fn drop_privileges(config: &Config) -> Result<(), OperatorError> {
-    if let (Some(ids), Some(user)) = (user_ids(config)?, &config.server.user) {
-        sys::drop_privileges(&ids).map_err(|error| {
-            config.point(
-                user.span(),
-                format!("can't become `{}`: {error}", user.get_ref()),
-                "",
-            )
-        })?;
-    }
-    Ok(())
-}
-
-fn direct_errors(
-    config: &Config,
-    sinks: &Arc<Sinks>,
-    error_log: &ErrorLog,
-) -> Result<(), OperatorError> {
-    let to = &config.log.errors;
-    if *to.get_ref() == LogTo::Stderr {
-        error_log.direct_to_stderr();
-        return Ok(());
-    }
-    let sink = build::open(config, to, &build::destination(to.get_ref()), sinks)?;
-    let fallback = sinks.open(&crate::base::log::Destination::Stderr);
-    let fallback =
-        fallback.map_err(|error| OperatorError::failure(format!("standard error: {error}")))?;
-    error_log.direct_to(sink, fallback);
-    Ok(())
-}
-
-type TlsSupplies = (Option<Arc<Tickets>>, Option<Arc<SelfSigned>>);
-
-fn tls_supplies(config: &Config) -> Result<TlsSupplies, OperatorError> {
-    if config.server.https.is_empty() {
-        return Ok((None, None));
-    }
-    let now = clock::unix_seconds_now();
-    let state: &Path = config.server.state.get_ref();
-    let (tickets, span) = match &config.tls.tickets {
-        Some(file) => (Tickets::from_file(file.get_ref()), file.span()),
-        None => (Tickets::from_state(state, now), config.server.state.span()),
-    };
-    let tickets =
-        tickets.map_err(|error| config.point(span, error.to_string(), error.hint.clone()))?;
-    let names = greeting::own_names(config);
-    let self_signed = SelfSigned::load_or_make(state, &names, now).map_err(|error| {
-        config.point(
-            config.server.state.span(),
-            error.to_string(),
-            error.hint.clone(),
-        )
-    })?;
-    Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
-}
-
-/// The ledger of logins.
-pub(super) fn logins() -> Result<Arc<Logins>, OperatorError> {
-    Logins::new().map_err(|error| OperatorError::failure(format!("logins: {error}")))
-}
-
-/// An eighth of what this machine, or our cgroup, has; at most 256 MiB.
-fn memory_auto() -> u64 {
-    let all = sys::memory_limit_bytes().unwrap_or(512 << 20);
-    (all / 8).min(limits::MEMORY_BYTES_MAX)
-}
-
-/// What a reload can't change.
-fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
-    let mut keys = Vec::new();
-    let (old, new) = (&old.server, &new.server);
-    if old.workers.as_ref().map(|w| *w.get_ref()) != new.workers.as_ref().map(|w| *w.get_ref()) {
-        keys.push("workers");
-    }
-    if old.state.get_ref() != new.state.get_ref() {
-        keys.push("state");
-    }
-    if old.user.as_ref().map(|u| u.get_ref()) != new.user.as_ref().map(|u| u.get_ref()) {
-        keys.push("user");
-    }
-    if old.control.get_ref() != new.control.get_ref() {
-        keys.push("control");
-    }
-    if old.memory_max != new.memory_max {
-        keys.push("memory_max");
-    }
-    keys.into_iter()
-        .map(|key| format!("`{key}` changed: this takes effect after a restart"))
-        .collect()
-}
-
-/// One thread at the lowest priority makes gzip of text as it is loaded.
-fn compress_in_background(budget: Arc<Budget>) {
-    let started = thread::Builder::new()
-        .name("anthill-gzip".into())
-        .spawn(move || {
-            sys::lowest_priority_thread();
-            while let Some(job) = budget.gzip().wait() {
-                job.run();
-            }
-        });
-    if let Err(error) = started {
-        log::warn!("text is not compressed: {error}");
-    }
+    let workers = |server: &config::Server| server.workers.as_ref().map(|its| *its.get_ref());
+    let user = |server: &config::Server| server.user.as_ref().map(|its| its.get_ref().clone());
+    keep("workers", workers(old) == workers(new));
+    keep("state", old.state.get_ref() == new.state.get_ref());
+    keep("user", user(old) == user(new));
+    keep("control", old.control.get_ref() == new.control.get_ref());
+    keep("memory_max", old.memory_max == new.memory_max);
+    new.workers.clone_from(&old.workers);
+    new.state.clone_from(&old.state);
+    new.user.clone_from(&old.user);
+    new.control.clone_from(&old.control);
+    new.memory_max = old.memory_max;
+    said
 }

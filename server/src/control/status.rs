@@ -24,7 +24,9 @@ pub(super) fn text(plane: &Plane) -> String {
             if secure { "https" } else { "http " }
         );
     }
-    for (name, _, value) in plane.stats.totals().each() {
+    let totals = plane.stats.totals();
+    let _ = writeln!(out, "  {:<24} {}", "connections", totals.connections());
+    for (name, _, value) in totals.each() {
         let _ = writeln!(out, "  {:<24} {value}", name.replace('_', " "));
     }
     let _ = writeln!(
@@ -71,14 +73,14 @@ pub(super) fn json(plane: &Plane) -> String {
             )
         })
         .collect();
+    let totals = plane.stats.totals();
     let _ = write!(
         out,
-        "\"listening\":[{}],\"counters\":{{",
-        addresses.join(",")
+        "\"listening\":[{}],\"connections\":{},\"counters\":{{",
+        addresses.join(","),
+        totals.connections()
     );
-    let counters: Vec<String> = plane
-        .stats
-        .totals()
+    let counters: Vec<String> = totals
         .each()
         .map(|(name, _, value)| format!("{}:{value}", quoted(name)))
         .collect();

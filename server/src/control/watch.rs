@@ -1,16 +1,21 @@
 //! Which files changed: inotify over every folder that is served, and over the folders of the few
 //! files that the configuration names (certificates, keys, password files).
 //!
+//! The way to a root or a file is watched too, name by name: whoever replaces a folder above it, or
+//! turns a link on the way, changes what is served.
+//!
 //! It tells; what to do about it is the control plane's. If the kernel has no watches left, or lost
 //! count of what happened, it says that everything may have changed.
 
-use crate::base::sys::{self, Event, Inotify};
+use crate::base::sys::{self, Event, Inotify, WatchFlags};
+use crate::limits::LINK_HOPS_MAX;
 use crate::site::Site;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
 use tokio::io::unix::AsyncFd;
 
 /// Which site of the World a folder belongs to: by host, and by route where that has a folder.
@@ -36,26 +41,31 @@ pub struct Changes {
 /// The watches.
 pub struct Watch {
     inotify: AsyncFd<Inotify>,
-    /// Several sites may serve one folder.
-    folders: HashMap<i32, Vec<Watched>>,
+    folders: HashMap<i32, Watched>,
     /// The kernel's limit was met: sites are scanned from time to time instead.
     pub exhausted: bool,
 }
 
-enum Watched {
-    Folder {
-        place: Place,
-        relative: PathBuf,
-        real: PathBuf,
-    },
-    /// The link that a root is: its folder is watched for its name.
+/// A folder of the file system.
+struct Watched {
+    /// Where it lay when it was watched.
+    real: PathBuf,
+    since: SystemTime,
+    /// What it is to us: several sites may serve one folder.
+    meanings: Vec<Meaning>,
+}
+
+#[derive(PartialEq, Eq)]
+enum Meaning {
+    /// A folder of a site, at this path below its root.
+    Folder { place: Place, relative: PathBuf },
+    /// It, or this name in it, is a part of the way to a site's root.
     Root {
         place: Place,
-        name: PathBuf,
+        name: Option<OsString>,
     },
-    File {
-        name: PathBuf,
-    },
+    /// It, or this name in it, is a part of the way to a file of the configuration.
+    File { name: Option<OsString> },
 }
 
 impl Watch {
@@ -76,78 +86,170 @@ impl Watch {
         }
     }
 
-    /// Watches every folder of `site`, and its root as a link if it is one.
-    pub fn site(&mut self, place: Place, site: &Arc<Site>) {
-        for (relative, real) in site.folders() {
-            self.add(&real, || Watched::Folder {
-                place,
-                relative: relative.clone(),
-                real: real.clone(),
-            });
-        }
-        let root = &site.rules().root;
-        let is_link = std::fs::symlink_metadata(root).is_ok_and(|metadata| metadata.is_symlink());
-        if let (true, Some(parent), Some(name)) = (is_link, root.parent(), root.file_name()) {
-            self.add(parent, || Watched::Root {
-                place,
-                name: name.into(),
-            });
+    /// Watches the way to the root of a site, links and what they lead to included: any part of it
+    /// may be replaced, and then the root is another folder.
+    pub fn root(&mut self, place: Place, root: &Path) {
+        self.forget(|meaning| matches!(meaning, Meaning::Root { place: its, .. } if *its == place));
+        self.way(root, NAMES, |name| Meaning::Root { place, name });
+    }
+
+    /// Watches the files of the configuration, and the ways to them, since files are replaced by
+    /// renaming them or by turning a link (Kubernetes does so with secrets).
+    pub fn files<'p>(&mut self, files: impl Iterator<Item = &'p Path>) {
+        self.forget(|meaning| matches!(meaning, Meaning::File { .. }));
+        for file in files {
+            self.way(file, Inotify::FOLDER, |name| Meaning::File { name });
         }
     }
 
-    /// Watches a file by its folder, since files are replaced by renaming.
-    pub fn file(&mut self, path: &Path) {
-        if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
-            self.add(parent, || Watched::File { name: name.into() });
+    /// Of the last part of a way the folder above is watched for `events` of its name. Of all others
+    /// they themselves are: there may be much coming and going beside them.
+    fn way(
+        &mut self,
+        path: &Path,
+        events: WatchFlags,
+        meaning: impl Fn(Option<OsString>) -> Meaning,
+    ) {
+        let mut here = PathBuf::from("/");
+        let mut left = Vec::new();
+        push_names(&mut left, path);
+        let mut hops = 0;
+        while let Some(name) = left.pop() {
+            if name == ".." {
+                here.pop();
+                continue;
+            }
+            let part = here.join(&name);
+            // What it is, is asked after it is watched, so no replacement is missed.
+            let is_there = self.part(&part, PART, meaning(None));
+            let target = part.read_link();
+            if (left.is_empty() && target.is_err()) || !is_there {
+                self.part(&here, events, meaning(Some(name)));
+                if !part.exists() {
+                    return;
+                }
+            }
+            match target {
+                Ok(target) if hops < LINK_HOPS_MAX => {
+                    hops += 1;
+                    if target.is_absolute() {
+                        here = PathBuf::from("/");
+                    }
+                    push_names(&mut left, &target);
+                }
+                _ => here = part,
+            }
+        }
+    }
+
+    /// Watches a part of a way; whether it is there.
+    fn part(&mut self, path: &Path, events: WatchFlags, meaning: Meaning) -> bool {
+        match self.add(path, events, meaning) {
+            Ok(_) => true,
+            Err(error) if is_passing(&error) => error.kind() == io::ErrorKind::PermissionDenied,
+            Err(error) => {
+                self.exhaust(path, &error);
+                true
+            }
         }
     }
 
     /// Watches folders of `site` that are new; returns those.
-    pub fn grow(&mut self, place: Place, site: &Arc<Site>) -> Vec<PathBuf> {
-        let known: HashSet<&PathBuf> = self
+    pub fn grow(&mut self, place: Place, site: &Site) -> Vec<PathBuf> {
+        let known: HashSet<PathBuf> = self
             .folders
             .values()
-            .flatten()
-            .filter_map(|watched| match watched {
-                Watched::Folder {
+            .flat_map(|watched| &watched.meanings)
+            .filter_map(|meaning| match meaning {
+                Meaning::Folder {
                     place: its,
                     relative,
-                    ..
-                } if *its == place => Some(relative),
+                } if *its == place => Some(relative.clone()),
                 _ => None,
             })
             .collect();
-        let new: Vec<_> = site
-            .folders()
-            .into_iter()
-            .filter(|(relative, _)| !known.contains(relative))
-            .collect();
-        for (relative, real) in &new {
-            self.add(real, || Watched::Folder {
+        let mut new = Vec::new();
+        for (relative, real) in site.folders() {
+            // A folder beside a link's target stands under a path that is known: its own is not.
+            if known.contains(&relative) && real == site.root().join(&relative) {
+                continue;
+            }
+            let meaning = Meaning::Folder {
                 place,
                 relative: relative.clone(),
-                real: real.clone(),
-            });
-        }
-        new.into_iter().map(|(relative, _)| relative).collect()
-    }
-
-    fn add(&mut self, folder: &Path, watched: impl Fn() -> Watched) {
-        match self.inotify.get_ref().watch(folder, Inotify::FOLDER) {
-            Ok(id) => self.folders.entry(id).or_default().push(watched()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                if !self.exhausted {
-                    log::warn!(
-                        "{}: can't be watched ({error}); changes are looked for every {} seconds instead. \
-                         `sysctl fs.inotify.max_user_watches` is how many folders may be watched",
-                        folder.display(),
-                        super::plane::RESCAN.as_secs()
-                    );
-                }
-                self.exhausted = true;
+            };
+            match self.add(&real, Inotify::FOLDER, meaning) {
+                Ok(true) => new.push(relative),
+                Err(error) if !is_passing(&error) => self.exhaust(&real, &error),
+                _ => {}
             }
         }
+        new
+    }
+
+    /// The root of this site is another folder: those below the old one are watched no longer.
+    pub fn leave(&mut self, place: Place) {
+        self.leave_below(place, Path::new(""));
+    }
+
+    fn leave_below(&mut self, place: Place, path: &Path) {
+        self.forget(|meaning| {
+            matches!(meaning, Meaning::Folder { place: its, relative }
+                if *its == place && relative.starts_with(path))
+        });
+    }
+
+    /// Drops meanings, and the watches that have none left.
+    fn forget(&mut self, drop: impl Fn(&Meaning) -> bool) {
+        let inotify = self.inotify.get_ref();
+        self.folders.retain(|id, watched| {
+            watched.meanings.retain(|meaning| !drop(meaning));
+            if watched.meanings.is_empty() {
+                // The kernel may have ended it already, with its folder.
+                let _ = inotify.remove(*id);
+            }
+            !watched.meanings.is_empty()
+        });
+    }
+
+    /// Watches `folder`; whether that says anything new.
+    fn add(&mut self, folder: &Path, events: WatchFlags, meaning: Meaning) -> io::Result<bool> {
+        let events = events.union(WatchFlags::MASK_ADD);
+        let id = self.inotify.get_ref().watch(folder, events)?;
+        let watched = self.folders.entry(id).or_insert_with(|| Watched {
+            real: folder.to_owned(),
+            since: SystemTime::now(),
+            meanings: Vec::new(),
+        });
+        let is_new = !watched.meanings.contains(&meaning);
+        if is_new {
+            watched.meanings.push(meaning);
+        }
+        Ok(is_new)
+    }
+
+    fn exhaust(&mut self, folder: &Path, error: &io::Error) {
+        if !std::mem::replace(&mut self.exhausted, true) {
+            log::warn!(
+                "{}: can't be watched ({error}); changes are looked for every {} seconds instead. \
+                 `sysctl fs.inotify.max_user_watches` is how many folders may be watched",
+                folder.display(),
+                super::plane::RESCAN.as_secs()
+            );
+        }
+    }
+
+    /// Since when the folders of sites are watched: what happens to their files after that is told.
+    pub fn since(&self) -> HashMap<(Place, &Path), SystemTime> {
+        let mut since = HashMap::new();
+        for watched in self.folders.values() {
+            for meaning in &watched.meanings {
+                if let Meaning::Folder { place, relative } = meaning {
+                    since.insert((*place, relative.as_path()), watched.since);
+                }
+            }
+        }
+        since
     }
 
     /// Reads what the kernel has to tell.
@@ -155,58 +257,43 @@ impl Watch {
         for event in self.inotify.get_ref().read()? {
             if event.is_overflow() {
                 log::warn!("too many changes at once: all folders are scanned again");
-                changes.files = true;
-                let places = self.folders.values().flatten().filter_map(Watched::place);
-                changes.whole.extend(places);
+                self.everything(changes);
                 continue;
             }
             let Some(watched) = self.folders.get(&event.watch) else {
                 continue;
             };
-            if event.is_begun()
-                && watched
-                    .iter()
-                    .any(|watched| watched.is_being_written(&event))
-            {
+            if event.is_begun() && watched.is_being_written(&event) {
                 // Its writer tells us when it is whole.
                 continue;
             }
-            for watched in watched {
-                match (watched, &event.name) {
-                    (
-                        Watched::Folder {
-                            place, relative, ..
-                        },
-                        Some(name),
-                    ) => {
-                        changes
-                            .sites
-                            .entry(*place)
-                            .or_default()
-                            .insert(relative.join(name));
+            let mut others = Vec::new();
+            for meaning in &watched.meanings {
+                match (meaning, &event.name) {
+                    (Meaning::Folder { place, relative }, name) => {
+                        let path = match name {
+                            Some(name) => relative.join(name),
+                            None => relative.clone(),
+                        };
+                        if event.is_folder_another() {
+                            others.push((*place, path.clone()));
+                        }
+                        changes.sites.entry(*place).or_default().insert(path);
                     }
-                    (
-                        Watched::Folder {
-                            place, relative, ..
-                        },
-                        None,
-                    ) => {
-                        changes
-                            .sites
-                            .entry(*place)
-                            .or_default()
-                            .insert(relative.clone());
-                    }
-                    (Watched::Root { place, name }, Some(changed))
-                        if name.as_os_str() == changed =>
-                    {
+                    // Attributes alone make no other folder, but a link that is replaced says no
+                    // more than that it has one name less.
+                    (Meaning::Root { place, name }, changed) if name == changed => {
                         changes.whole.insert(*place);
                     }
-                    (Watched::File { name }, Some(changed)) if name.as_os_str() == changed => {
-                        changes.files = true
+                    (Meaning::File { name }, changed) if name == changed => {
+                        changes.files = true;
                     }
                     _ => {}
                 }
+            }
+            // The kernel goes on watching the folder that had this name, perhaps under another one.
+            for (place, path) in others {
+                self.leave_below(place, &path);
             }
             if event.is_gone() {
                 self.folders.remove(&event.watch);
@@ -214,25 +301,64 @@ impl Watch {
         }
         Ok(())
     }
+
+    /// Events were lost.
+    fn everything(&self, changes: &mut Changes) {
+        changes.files = true;
+        let meanings = self.folders.values().flat_map(|watched| &watched.meanings);
+        changes.whole.extend(meanings.filter_map(Meaning::place));
+    }
 }
 
 impl Watched {
     /// A plain file that has just come into being is empty or half written. A second name of a file
     /// (a hard link) is whole already, and so are folders and links.
     fn is_being_written(&self, event: &Event) -> bool {
-        let (Watched::Folder { real, .. }, Some(name)) = (self, &event.name) else {
+        let Some(name) = &event.name else {
             return false;
         };
-        let metadata = std::fs::symlink_metadata(real.join(name));
+        let metadata = std::fs::symlink_metadata(self.real.join(name));
         metadata.is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1)
     }
+}
 
+impl Meaning {
     fn place(&self) -> Option<Place> {
         match self {
-            Watched::Folder { place, .. } | Watched::Root { place, .. } => Some(*place),
-            Watched::File { .. } => None,
+            Meaning::Folder { place, .. } | Meaning::Root { place, .. } => Some(*place),
+            Meaning::File { .. } => None,
         }
     }
+}
+
+/// It isn't there (any more), or isn't ours to read: no reason to give up watching.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied
+    )
+}
+
+/// What happens to a part of a way itself, be it a folder or a link.
+const PART: WatchFlags = WatchFlags::DELETE_SELF
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::DONT_FOLLOW);
+
+/// Names that come, go or become others.
+const NAMES: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::ONLYDIR);
+
+/// Puts the names of a path on a stack, the first one on top.
+fn push_names(stack: &mut Vec<OsString>, path: &Path) {
+    let names = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    stack.extend(names);
 }
 
 impl Changes {

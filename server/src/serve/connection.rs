@@ -24,7 +24,7 @@ use crate::world::users::Ask;
 use crate::world::{Host, World};
 use rustls::HandshakeKind;
 use std::future::poll_fn;
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::pin::Pin;
@@ -43,7 +43,9 @@ pub struct Connection {
     /// How many of them hold no end of head.
     scanned: usize,
     /// A request whose body is still coming and is thrown away; its head leads `rest`.
-    held: Option<Held>,
+    held: Option<Box<Held>>,
+    /// The body of the request that is being answered was read to its end and thrown away.
+    body_read: bool,
     /// Of the certificate that this connection was given, once it is.
     identity: Option<Identity>,
     /// Work on the pool for one and the same request, so that it can't go on for ever.
@@ -78,15 +80,17 @@ pub(super) enum Next {
     Login(Ask),
     /// A live call.
     Live(Box<Call>),
-    /// Nothing more; `linger` while the peer may still be sending what it will not be asked for.
-    Close { linger: bool },
+    /// Nothing more.
+    End(End),
 }
 
 /// A response that didn't fit into the socket.
 pub(super) struct Sending {
-    pub(super) outgoing: Outgoing,
-    pub(super) record: Option<Box<Record>>,
-    pub(super) end: End,
+    outgoing: Outgoing,
+    record: Option<Box<Record>>,
+    end: End,
+    status: Status,
+    started_us: u64,
 }
 
 /// What follows a response.
@@ -94,7 +98,10 @@ pub(super) struct Sending {
 pub(super) enum End {
     Keep,
     Close,
+    /// Close, but the peer may still be sending what it will not be asked for.
     Linger,
+    /// The response broke off: what was promised must not look as if it had come.
+    Cut,
 }
 
 /// What one look at the buffer came to.
@@ -136,6 +143,7 @@ impl Connection {
             rest: Vec::new(),
             scanned: 0,
             held: None,
+            body_read: false,
             identity: None,
             errands: 0,
             overloaded: false,
@@ -162,16 +170,18 @@ impl Connection {
                     End::Keep
                 }
                 Next::Live(call) => Box::pin(live::run(&mut self, call)).await,
-                Next::Close { linger: true } => End::Linger,
-                Next::Close { linger: false } => End::Close,
+                Next::End(end) => end,
             };
             match end {
+                // What waits in `rest` sets its own phase when it is looked at.
+                End::Keep if self.rest.is_empty() => self.worker.phase(self.slot, Phase::Idle),
                 End::Keep => {}
                 End::Close => break,
                 End::Linger => {
                     Box::pin(self.linger()).await;
                     break;
                 }
+                End::Cut => return self.cut(),
             }
         }
         poll_fn(|cx| {
@@ -195,7 +205,12 @@ impl Connection {
                 }
                 match ready!(read) {
                     Ok(0) => return Poll::Ready(self.ended(cx)),
-                    Err(_) => return Poll::Ready(Next::Close { linger: false }),
+                    Err(_) => {
+                        if self.stream.tls.is_some() && self.identity.is_none() {
+                            worker.stats.handshakes_failed.one();
+                        }
+                        return Poll::Ready(Next::End(End::Close));
+                    }
                     Ok(read) => filled += read,
                 }
                 worker
@@ -237,12 +252,12 @@ impl Connection {
         let reject = match self.worker.expired(self.slot) {
             Some(Phase::Head) if !self.rest.is_empty() => Reject::HEAD_SLOW,
             Some(Phase::Body) => Reject::BODY_SLOW,
-            _ => return Next::Close { linger: false },
+            _ => return Next::End(End::Close),
         };
         let rest = std::mem::take(&mut self.rest);
         match self.refused(reject, &rest, cx) {
             Look::Then(_, Next::Send(sending)) => Next::Send(sending),
-            _ => Next::Close { linger: false },
+            _ => Next::End(End::Close),
         }
     }
 
@@ -255,11 +270,13 @@ impl Connection {
                 Look::Took(used) => {
                     at += used;
                     self.errands = 0;
+                    self.body_read = false;
                 }
                 Look::More => break,
                 Look::Then(used, then) => {
                     at += used;
                     self.errands = 0;
+                    self.body_read = false;
                     next = Some(then);
                     break;
                 }
@@ -288,6 +305,10 @@ impl Connection {
                 self.rest.extend_from_slice(&left[known..]);
             }
             if next.is_none() {
+                if at > 0 {
+                    // This head has a deadline of its own, not that of the one before it.
+                    self.worker.phase(self.slot, Phase::Idle);
+                }
                 self.worker.phase(self.slot, Phase::Head);
             }
         }
@@ -310,13 +331,14 @@ impl Connection {
                 }
                 Ok(Thrown::Done(end)) => match h1::parse_head(bytes, &mut 0, &world.limits) {
                     Ok(Parsed::Complete { head, head_bytes }) => {
+                        self.body_read = true;
                         let look = self.answer(&world, &head, head_bytes, end, cx);
                         if matches!(look, Look::Hold { .. }) {
                             self.held = Some(held);
                         }
                         look
                     }
-                    _ => Look::Then(bytes.len(), Next::Close { linger: false }),
+                    _ => Look::Then(bytes.len(), Next::End(End::Close)),
                 },
                 Err(reject) => self.refused(reject, bytes, cx),
             };
@@ -351,24 +373,26 @@ impl Connection {
         // A login is decided before the body is asked for, and a live call reads the body itself.
         // Who waits for our word before sending it gets the final one; whether the body comes all
         // the same can't be known, so the connection ends (RFC 9110 §10.1.1).
-        let unread = match dispatched.reply {
-            Reply::Live(_) | Reply::Login(_) => true,
-            _ => head.expect_continue,
+        let (unread, bytes_max) = match dispatched.reply {
+            Reply::Live(_) => (true, world.limits.body_bytes),
+            Reply::Login(_) => (true, u64::MAX),
+            _ if head.expect_continue => (true, u64::MAX),
+            _ => (false, world.limits.body_discard_bytes),
         };
-        if unread {
-            return self.respond(world, head, dispatched, head_bytes, head_bytes, cx);
-        }
         if let BodyLength::Length(length) = head.body
-            && length > world.limits.body_discard_bytes
+            && length > bytes_max
         {
             return self.refused(Reject::BODY_TOO_LARGE, bytes, cx);
         }
-        let mut held = Held {
+        if unread {
+            return self.respond(world, head, dispatched, head_bytes, head_bytes, cx);
+        }
+        let mut held = Box::new(Held {
             head_bytes,
             decoder: BodyDecoder::new(head.body),
             seen: 0,
             done: false,
-        };
+        });
         match self.throw_away(&mut held, bytes, world) {
             Ok(Thrown::More(from)) => {
                 self.held = Some(held);
@@ -379,6 +403,7 @@ impl Connection {
                 }
             }
             Ok(Thrown::Done(end)) => {
+                self.body_read = true;
                 let look = self.respond(world, head, dispatched, head_bytes, end, cx);
                 if matches!(look, Look::Hold { .. }) {
                     self.held = Some(held);
@@ -452,7 +477,7 @@ impl Connection {
     ) -> Look {
         let Dispatched { host, user, reply } = dispatched;
         let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
-        let unread_body = !bodiless && end == head_bytes;
+        let unread_body = !bodiless && !self.body_read;
         let mut after = self.after(head, unread_body);
         let mut reply = reply;
         if matches!(reply, Reply::Load(_) | Reply::Login(_)) {
@@ -468,6 +493,13 @@ impl Connection {
                     page: None,
                 };
             }
+        }
+        if matches!(reply, Reply::Live(_)) && self.body_read {
+            // A new World came while the body was thrown away, and would have wanted it.
+            reply = Reply::Refuse {
+                reject: Reject::CHANGING,
+                page: None,
+            };
         }
         let line = Line::new(self, Some(head), host, user.as_deref());
         match reply {
@@ -502,7 +534,7 @@ impl Connection {
             }
             Reply::Refuse { reject, page } => {
                 if reject.close {
-                    after = if unread_body { End::Linger } else { End::Close };
+                    after = End::Linger;
                 }
                 let line = Line {
                     reject: Some(reject),
@@ -616,15 +648,9 @@ impl Connection {
             return self.send_outgoing(outgoing, status, length, after, line, end, cx);
         };
         let total = head.len() + extra.len() + body.len();
-        let slices = [IoSlice::new(head), IoSlice::new(&extra), IoSlice::new(body)];
-        let slices = if body.is_empty() {
-            &slices[..2]
-        } else {
-            &slices[..]
-        };
-        let written = match self.stream.poll_write(cx, slices) {
+        let written = match self.write_at_once(cx, [head, &extra, body]) {
             Poll::Ready(Ok(written)) => written,
-            Poll::Ready(Err(_)) => return Look::Then(end, Next::Close { linger: false }),
+            Poll::Ready(Err(_)) => return Look::Then(end, Next::End(End::Close)),
             Poll::Pending => 0,
         };
         if written == total && self.stream.poll_flush(cx).is_ready() {
@@ -648,6 +674,26 @@ impl Connection {
             Outgoing::resume(lead, Source::Nothing, body_at)
         };
         self.later(outgoing, status, after, line, end)
+    }
+
+    /// Head, changing fields and body in one write. Little is put together first: that costs less
+    /// than the kernel takes for reading a list of pieces.
+    fn write_at_once(
+        &mut self,
+        cx: &mut Context<'_>,
+        parts: [&[u8]; 3],
+    ) -> Poll<io::Result<usize>> {
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        if total > limits::JOINED_BYTES_MAX || self.stream.tls.is_some() {
+            return self.stream.poll_write(cx, &parts.map(IoSlice::new));
+        }
+        let worker = self.worker.clone();
+        let mut joined = worker.joined.borrow_mut();
+        joined.clear();
+        for part in parts {
+            joined.extend_from_slice(part);
+        }
+        self.stream.poll_write(cx, &[IoSlice::new(&joined)])
     }
 
     /// May a body in memory go out together with its head in one write?
@@ -756,7 +802,7 @@ impl Connection {
             }
             Poll::Ready(Err(_)) => {
                 self.done(status, outgoing.sent, line);
-                Look::Then(end, Next::Close { linger: false })
+                Look::Then(end, Next::End(End::Cut))
             }
             Poll::Ready(Ok(Progress::Disk(_))) | Poll::Pending => {
                 self.later(outgoing, status, after, line, end)
@@ -780,6 +826,8 @@ impl Connection {
                 outgoing,
                 record,
                 end: after,
+                status,
+                started_us: line.started_us,
             })),
         )
     }
@@ -843,21 +891,32 @@ impl Connection {
                     match pool.run(move || read.run()).await {
                         Ok(Ok(bytes)) => sending.outgoing.feed(bytes),
                         _ => {
-                            sending.end = End::Close;
+                            sending.end = End::Cut;
                             break;
                         }
                     }
                 }
                 Err(_) => {
-                    sending.end = End::Close;
+                    sending.end = End::Cut;
                     break;
                 }
             }
         }
+        self.worker.stats.response(
+            sending.status.0,
+            sending.outgoing.sent,
+            self.worker.clock.micros() - sending.started_us,
+        );
         if let Some(record) = &sending.record {
             record.log(sending.outgoing.sent, &self.worker);
         }
         sending.end
+    }
+
+    /// Breaks off: nothing more is sent, neither what TLS holds (it could be what was still missing)
+    /// nor what the kernel does, and the peer is told that this was no proper end.
+    fn cut(self) {
+        let _ = self.stream.socket.borrow().set_zero_linger();
     }
 
     /// Closes in a way that the peer gets to read our last words: our side ends, then what it still
@@ -929,8 +988,7 @@ const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
 fn look_after(end: usize, after: End) -> Look {
     match after {
         End::Keep => Look::Took(end),
-        End::Close => Look::Then(end, Next::Close { linger: false }),
-        End::Linger => Look::Then(end, Next::Close { linger: true }),
+        after => Look::Then(end, Next::End(after)),
     }
 }
 

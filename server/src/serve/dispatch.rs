@@ -106,6 +106,12 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
     {
         return refuse(host, Reject::MISDIRECTED);
     }
+    let to_https = !secure && host.http_redirects && world.https_port.is_some();
+    // HTTP/1.0 may name nobody. Where no name of ours stands in, there is nowhere to send the client,
+    // and what the operator keeps to https isn't shown instead.
+    if to_https && host.canonical.is_none() && head.host.is_empty() {
+        return refuse(host, Reject::HOST_MISSING);
+    }
     if let Some(location) = elsewhere(world, host, head, secure) {
         let reply = Reply::Redirect {
             status: Status::PERMANENT_REDIRECT,
@@ -211,6 +217,17 @@ fn push_query(location: &mut Vec<u8>, head: &Head<'_>) {
     }
 }
 
+/// The same where the operator wrote the location, maybe with a query or a fragment of its own.
+fn add_query(location: &mut Vec<u8>, head: &Head<'_>) {
+    let Some(query) = head.query else { return };
+    let end = location.iter().position(|byte| *byte == b'#');
+    let fragment = location.split_off(end.unwrap_or(location.len()));
+    let has_query = location.contains(&b'?');
+    location.push(if has_query { b'&' } else { b'?' });
+    location.extend_from_slice(query);
+    location.extend_from_slice(&fragment);
+}
+
 /// A request at the gates of one site.
 struct Gate<'w, 'h> {
     world: &'w World,
@@ -270,14 +287,14 @@ impl Gate<'_, '_> {
     fn answer(&mut self) -> Reply {
         let path: &[u8] = &self.head.path;
         match self.host.target(path) {
-            None => self.from_own_site(path),
+            None => self.ask_own_site(path),
             Some((Target::Handler(handler), _)) => Reply::Live(handler.clone()),
             Some((Target::Redirect(to), rest)) => {
                 let mut location = to.to_vec();
                 if to.ends_with(b"/") {
                     target::encode_path(rest.strip_prefix(b"/").unwrap_or(rest), &mut location);
                 }
-                push_query(&mut location, self.head);
+                add_query(&mut location, self.head);
                 Reply::Redirect {
                     status: Status::PERMANENT_REDIRECT,
                     location,
@@ -290,20 +307,20 @@ impl Gate<'_, '_> {
                 }
                 // A guard protects what is opened, by whichever name it was asked for.
                 match self.pass(&rewritten) {
-                    Ok(()) => self.from_own_site(&rewritten),
+                    Ok(()) => self.ask_own_site(&rewritten),
                     Err(reply) => reply,
                 }
             }
             Some((Target::Site(site), rest)) => {
                 let prefix = &path[..path.len() - rest.len()];
-                self.from_site(site, prefix, rest)
+                self.ask_site(site, prefix, rest)
             }
         }
     }
 
-    fn from_own_site(&mut self, path: &[u8]) -> Reply {
+    fn ask_own_site(&mut self, path: &[u8]) -> Reply {
         match &self.host.site {
-            Some(site) => self.from_site(site, b"", path),
+            Some(site) => self.ask_site(site, b"", path),
             None => Reply::Refuse {
                 reject: Reject::NOT_FOUND,
                 page: None,
@@ -312,7 +329,7 @@ impl Gate<'_, '_> {
     }
 
     /// Asks `site`, mounted at `prefix`, for `path`.
-    fn from_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> Reply {
+    fn ask_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> Reply {
         if self.host.guarded
             && let Some(opened) = site.opened_path(path)
         {

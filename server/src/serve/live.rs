@@ -103,8 +103,8 @@ enum Download {
         work: Option<LocalBoxFuture<()>>,
         framing: Framing,
     },
-    /// All is in `out`; then this.
-    Last(End),
+    /// All is in `out`.
+    Last,
 }
 
 /// How a response's end is told (RFC 9112 §6.3).
@@ -125,6 +125,10 @@ struct Exchange<'c> {
     out_at: usize,
     sent: u64,
     status: Status,
+    /// What the response's head says of the connection, or after it what has to be.
+    end: End,
+    /// More of the request's body is waited for.
+    wants_body: bool,
 }
 
 /// Runs `call` to its end.
@@ -137,6 +141,8 @@ pub(super) async fn run(connection: &mut Connection, call: Box<Call>) -> End {
         out_at: 0,
         sent: 0,
         status: Status::OK,
+        end: End::Close,
+        wants_body: false,
     };
     let end = poll_fn(|cx| exchange.poll(cx)).await;
     let Exchange {
@@ -156,12 +162,7 @@ pub(super) async fn run(connection: &mut Connection, call: Box<Call>) -> End {
         record.status = status;
         record.log(sent, &connection.worker);
     }
-    // The body that nobody read must not be read as a request.
-    if call.upload.is_some() && end == End::Keep {
-        End::Linger
-    } else {
-        end
-    }
+    end
 }
 
 impl Exchange<'_> {
@@ -183,13 +184,13 @@ impl Exchange<'_> {
     /// Who is waited for decides which deadline counts.
     fn set_deadline(&mut self) {
         let worker = &self.connection.worker;
-        if self.out_at < self.out.len() {
+        if !self.out.is_empty() {
             // Progress sets it anew; standing still must not.
             worker.enter(self.connection.slot, Phase::Write);
             return;
         }
         match &self.call.upload {
-            Some(upload) if self.connection.rest.is_empty() => {
+            Some(upload) if self.wants_body => {
                 worker.phase_body(self.connection.slot, upload.seen);
             }
             _ => worker.phase(self.connection.slot, Phase::Busy),
@@ -198,6 +199,7 @@ impl Exchange<'_> {
 
     /// Moves the request's body; ready only when the connection can't go on.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        self.wants_body = false;
         loop {
             let room = match &mut self.call.upload {
                 None => return self.poll_watch(cx),
@@ -217,7 +219,10 @@ impl Exchange<'_> {
                     }
                 }
                 match self.poll_read(cx, room.min(limits::SCRATCH_BYTES)) {
-                    Poll::Pending => return Poll::Pending,
+                    Poll::Pending => {
+                        self.wants_body = true;
+                        return Poll::Pending;
+                    }
                     Poll::Ready(true) => {}
                     Poll::Ready(false) => return self.left(),
                 }
@@ -306,26 +311,26 @@ impl Exchange<'_> {
     /// The request's body is broken: say so if nothing was said yet.
     fn broken(&mut self, reject: Reject) -> Poll<End> {
         if !matches!(self.download, Download::Waiting) {
-            return Poll::Ready(End::Close);
+            return Poll::Ready(self.broken_off());
         }
+        self.refuse(reject);
         self.call.upload = None;
-        self.refuse(reject, End::Linger);
         Poll::Pending
     }
 
     /// Makes `reject` the response.
-    fn refuse(&mut self, reject: Reject, end: End) {
+    fn refuse(&mut self, reject: Reject) {
         let page = plain_error(reject.status, reject.reason);
         let field = ("Content-Type".into(), b"text/html; charset=utf-8".to_vec());
         if let Some(record) = &mut self.call.record {
             record.rule = reject.rule;
         }
-        self.begin(Response {
+        let response = Response {
             status: reject.status,
             fields: vec![field],
             body: Body::Whole(page),
-        });
-        self.download = Download::Last(end);
+        };
+        self.begin(response);
     }
 
     /// Moves the response; ready when it is all with the kernel.
@@ -337,28 +342,42 @@ impl Exchange<'_> {
                 Poll::Ready(true) => {}
             }
             match &mut self.download {
-                Download::Last(end) => return Poll::Ready(*end),
+                Download::Last => return Poll::Ready(self.end),
                 Download::Waiting => match self.call.answering.as_mut().poll(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(response)) => self.begin(response),
                     Poll::Ready(Err(fault)) => {
                         log::error!("{fault}");
-                        let end = self.after();
-                        self.refuse(fault.reject, end);
+                        self.refuse(fault.reject);
                     }
                 },
                 Download::Streaming { .. } => match self.poll_stream(cx) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(false) => return Poll::Ready(End::Close),
+                    Poll::Ready(false) => return Poll::Ready(self.broken_off()),
                     Poll::Ready(true) => {}
                 },
             }
         }
     }
 
-    fn after(&self) -> End {
+    /// How a response ends that doesn't come to its end: a framing that is unfinished tells it,
+    /// and where the end of the connection is the end of the body, only a connection that breaks.
+    fn broken_off(&self) -> End {
+        match self.download {
+            Download::Streaming {
+                framing: Framing::Close,
+                ..
+            } => End::Cut,
+            _ => End::Close,
+        }
+    }
+
+    /// What follows `response`. A request's body that nobody has read will not be read as a request
+    /// either; but what is streamed goes on, and most who answer so will have read it by then.
+    fn after(&self, response: &Response) -> End {
         let worker = &self.connection.worker;
-        if self.call.upload.is_some() {
+        let goes_on = matches!(response.body, Body::Stream { .. }) && !self.is_bodiless(response);
+        if self.call.upload.is_some() && !goes_on {
             End::Linger
         } else if self.call.keep_alive && !worker.draining.get() {
             End::Keep
@@ -370,7 +389,7 @@ impl Exchange<'_> {
     /// Writes the head of `response` and sets its body going.
     fn begin(&mut self, response: Response) {
         self.status = response.status;
-        let mut end = self.after();
+        let mut end = self.after(&response);
         let framing = match &response.body {
             Body::Empty => Framing::Length(0),
             Body::Whole(bytes) => Framing::Length(bytes.len() as u64),
@@ -386,15 +405,16 @@ impl Exchange<'_> {
         if framing == Framing::Close && end == End::Keep {
             end = End::Close;
         }
+        self.end = end;
         self.write_head(&response, framing, end);
-        let bodiless = self.call.is_head || matches!(response.status.0, 100..=199 | 204 | 304);
+        let bodiless = self.is_bodiless(&response);
         self.download = match response.body {
-            _ if bodiless => Download::Last(end),
-            Body::Empty => Download::Last(end),
+            _ if bodiless => Download::Last,
+            Body::Empty => Download::Last,
             Body::Whole(bytes) => {
                 self.sent = bytes.len() as u64;
                 self.out.extend_from_slice(&bytes);
-                Download::Last(end)
+                Download::Last
             }
             Body::Stream { reader, work, .. } => Download::Streaming {
                 reader,
@@ -402,6 +422,10 @@ impl Exchange<'_> {
                 framing,
             },
         };
+    }
+
+    fn is_bodiless(&self, response: &Response) -> bool {
+        self.call.is_head || matches!(response.status.0, 100..=199 | 204 | 304)
     }
 
     fn write_head(&mut self, response: &Response, framing: Framing, end: End) {
@@ -431,7 +455,6 @@ impl Exchange<'_> {
 
     /// Takes a piece of the body from the handler; false when it broke off.
     fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let after = self.after();
         let Download::Streaming {
             reader,
             work,
@@ -466,16 +489,16 @@ impl Exchange<'_> {
                 Poll::Ready(true)
             }
             Poll::Ready(Ok(Taken::End)) => {
-                let end = match framing {
-                    Framing::Chunked => {
-                        self.out.extend_from_slice(b"0\r\n\r\n");
-                        after
-                    }
-                    Framing::Length(0) => after,
+                match framing {
+                    Framing::Chunked => self.out.extend_from_slice(b"0\r\n\r\n"),
+                    Framing::Length(0) | Framing::Close => {}
                     Framing::Length(_) => return Poll::Ready(false),
-                    Framing::Close => End::Close,
-                };
-                self.download = Download::Last(end);
+                }
+                self.download = Download::Last;
+                if self.call.upload.is_some() && self.end == End::Keep {
+                    // It was not read after all.
+                    self.end = End::Linger;
+                }
                 Poll::Ready(true)
             }
         }
@@ -483,26 +506,27 @@ impl Exchange<'_> {
 
     /// Sends what is in `out`; false when the peer has gone.
     fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        while self.out_at < self.out.len() {
+        loop {
+            // TLS takes only so much before it is flushed.
+            match self.connection.stream.poll_flush(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(_)) => return Poll::Ready(false),
+                Poll::Ready(Ok(())) => {}
+            }
+            if self.out_at == self.out.len() {
+                self.out.clear();
+                self.out_at = 0;
+                return Poll::Ready(true);
+            }
             let waiting = IoSlice::new(&self.out[self.out_at..]);
             match self.connection.stream.poll_write(cx, &[waiting]) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
                 Poll::Ready(Ok(taken)) => {
                     self.out_at += taken;
-                    self.connection
-                        .worker
-                        .phase(self.connection.slot, Phase::Write);
+                    let worker = &self.connection.worker;
+                    worker.phase(self.connection.slot, Phase::Write);
                 }
-            }
-        }
-        match self.connection.stream.poll_flush(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(Err(_)) => Poll::Ready(false),
-            Poll::Ready(Ok(())) => {
-                self.out.clear();
-                self.out_at = 0;
-                Poll::Ready(true)
             }
         }
     }

@@ -2,6 +2,7 @@
 //! HTTP meets the World.
 
 pub mod access;
+pub mod addresses;
 pub mod connection;
 pub mod dispatch;
 pub mod live;

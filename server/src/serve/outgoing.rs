@@ -120,7 +120,7 @@ impl Outgoing {
     ) -> Poll<io::Result<Progress>> {
         loop {
             let piece = match &self.source {
-                Source::Stored(stored) => by_file(stored, self.piece),
+                Source::Stored(stored) => by_file(stored, self.piece)?,
                 Source::Chunks(_) | Source::Nothing => None,
             };
             if self.lead_at < self.lead.len() {
@@ -251,9 +251,6 @@ impl Outgoing {
                     }) => {
                         let left = len - self.piece_at;
                         if left == 0 {
-                            if !content.unchanged() {
-                                return Poll::Ready(Err(changed()));
-                            }
                             self.next_piece();
                             continue;
                         }
@@ -282,7 +279,10 @@ impl Outgoing {
                                 }
                             }
                         };
-                        if bytes.is_empty() {
+                        // All that was read is the file that was promised if it still is that now.
+                        // Asked before the last bytes leave: without them nothing looks whole.
+                        let is_last = bytes.len() as u64 == left;
+                        if bytes.is_empty() || (is_last && !content.unchanged()) {
                             return Poll::Ready(Err(changed()));
                         }
                         let taken = writer.write(bytes)?;
@@ -326,19 +326,22 @@ const SENDFILE_BYTES_MAX: u64 = 512 * 1024;
 const PROBE_BYTES_MIN: u64 = 1 << 20;
 
 /// A piece, from its file rather than from memory where it is large and the file is open: plain
-/// bytes need no copying then.
-fn by_file(stored: &Stored, nth: usize) -> Option<Piece<'_>> {
+/// bytes need no copying then. An error where there is only the file, and it changed.
+fn by_file(stored: &Stored, nth: usize) -> io::Result<Option<Piece<'_>>> {
     let piece = stored.piece(nth);
-    let Some(Piece::Bytes(bytes)) = &piece else {
-        return piece;
+    let bytes = match &piece {
+        Some(Piece::Bytes(bytes)) => bytes,
+        // Asked before each part of it: what was sent already can't be called back.
+        Some(Piece::File { content, .. }) if !content.unchanged() => return Err(changed()),
+        _ => return Ok(piece),
     };
     let len = bytes.len() as u64;
     let offset = match stored.part {
         Part::Whole => 0,
         Part::One { start, .. } => start,
-        Part::Nothing | Part::Several(_) => return piece,
+        Part::Nothing | Part::Several(_) => return Ok(piece),
     };
-    match stored.variant.disk() {
+    Ok(match stored.variant.disk() {
         Some(content) if len >= limits::SENDFILE_BYTES_MIN && content.unchanged() => {
             Some(Piece::File {
                 content,
@@ -347,7 +350,7 @@ fn by_file(stored: &Stored, nth: usize) -> Option<Piece<'_>> {
             })
         }
         _ => piece,
-    }
+    })
 }
 
 fn changed() -> io::Error {

@@ -20,13 +20,13 @@ pub struct Stream {
     /// The TCP socket; the worker's table holds it too, to end it at a deadline.
     pub socket: Rc<RefCell<TcpStream>>,
     /// TLS above it, if any.
-    pub tls: Option<Box<Handshake>>,
+    pub tls: Option<Handshake>,
 }
 
 impl Stream {
     /// The TLS connection once its certificate is chosen.
     pub fn tls_mut(&mut self) -> Option<&mut ServerConnection> {
-        match self.tls.as_deref_mut() {
+        match self.tls.as_mut() {
             Some(Handshake::Ready(connection)) => Some(connection),
             _ => None,
         }
@@ -34,7 +34,7 @@ impl Stream {
 
     /// The version of TLS that was agreed on.
     pub fn tls_version(&self) -> Option<ProtocolVersion> {
-        match self.tls.as_deref() {
+        match self.tls.as_ref() {
             Some(Handshake::Ready(connection)) => connection.protocol_version(),
             _ => None,
         }
@@ -43,7 +43,7 @@ impl Stream {
     /// Reads plaintext into `into`; 0 = the peer ended its side.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let socket = &mut *self.socket.borrow_mut();
-        let Some(tls) = self.tls.as_deref_mut() else {
+        let Some(tls) = self.tls.as_mut() else {
             let mut buffer = ReadBuf::new(into);
             ready!(Pin::new(socket).poll_read(cx, &mut buffer))?;
             return Poll::Ready(Ok(buffer.filled().len()));
@@ -59,7 +59,7 @@ impl Stream {
 
     /// Sends what TLS has encrypted and not yet handed to the socket.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(Handshake::Ready(connection)) = self.tls.as_deref_mut() else {
+        let Some(Handshake::Ready(connection)) = self.tls.as_mut() else {
             return Poll::Ready(Ok(()));
         };
         poll_flush_tls(&mut self.socket.borrow_mut(), connection, cx)
@@ -73,7 +73,15 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         match self.tls_mut() {
             Some(connection) => Poll::Ready(connection.writer().write_vectored(slices)),
-            None => Pin::new(&mut *self.socket.borrow_mut()).poll_write_vectored(cx, slices),
+            None => {
+                let mut socket = self.socket.borrow_mut();
+                let socket = Pin::new(&mut *socket);
+                match slices {
+                    // A send, which knows that it has a socket before it, is cheaper than a writev.
+                    [bytes] => socket.poll_write(cx, bytes),
+                    slices => socket.poll_write_vectored(cx, slices),
+                }
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 //! then reads its end, looks up why, and says so if there is somebody to say it to.
 
 use super::access::Logs;
+use super::addresses::{Addresses, Entered};
 use super::connection::Connection;
 use super::stream::Stream;
 use crate::base::clock::Clock;
@@ -17,7 +18,7 @@ use crate::world::World;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::pin::pin;
 use std::rc::Rc;
@@ -60,6 +61,8 @@ pub struct Listening {
 pub struct Shared {
     /// Connections open in all.
     pub open: AtomicUsize,
+    /// Connections of each address, where that is limited.
+    pub addresses: Arc<Addresses>,
     /// Reads of files and look-ups of names.
     pub pool: Arc<Pool>,
     /// One origin for all clocks.
@@ -78,7 +81,14 @@ pub struct Worker {
     pub(super) disk: RefCell<Box<[u8]>>,
     /// The changing part of a head is built here.
     pub(super) lead: RefCell<Vec<u8>>,
+    /// A small response is put together here.
+    pub(super) joined: RefCell<Vec<u8>>,
     pub(super) logs: RefCell<Logs>,
+    #[expect(
+        clippy::redundant_allocation,
+        reason = "each request counts a reference of its worker's, which costs nothing; one that \
+                  all workers count would travel between their processors"
+    )]
     world: RefCell<Rc<Arc<World>>>,
     shared: Arc<Shared>,
     rows: RefCell<Rows>,
@@ -117,13 +127,22 @@ struct Rows {
 
 struct Row {
     socket: Option<Rc<RefCell<TcpStream>>>,
-    peer: IpAddr,
+    /// In the ledger of addresses, where that is kept.
+    entered: Option<Entered>,
     phase: Phase,
     expired: bool,
     deadline_ms: u64,
     /// When the phase began, and how much of a body had come by then.
     since_ms: u64,
     seen: u64,
+}
+
+/// What became of waiting for a connection.
+enum Accepted {
+    Tried(io::Result<(TcpStream, SocketAddr)>),
+    /// There are as many connections as there may be.
+    Full,
+    Stop,
 }
 
 struct Accepting {
@@ -160,6 +179,7 @@ pub fn run(
         scratch: RefCell::new(vec![0; limits::SCRATCH_BYTES].into()),
         disk: RefCell::new(vec![0; limits::UNSENT_BYTES_MAX].into()),
         lead: RefCell::default(),
+        joined: RefCell::default(),
         logs: RefCell::default(),
         world: RefCell::new(Rc::new(world)),
         shared,
@@ -232,23 +252,25 @@ impl Worker {
         let mut stop = pin!(accepting.stop.notified());
         let mut complained = false;
         loop {
-            if self.shared.open.load(Ordering::Relaxed) >= self.world.borrow().limits.connections {
-                let left = self.left.notified();
-                // Somebody may leave another worker, which nobody tells us: look again after a while.
-                let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
-                continue;
-            }
+            let left = self.left.notified();
             let accepted = poll_fn(|cx| match stop.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(None),
-                Poll::Pending => listener.poll_accept(cx).map(Some),
+                Poll::Ready(()) => Poll::Ready(Accepted::Stop),
+                // Looked at whenever we wake: another listener may have taken the last place.
+                Poll::Pending if self.is_full() => Poll::Ready(Accepted::Full),
+                Poll::Pending => listener.poll_accept(cx).map(Accepted::Tried),
             });
             match accepted.await {
-                None => break,
-                Some(Ok((socket, peer))) => {
+                Accepted::Stop => break,
+                Accepted::Full => {
+                    // Somebody may leave another worker, which nobody tells us: look again after a
+                    // while.
+                    let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
+                }
+                Accepted::Tried(Ok((socket, peer))) => {
                     complained = false;
                     self.open(socket, peer, accepting.secure);
                 }
-                Some(Err(error)) => {
+                Accepted::Tried(Err(error)) => {
                     // A connection that broke before it was taken is nobody's loss; a lack of
                     // descriptors or memory is, and trying again at once would spin.
                     if !is_peer_fault(&error) {
@@ -256,7 +278,7 @@ impl Worker {
                             log::error!("{}: accepting pauses: {error}", accepting.address);
                             complained = true;
                         }
-                        let _ = tokio::time::timeout(ACCEPT_PAUSE, self.left.notified()).await;
+                        let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
                     }
                 }
             }
@@ -272,17 +294,23 @@ impl Worker {
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.shared.open.load(Ordering::Relaxed) >= self.world.borrow().limits.connections
+    }
+
     fn open(self: &Rc<Self>, socket: TcpStream, peer: SocketAddr, secure: bool) {
         let peer = peer.ip().to_canonical();
         let world = self.world.borrow().clone();
-        let per_address = world.limits.connections_per_address;
-        if per_address > 0 && self.rows.borrow().of(peer) >= per_address {
-            self.stats.rejects.one();
-            return;
-        }
+        let entered = match world.limits.connections_per_address {
+            0 => None,
+            most => match self.shared.addresses.enter(peer, most) {
+                Some(entered) => Some(entered),
+                None => return self.stats.rejects.one(),
+            },
+        };
         let tls = match (&world.tls, secure) {
             (Some(tls), true) => match tls.accept() {
-                Ok(handshake) => Some(Box::new(handshake)),
+                Ok(handshake) => Some(handshake),
                 Err(error) => return log::error!("TLS: {error}"),
             },
             (None, true) => return,
@@ -297,7 +325,7 @@ impl Worker {
         } else {
             Phase::Idle
         };
-        let row = self.rows.borrow_mut().insert(socket.clone(), peer);
+        let row = self.rows.borrow_mut().insert(socket.clone(), entered);
         self.phase(row, phase);
         if self.rows.borrow().open == 1 {
             self.busy.notify_one();
@@ -324,6 +352,10 @@ impl Worker {
         let row = &mut rows.rows[row];
         let same = row.phase == phase;
         row.phase = phase;
+        if let (false, Phase::Write | Phase::Linger) = (same, phase) {
+            // Who was late with a request has a deadline again for taking our last words.
+            row.expired = false;
+        }
         let seconds = match phase {
             Phase::Head if same => return,
             Phase::Handshake => limits.handshake_seconds,
@@ -383,7 +415,8 @@ impl Worker {
             tokio::time::sleep(SWEEP).await;
             self.clock.tick();
             self.logs.borrow_mut().flush();
-            self.rows.borrow_mut().expire(self.clock.millis());
+            let ended = self.rows.borrow_mut().expire(self.clock.millis());
+            self.stats.deadlines.add(ended);
         }
     }
 
@@ -419,11 +452,11 @@ impl Worker {
 }
 
 impl Rows {
-    fn insert(&mut self, socket: Rc<RefCell<TcpStream>>, peer: IpAddr) -> usize {
+    fn insert(&mut self, socket: Rc<RefCell<TcpStream>>, entered: Option<Entered>) -> usize {
         self.open += 1;
         let row = Row {
             socket: Some(socket),
-            peer,
+            entered,
             phase: Phase::Busy,
             expired: false,
             deadline_ms: u64::MAX,
@@ -444,6 +477,7 @@ impl Rows {
 
     fn remove(&mut self, index: usize) {
         self.rows[index].socket = None;
+        self.rows[index].entered = None;
         self.free.push(index);
         self.open -= 1;
         if self.open == 0 {
@@ -451,20 +485,17 @@ impl Rows {
         }
     }
 
-    fn of(&self, peer: IpAddr) -> usize {
-        self.rows
-            .iter()
-            .filter(|row| row.socket.is_some() && row.peer == peer)
-            .count()
-    }
-
-    fn expire(&mut self, now_ms: u64) {
+    /// Ends what has outstayed its deadline; says how many were late with something.
+    fn expire(&mut self, now_ms: u64) -> u64 {
+        let mut ended = 0;
         for row in &mut self.rows {
             let Some(socket) = &row.socket else { continue };
             if row.deadline_ms > now_ms || row.expired {
                 continue;
             }
             row.expired = true;
+            // To be silent between two requests is nothing to be blamed for.
+            ended += u64::from(row.phase != Phase::Idle);
             let socket = socket.borrow();
             // Where we could still be heard, only our reading ends.
             let _ = match row.phase {
@@ -472,6 +503,7 @@ impl Rows {
                 _ => sys::shutdown_both(socket.as_fd()),
             };
         }
+        ended
     }
 
     fn end_idle(&mut self) {

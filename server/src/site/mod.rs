@@ -47,9 +47,9 @@ use folder::{Folder, Node};
 use gzip::GzipJob as Job;
 use root::{Resolver, Root};
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::hash::RandomState;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -150,6 +150,17 @@ impl Site {
     /// whole, and what links lead to; the rest is shared, and files that are the same keep what is
     /// loaded of them.
     pub fn with_changes(&self, changes: &[PathBuf]) -> Site {
+        self.with_settled_changes(changes, i64::MAX).0
+    }
+
+    /// The same, but files that are met in a folder and changed after `settled_ns` (Unix time) stay
+    /// as they were, and so does their absence: somebody may be writing to them. Their paths come
+    /// back too, to be named once they are whole.
+    pub fn with_settled_changes(
+        &self,
+        changes: &[PathBuf],
+        settled_ns: i64,
+    ) -> (Site, Vec<PathBuf>) {
         let names = changes.iter().map(|path| {
             path.components()
                 .filter_map(|part| match part {
@@ -159,7 +170,8 @@ impl Site {
                 .collect()
         });
         let shared = &self.shared;
-        let tree = scan::rescan(&shared.root, &shared.rules.index, &self.tree, names);
+        let (root, index) = (&shared.root, &shared.rules.index);
+        let (tree, unsettled) = scan::rescan(root, index, &self.tree, names, settled_ns);
         let site = Site {
             shared: Arc::clone(shared),
             tree,
@@ -167,12 +179,18 @@ impl Site {
         if !site.same_tree(self) {
             shared.budget.sweep();
         }
-        site
+        let path = |path| PathBuf::from(OsString::from_vec(path));
+        (site, unsettled.into_iter().map(path).collect())
     }
 
     /// Is it the very same tree, so that nothing need be published?
     pub fn same_tree(&self, other: &Site) -> bool {
         Arc::ptr_eq(&self.tree, &other.tree)
+    }
+
+    /// Does it come from the same [`Site::open`], so that both have one and the same root?
+    pub fn same_root(&self, other: &Site) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// The rules that it was opened with; with the same rules a new scan is
@@ -212,6 +230,11 @@ impl Site {
     /// How many files there are, and how many bytes they have.
     pub fn count(&self) -> (usize, u64) {
         count(&self.tree)
+    }
+
+    /// Keeps a path for [`Site::take_stale`], again.
+    pub fn note_stale(&self, path: &Path) {
+        self.shared.note_stale(path.as_os_str().as_bytes());
     }
 
     /// Takes the paths of files that turned out to be other than the tree says: changed behind the

@@ -21,17 +21,20 @@ pub fn hidden(name: &[u8]) -> bool {
 /// Reads the whole tree; what didn't change is taken over from `old`.
 pub fn scan(root: &Root, index: &[String], old: Option<&Arc<Folder>>) -> Result<Arc<Folder>, Why> {
     let folder = root.open_folder(b"")?;
-    Scan::new(root, index).read(folder.as_fd(), old)
+    Scan::new(root, index).read(folder.as_fd(), old, &Changes::default())
 }
 
 /// Reads anew what is at these paths (below the root, names split) and what links lead to; the rest
 /// is shared with the old tree. Where the root itself can't be read any more the old tree stays.
+/// Files that aren't named, but met in a folder, stay as they were if they changed after
+/// `settled_ns` (Unix time): they may be half written. Their paths come back too.
 pub fn rescan<'p>(
     root: &Root,
     index: &[String],
     old: &Arc<Folder>,
     paths: impl Iterator<Item = Vec<&'p [u8]>>,
-) -> Arc<Folder> {
+    settled_ns: i64,
+) -> (Arc<Folder>, Vec<Vec<u8>>) {
     let mut changes = Changes::default();
     let mut behind_links = false;
     for path in paths {
@@ -48,8 +51,10 @@ pub fn rescan<'p>(
     let mut scan = Scan::new(root, index);
     // What is hidden or a whole folder may hold what some link leads to.
     scan.behind_links = behind_links;
-    let mut update = || scan.update(old, root.open_folder(b"")?.as_fd(), &changes);
-    update().unwrap_or_else(|_| Arc::clone(old))
+    scan.settled_ns = settled_ns;
+    let folder = root.open_folder(b"");
+    let updated = folder.and_then(|folder| scan.update(old, folder.as_fd(), &changes));
+    (updated.unwrap_or_else(|_| Arc::clone(old)), scan.unsettled)
 }
 
 /// Which names changed, as a tree.
@@ -142,6 +147,9 @@ struct Scan<'a> {
     /// The folders above, and this one: a link to one of them is a loop.
     above: Vec<Identity>,
     linked_folders: usize,
+    /// What changed later is left as it was, and its path kept.
+    settled_ns: i64,
+    unsettled: Vec<Vec<u8>>,
     /// Are folders behind links read whole?
     behind_links: bool,
     /// What the kernel lists names into.
@@ -157,25 +165,35 @@ impl<'a> Scan<'a> {
             path: Vec::new(),
             above: Vec::new(),
             linked_folders: 0,
+            settled_ns: i64::MAX,
+            unsettled: Vec::new(),
             behind_links: false,
             listed,
         }
     }
 
-    /// Reads a folder and all below it.
+    /// Reads a folder and all below it, `changes` or not: those are taken as they are, what is met
+    /// besides only if it has settled.
     fn read(
         &mut self,
         folder: BorrowedFd<'_>,
         old: Option<&Arc<Folder>>,
+        changes: &Changes<'_>,
     ) -> Result<Arc<Folder>, Why> {
         let meta = Meta::of(&fstat(folder)?);
         let mut names = self.names(folder)?;
         names.sort_unstable();
         self.above.push(identity(&meta));
         let mut found = Vec::with_capacity(names.len());
+        let none = Changes::default();
         for name in names {
             let known = old.and_then(|old| old.find(&name)).map(|entry| &entry.node);
-            if let Some((link, fact)) = self.examine(folder, &name, known, None) {
+            let change = changes.below.get(&name[..]).unwrap_or(&none);
+            let mut examined = self.examine(folder, &name, known, change, true);
+            if !change.whole {
+                examined = self.settled(&name, examined, known);
+            }
+            if let Some((link, fact)) = examined {
                 found.push(Found {
                     name: Cow::Owned(name.into_vec()),
                     link,
@@ -196,7 +214,7 @@ impl<'a> Scan<'a> {
     ) -> Result<Arc<Folder>, Why> {
         let meta = Meta::of(&fstat(folder)?);
         if changes.whole || identity(&meta) != identity(&old.meta) {
-            return self.read(folder, Some(old));
+            return self.read(folder, Some(old), changes);
         }
         self.above.push(identity(&meta));
         let mut found = Vec::with_capacity(old.len() + changes.below.len());
@@ -215,8 +233,8 @@ impl<'a> Scan<'a> {
                 continue;
             }
             let change = change.unwrap_or(&none);
-            if let Some((link, fact)) = self.examine(folder, name, Some(&entry.node), Some(change))
-            {
+            let known = Some(&entry.node);
+            if let Some((link, fact)) = self.examine(folder, name, known, change, false) {
                 found.push(Found {
                     name: Cow::Borrowed(name),
                     link,
@@ -225,8 +243,12 @@ impl<'a> Scan<'a> {
             }
         }
         let known = found.len();
-        for name in changes.below.keys().filter(|name| old.find(name).is_none()) {
-            if let Some((link, fact)) = self.examine(folder, name, None, None) {
+        let new = changes
+            .below
+            .iter()
+            .filter(|(name, _)| old.find(name).is_none());
+        for (name, change) in new {
+            if let Some((link, fact)) = self.examine(folder, name, None, change, false) {
                 found.push(Found {
                     name: Cow::Owned(name.to_vec()),
                     link,
@@ -241,14 +263,37 @@ impl<'a> Scan<'a> {
         Ok(self.assemble(meta, found, Some(old)))
     }
 
-    /// What is under this name now; None if it is nothing that belongs to the site. With `change`,
-    /// a folder that was known is read only where it changed.
+    /// What was examined, unless it is a file that changed a moment ago: then what was known.
+    fn settled(
+        &mut self,
+        name: &[u8],
+        examined: Option<(bool, Fact)>,
+        known: Option<&Node>,
+    ) -> Option<(bool, Fact)> {
+        let (link, fact) = examined?;
+        let known = known_file(known);
+        match fact {
+            // What a link leads to lies in a folder that tells of it under another name.
+            Fact::File(meta, _) if !link && meta.ctime_ns > self.settled_ns => {
+                if known.as_ref().is_none_or(|known| known.meta != meta) {
+                    let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
+                    self.unsettled.push([&self.path, slash, name].concat());
+                }
+                known.map(|known| (link, Fact::File(known.meta, Some(known))))
+            }
+            fact => Some((link, fact)),
+        }
+    }
+
+    /// What is under this name now; None if it is nothing that belongs to the site. Of a folder that
+    /// was known only the changes are read, unless it is to be read whole.
     fn examine(
         &mut self,
         folder: BorrowedFd<'_>,
         name: &[u8],
         known: Option<&Node>,
-        change: Option<&Changes<'_>>,
+        changes: &Changes<'_>,
+        whole: bool,
     ) -> Option<(bool, Fact)> {
         let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         let length = self.path.len();
@@ -262,9 +307,9 @@ impl<'a> Scan<'a> {
             FileType::Directory => {
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let opened = openat(folder, name, flags, Mode::empty()).map_err(Why::from);
-                self.enter(opened, known, change)
+                self.enter(opened, known, changes, whole)
             }
-            FileType::Symlink => Some(self.follow(known, change)),
+            FileType::Symlink => Some(self.follow(known, changes, whole)),
             _ => None,
         };
         self.path.truncate(length);
@@ -273,7 +318,7 @@ impl<'a> Scan<'a> {
 
     /// What the link at the current path leads to. Even one that leads nowhere is an entry: what it
     /// names may come.
-    fn follow(&mut self, known: Option<&Node>, change: Option<&Changes<'_>>) -> Fact {
+    fn follow(&mut self, known: Option<&Node>, changes: &Changes<'_>, whole: bool) -> Fact {
         let seen = self
             .root
             .look(&self.path)
@@ -296,8 +341,8 @@ impl<'a> Scan<'a> {
                 self.linked_folders += 1;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let opened = openat(target, ".", flags, Mode::empty()).map_err(Why::from);
-                let change = change.filter(|_| !self.behind_links);
-                self.enter(opened, known, change).unwrap_or(nothing)
+                let whole = whole || self.behind_links;
+                self.enter(opened, known, changes, whole).unwrap_or(nothing)
             }
             _ => nothing,
         }
@@ -308,7 +353,8 @@ impl<'a> Scan<'a> {
         &mut self,
         opened: Result<OwnedFd, Why>,
         known: Option<&Node>,
-        change: Option<&Changes<'_>>,
+        changes: &Changes<'_>,
+        whole: bool,
     ) -> Option<Fact> {
         if self.above.len() >= FOLDER_DEPTH_MAX {
             log::warn!("{}: too deep, left out", self.shown());
@@ -318,9 +364,9 @@ impl<'a> Scan<'a> {
             Some(Node::Folder(folder)) => Some(folder),
             _ => None,
         };
-        let read = opened.and_then(|folder| match (known, change) {
-            (Some(known), Some(change)) => self.update(known, folder.as_fd(), change),
-            _ => self.read(folder.as_fd(), known),
+        let read = opened.and_then(|folder| match known {
+            Some(known) if !whole => self.update(known, folder.as_fd(), changes),
+            _ => self.read(folder.as_fd(), known, changes),
         });
         match read {
             Ok(folder) => Some(Fact::Folder(folder)),

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What outlives a World and goes into each.
+#[derive(Clone)]
 pub struct Supplies {
     /// Contents of all sites.
     pub budget: Arc<Budget>,
@@ -179,7 +180,11 @@ fn point_tls(config: &Config, error: &crate::tls::TlsError) -> OperatorError {
         (Part::Tickets, _) => config.tls.tickets.as_ref().map(Spanned::span),
         _ => None,
     };
-    config.point(span.unwrap_or(0..0), error.what.clone(), error.hint.clone())
+    let what = match &error.file {
+        Some(file) => format!("{}: {}", file.display(), error.what),
+        None => error.what.clone(),
+    };
+    config.point(span.unwrap_or(0..0), what, error.hint.clone())
 }
 
 struct HostBuilder<'b> {
@@ -294,7 +299,7 @@ impl HostBuilder<'_> {
             self.config.point(
                 path.span(),
                 format!("{shown}:{}: {}", error.line, error.what),
-                error.help,
+                error.help.replace("FILE", &shown.to_string()),
             )
         })
     }

@@ -1,8 +1,8 @@
 //! The error log: the `log` crate's lines, by way of a sink like any other log.
 //!
 //! Until it is given a sink it writes to standard error itself, for what goes wrong at the start. A
-//! message is one line: a text of several is better logged line by line, since newlines within one
-//! message are escaped like all control characters (some of it may come from a peer).
+//! message is one line: newlines within it are escaped like all control characters (some of it may
+//! come from a peer), so whoever has more to say puts it into one line, or logs each by itself.
 
 use std::io::{self, Write};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -26,6 +26,13 @@ struct Outputs {
     fallback: Sink,
 }
 
+impl Outputs {
+    /// The destination is the fallback itself.
+    fn is_one(&self) -> bool {
+        self.sink.is_same(&self.fallback)
+    }
+}
+
 impl ErrorLog {
     /// Makes it the process's log, at standard error for now. Fails if there is one already.
     pub fn install(level: LevelFilter) -> Result<ErrorLog, log::SetLoggerError> {
@@ -35,7 +42,8 @@ impl ErrorLog {
         Ok(error_log)
     }
 
-    fn new() -> ErrorLog {
+    /// One that nobody writes to before it is installed.
+    pub(crate) fn new() -> ErrorLog {
         ErrorLog {
             outputs: Arc::default(),
         }
@@ -52,11 +60,6 @@ impl ErrorLog {
         let outputs = self.outputs.read().unwrap_or_else(PoisonError::into_inner);
         outputs.clone()
     }
-
-    /// Back to standard error, without a thread: for the last words of the process.
-    pub fn direct_to_stderr(&self) {
-        *self.outputs.write().unwrap_or_else(PoisonError::into_inner) = None;
-    }
 }
 
 impl Log for ErrorLog {
@@ -71,7 +74,7 @@ impl Log for ErrorLog {
         }
         let mut line = line(record, unix_ms_now());
         match self.outputs() {
-            Some(outputs) if outputs.sink.is_failing() => {
+            Some(outputs) if outputs.sink.is_failing() && !outputs.is_one() => {
                 outputs.fallback.submit(&mut line.clone());
                 // This one finds out when the destination works again.
                 outputs.sink.submit(&mut line);

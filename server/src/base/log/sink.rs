@@ -56,6 +56,8 @@ pub struct Sinks {
     report: Report,
     queue_bytes_max: usize,
     known: Mutex<Vec<Known>>,
+    /// Lines lost by destinations that are not in use any more.
+    lost_before: AtomicU64,
 }
 
 struct Known {
@@ -81,6 +83,7 @@ impl Sinks {
             report,
             queue_bytes_max,
             known: Mutex::default(),
+            lost_before: AtomicU64::new(0),
         }
     }
 
@@ -92,7 +95,14 @@ impl Sinks {
         }
         let destination = one_name(destination)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|known| known.handle.strong_count() > 0 || !known.shared.is_done());
+        known.retain(|known| {
+            let stays = known.handle.strong_count() > 0 || !known.shared.is_done();
+            if !stays {
+                let lost = known.shared.lost.load(Relaxed);
+                self.lost_before.fetch_add(lost, Relaxed);
+            }
+            stays
+        });
         let same = known
             .iter()
             .filter(|known| known.shared.destination == destination)
@@ -144,12 +154,12 @@ impl Sinks {
         done
     }
 
-    /// Lines lost so far, of all destinations in use.
+    /// Lines lost so far, of all destinations.
     pub fn lines_lost(&self) -> u64 {
-        self.all()
-            .iter()
-            .map(|shared| shared.lost.load(Relaxed))
-            .sum()
+        // Counted under the lock, lest a destination that goes counts twice or not at all.
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let lost = known.iter().map(|known| known.shared.lost.load(Relaxed));
+        lost.sum::<u64>() + self.lost_before.load(Relaxed)
     }
 
     fn all(&self) -> Vec<Arc<Shared>> {

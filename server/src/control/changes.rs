@@ -1,0 +1,294 @@
+//! From what the watch tells to the next World.
+//!
+//! A file is taken when its writer has closed it. Where nobody could tell (a folder was read before
+//! its watch stood, or the watch was lost), it is taken when nothing happened to it for a moment.
+
+use super::plane::{Plane, RESCAN};
+use super::watch::{Changes, Place, Watch};
+use crate::base::clock;
+use crate::config::{self, Config};
+use crate::site::{Budget, Site};
+use crate::world::build;
+use crate::world::{Host, Hosts, Target, World};
+use std::collections::{BTreeSet, HashMap};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// A file that is met in a folder, and nobody told of its writer's end, may be half written: it is
+/// taken once nothing happened to it for this long.
+pub(super) const QUIET: Duration = Duration::from_millis(400);
+/// The clock that file systems stamp with lags behind the other one by up to this.
+const TICK: Duration = Duration::from_millis(20);
+/// Files that a request found other than expected are taken once nobody has written to them for this long: where watching works, their writer
+/// would have been heard, and may be at it still.
+const STALE_QUIET: Duration = RESCAN;
+
+/// What tells one state of a file from another: device, inode, size, both times.
+pub(super) type Seen = (u64, u64, u64, i64, i64, i64, i64);
+
+impl Plane {
+    /// Every site of the World and its place.
+    fn places(&self) -> impl Iterator<Item = (Place, Arc<Site>)> + use<'_> {
+        self.world.hosts.iter().enumerate().flat_map(|(host, its)| {
+            let routes = its
+                .routes
+                .iter()
+                .enumerate()
+                .filter_map(move |(route, of)| match &of.target {
+                    Some(Target::Site(site)) => Some((
+                        Place {
+                            host,
+                            route: Some(route),
+                        },
+                        site.clone(),
+                    )),
+                    _ => None,
+                });
+            let own = its
+                .site
+                .iter()
+                .map(move |site| (Place { host, route: None }, site.clone()));
+            own.chain(routes)
+        })
+    }
+
+    pub(super) fn all_places(&self) -> BTreeSet<Place> {
+        self.places().map(|(place, _)| place).collect()
+    }
+
+    /// Everything that is served is watched.
+    pub(super) fn is_watching(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| !watch.exhausted)
+    }
+
+    /// Watches the folders of this World, and nothing else. All of them are to be looked at once
+    /// more: something may have changed between the scan of a folder and its watch.
+    pub(super) fn watch_anew(&mut self) {
+        self.watch = match Watch::new() {
+            Ok(mut watch) => {
+                for (place, site) in self.places() {
+                    watch.root(place, &site.rules().root);
+                    watch.grow(place, &site);
+                }
+                watch.files(self.seen.iter().map(|(file, _)| file.as_path()));
+                Some(watch)
+            }
+            Err(error) => {
+                log::warn!(
+                    "files can't be watched ({error}): changes are looked for every {} s",
+                    RESCAN.as_secs()
+                );
+                None
+            }
+        };
+        self.changes = Changes {
+            whole: self.all_places(),
+            files: self.seen != look_at_files(&self.config),
+            ..Changes::default()
+        };
+    }
+
+    /// Brings the World up to date with what changed on disk. Folders that came with a change are
+    /// watched, and then looked at once more: something may have happened before the watch stood.
+    pub(super) async fn apply(&mut self) {
+        while !self.changes.is_empty() {
+            let changes = std::mem::take(&mut self.changes);
+            let looked_at = self.renew(changes).await;
+            let Some(watch) = &mut self.watch else { return };
+            // A folder that went and came back is the same, but its watch is gone.
+            for (place, site) in looked_at {
+                let new = watch.grow(place, &site);
+                if !new.is_empty() {
+                    self.changes.sites.entry(place).or_default().extend(new);
+                }
+            }
+        }
+    }
+
+    /// Publishes a World with these changes; returns the sites that were looked at, as they are now.
+    async fn renew(&mut self, changes: Changes) -> Vec<(Place, Arc<Site>)> {
+        let mut world = World::clone(&self.world);
+        let mut changed = false;
+        if changes.files {
+            self.rotate_tickets();
+            // A link on the way to one of them may lead elsewhere now.
+            if let Some(watch) = &mut self.watch {
+                watch.files(self.seen.iter().map(|(file, _)| file.as_path()));
+            }
+            self.seen = look_at_files(&self.config);
+            let now = clock::unix_seconds_now();
+            match build::build(&self.config, &self.supplies, Some(&self.world), now) {
+                Ok(built) => {
+                    world = built;
+                    changed = true;
+                }
+                Err(error) => {
+                    log::error!("a changed file is not taken over: {}", error.in_one_line());
+                }
+            }
+        }
+        let mut hosts: Vec<Arc<Host>> = world.hosts.iter().cloned().collect();
+        let mut looked_at = Vec::new();
+        let places: Vec<_> = self.places().collect();
+        for (place, site) in places {
+            let paths = changes.sites.get(&place);
+            let whole = changes.whole.contains(&place);
+            if paths.is_none() && !whole {
+                continue;
+            }
+            if let (Some(watch), true) = (&mut self.watch, whole) {
+                // Before the root is looked at, or a turn of it would be missed.
+                watch.root(place, &site.rules().root);
+            }
+            let paths: Vec<_> = paths.into_iter().flatten().cloned().collect();
+            let budget = self.supplies.budget.clone();
+            let old = site.clone();
+            let renewed = match self
+                .scans
+                .run(move || renew(&old, whole, &paths, budget))
+                .await
+            {
+                Ok(Some((renewed, unsettled))) => {
+                    let unsettled = unsettled.into_iter().map(|path| (place, path));
+                    self.unsettled.extend(unsettled);
+                    renewed
+                }
+                Ok(None) => continue,
+                Err(error) => {
+                    log::error!("{}: not scanned: {error}", site.root().display());
+                    self.missed.insert(place);
+                    continue;
+                }
+            };
+            if let (Some(watch), false) = (&mut self.watch, renewed.same_root(&site)) {
+                watch.leave(place);
+            }
+            let is_same = renewed.same_tree(&site);
+            let renewed = Arc::new(renewed);
+            looked_at.push((place, renewed.clone()));
+            if is_same {
+                continue;
+            }
+            changed = true;
+            let mut host = Host::clone(&hosts[place.host]);
+            match place.route {
+                None => host.site = Some(renewed),
+                Some(route) => host.routes[route].target = Some(Target::Site(renewed)),
+            }
+            hosts[place.host] = Arc::new(host);
+        }
+        if changed {
+            world.hosts = Hosts::new(hosts);
+            world.generation = self.world.generation + 1;
+            self.publish(world).await;
+        }
+        looked_at
+    }
+
+    /// Notes files that requests found changed behind the watch's back, once they are quiet: whoever
+    /// still writes to one will be heard when they close it.
+    pub(super) fn find_stale(&mut self) -> bool {
+        let mut found = false;
+        let places: Vec<_> = self.places().collect();
+        for (place, site) in places {
+            for path in site.take_stale() {
+                if is_past(changed_at(&site.root().join(&path)), STALE_QUIET) {
+                    self.changes.sites.entry(place).or_default().insert(path);
+                    found = true;
+                } else {
+                    site.note_stale(&path);
+                }
+            }
+        }
+        found
+    }
+
+    /// Takes the files that nothing happened to for a while.
+    pub(super) fn find_settled(&mut self) {
+        let sites: HashMap<Place, Arc<Site>> = self.places().collect();
+        let since = self.watch.as_ref().map(Watch::since).unwrap_or_default();
+        let changes = &mut self.changes;
+        self.unsettled.retain(|(place, path)| {
+            let Some(site) = sites.get(place) else {
+                return false;
+            };
+            let changed = changed_at(&site.root().join(path));
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let watched = since.get(&(*place, folder)).map(|since| *since + TICK);
+            if changed > watched && watched.is_some() {
+                // Its writer is at it, and will be heard, or was heard already.
+                return false;
+            }
+            let settled = is_past(changed, QUIET);
+            if settled {
+                let paths = changes.sites.entry(*place).or_default();
+                paths.insert(path.clone());
+            }
+            !settled
+        });
+    }
+}
+
+/// The site after a change, and the files in it that may be half written; None when it can't be
+/// read.
+fn renew(
+    site: &Site,
+    whole: bool,
+    paths: &[PathBuf],
+    budget: Arc<Budget>,
+) -> Option<(Site, Vec<PathBuf>)> {
+    if whole && site.root_moved() {
+        let opened = Site::open(site.rules().clone(), budget);
+        return opened
+            .inspect_err(|error| log::error!("a changed folder is not taken over: {error}"))
+            .map(|site| (site, Vec::new()))
+            .ok();
+    }
+    let settled = SystemTime::now() - QUIET;
+    let settled = settled
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let settled_ns = i64::try_from(settled.as_nanos()).unwrap_or(i64::MAX);
+    let mut paths = paths.to_vec();
+    if whole {
+        // All of it; and still, what was told is known to be whole.
+        paths.push(PathBuf::new());
+    }
+    Some(site.with_settled_changes(&paths, settled_ns))
+}
+
+/// Files that the configuration names and that are read when a World is built, as they are now.
+pub(super) fn look_at_files(config: &Config) -> Vec<(PathBuf, Option<Seen>)> {
+    let of_site = |site: &config::Site| {
+        let users = site.routes.iter().map(|route| &route.users);
+        let files = [&site.certificate, &site.key, &site.client_ca];
+        let files = files.into_iter().chain(users).flatten();
+        files.map(|file| file.get_ref().clone()).collect::<Vec<_>>()
+    };
+    let tickets = config.tls.tickets.iter().map(|file| file.get_ref().clone());
+    let files = config.sites.iter().flat_map(of_site).chain(tickets);
+    files.map(|file| (file.clone(), look_at(&file))).collect()
+}
+
+fn look_at(file: &Path) -> Option<Seen> {
+    let is = std::fs::metadata(file).ok()?;
+    let (written, changed) = ((is.mtime(), is.mtime_nsec()), (is.ctime(), is.ctime_nsec()));
+    let (dev, ino, size) = (is.dev(), is.ino(), is.size());
+    Some((dev, ino, size, written.0, written.1, changed.0, changed.1))
+}
+
+/// When anything happened to a file last; None if it is gone.
+fn changed_at(file: &Path) -> Option<SystemTime> {
+    let is = std::fs::metadata(file).ok()?;
+    let seconds = Duration::from_secs(is.ctime().try_into().unwrap_or(0));
+    let nanos = Duration::from_nanos(is.ctime_nsec().try_into().unwrap_or(0));
+    Some(SystemTime::UNIX_EPOCH + seconds + nanos)
+}
+
+/// It was so long ago, or will be in the future, which is taken as it is; or there is nothing.
+fn is_past(time: Option<SystemTime>, least: Duration) -> bool {
+    let age = time.map(|time| SystemTime::now().duration_since(time));
+    !matches!(age, Some(Ok(age)) if age < least)
+}

@@ -1,0 +1,96 @@
+//! What goes wrong inside: a worker that ends, a connection that panics. The rest is tested from
+//! outside, on the real program.
+
+use super::plane::Plane;
+use crate::base::log::ErrorLog;
+use crate::config::{Chosen, Overrides};
+use crate::handler::{Fault, Handler, LocalBoxFuture, Request, Response};
+use crate::serve::worker::Command;
+use crate::world::{Host, Hosts, Route, Target, World};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+fn plane(folder: &TempDir) -> (Plane, SocketAddr) {
+    let file = folder.path().join("anthill.toml");
+    std::fs::create_dir(folder.path().join("public")).unwrap();
+    std::fs::write(folder.path().join("public/index.html"), "hello").unwrap();
+    let text = "[server]\nhttps = []\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\nworkers = 1\n\
+                [log]\naccess = \"off\"\n[[site]]\nnames = [\"*\"]\nhttp = \"serve\"\n";
+    std::fs::write(&file, text).unwrap();
+    let plane = Plane::start(Chosen::File(file), Overrides::default(), ErrorLog::new()).unwrap();
+    let (address, _) = plane.listeners.bound().next().unwrap();
+    (plane, address)
+}
+
+/// What comes back for a GET, until the server closes.
+fn get(stream: &mut TcpStream, path: &str) -> String {
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    answer
+}
+
+fn wait<F: Future>(future: F) -> F::Output {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(future)
+}
+
+#[test]
+fn a_worker_that_ends_is_started_anew_on_its_sockets() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut plane, address) = plane(&folder);
+    assert!(get(&mut TcpStream::connect(address).unwrap(), "/").ends_with("hello"));
+    let end = Command::Drain(Duration::ZERO);
+    assert!(plane.workers[0].commands.send(end).is_ok());
+    // Whoever comes while there is nobody waits in the socket, which is open all the time.
+    let index = wait(plane.ended.1.recv()).unwrap();
+    let mut waiting = TcpStream::connect(address).unwrap();
+    wait(plane.restart(index));
+    assert!(get(&mut waiting, "/").ends_with("hello"));
+    assert!(get(&mut TcpStream::connect(address).unwrap(), "/").ends_with("hello"));
+}
+
+struct Panics;
+
+impl Handler for Panics {
+    fn handle(&self, _: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+        panic!("on purpose")
+    }
+}
+
+#[test]
+fn a_panic_ends_its_connection_and_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut plane, address) = plane(&folder);
+    let mut world = World::clone(&plane.world);
+    let mut host = Host::clone(world.hosts.iter().next().unwrap());
+    host.routes.push(Route {
+        prefix: (*b"/panics").into(),
+        target: Some(Target::Handler(Arc::new(Panics))),
+        allow: None,
+        users: None,
+    });
+    world.hosts = Hosts::new(vec![Arc::new(host)]);
+    wait(plane.publish(world));
+    let mut other = TcpStream::connect(address).unwrap();
+    other.write_all(b"GET / HTTP/1.1\r\nHost: loc").unwrap();
+    assert_eq!(
+        get(&mut TcpStream::connect(address).unwrap(), "/panics"),
+        ""
+    );
+    let mut answer = String::new();
+    other
+        .write_all(b"alhost\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    other.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("hello"), "{answer}");
+    assert_eq!(plane.stats.totals().panics, 1);
+    assert!(plane.ended.1.try_recv().is_err(), "the worker goes on");
+}

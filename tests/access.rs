@@ -1,0 +1,556 @@
+//! Who may come in: addresses, passwords, and that there is no way around a guard; and where
+//! routes lead.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpListener;
+
+use crate::clients::{Answer, anthill, anthill_told, ask, curl, visit_with, wait_until};
+use crate::support::{Folder, Server, run, server_table};
+
+/// One site for every name on plain HTTP and HTTPS, with these routes after its other keys.
+fn config(more: &str, routes: &[&str]) -> String {
+    let routes = routes.join("\n[[site.route]]\n");
+    let server = server_table("");
+    format!(
+        "{server}[[site]]\nnames = [\"*\"]\nroot = \"public\"\nhttp = \"serve\"\n{more}\n\
+         [[site.route]]\n{routes}\n"
+    )
+}
+
+fn hash(kind: &str, password: &str) -> String {
+    let ran = run("openssl", &["passwd", kind, "-stdin"], password.as_bytes());
+    assert!(ran.success, "openssl passwd {kind}: {}", ran.errors());
+    ran.text().trim().to_owned()
+}
+
+/// A site with something private, and `users`, a file with one user, `ant` with the password
+/// `crumb`.
+fn colony() -> Folder {
+    Folder::new()
+        .with("public/index.html", "front page")
+        .with("public/lost.html", "lost page")
+        .with("public/stop.html", "stop page")
+        .with("public/privateer/index.html", "privateer")
+        .with("public/private.html", "not in the folder")
+        .with("public/private/index.html", "secret index")
+        .with("public/private/secret.html", "secret page")
+        .with("public/private/inner/index.html", "secret inner")
+        .with("users", format!("ant:{}\n", hash("-1", "crumb")))
+}
+
+fn with_login(server: &Server, login: &str, target: &str) -> Answer {
+    let url = server.http(target);
+    let ran = curl(&server.folder, &["-u", login, &url]);
+    assert!(ran.success, "curl {target}: {}", ran.errors());
+    Answer::parse(&ran.stdout)
+}
+
+/// From another of this machine's own addresses.
+fn from(server: &Server, address: &str, target: &str) -> Answer {
+    let url = server.http(target);
+    let ran = curl(&server.folder, &["--interface", address, &url]);
+    assert!(ran.success, "curl {target}: {}", ran.errors());
+    Answer::parse(&ran.stdout)
+}
+
+#[test]
+fn addresses_are_let_in_or_not() {
+    let server = Server::start_in(
+        colony(),
+        &config(
+            "errors = { 403 = \"stop.html\" }",
+            &[
+                "path = \"/private/\"\nallow = [\"127.0.0.0/30\", \"::1\"]",
+                "path = \"/private/inner/\"\nallow = [\"127.0.0.1\"]",
+                "path = \"/privateer/\"\nallow = []",
+            ],
+        ),
+    );
+    for (address, target, status) in [
+        ("127.0.0.1", "/private/", 200),
+        ("127.0.0.3", "/private/secret.html", 200),
+        ("127.0.0.4", "/private/", 403),
+        ("127.0.0.4", "/private/nothing", 403),
+        ("127.0.0.1", "/private/nothing", 404),
+        ("127.0.0.1", "/private/inner/", 200),
+        // Guards add up: the inner one lets nobody in whom the outer one keeps out.
+        ("127.0.0.2", "/private/inner/", 403),
+        ("127.0.0.4", "/private/inner/", 403),
+        ("127.0.0.1", "/privateer/", 403),
+        ("127.0.0.4", "/", 200),
+    ] {
+        let answer = from(&server, address, target);
+        assert_eq!(answer.status, status, "{address} {target}: {answer:?}");
+        assert_eq!(status == 403, answer.body == "stop page", "{answer:?}");
+    }
+    // Over TLS as well.
+    assert_eq!(
+        visit_with(&server, "localhost", "/privateer/", &[]).status,
+        403
+    );
+}
+
+#[test]
+fn an_address_is_the_same_through_both_families() {
+    let table = "[server]\nhttps = []\nhttp = [\"[::]:0\"]\nstate = \"state\"\n\
+                 control = \"anthill.sock\"\nworkers = 1\n";
+    let routes = "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n\
+                  [[site.route]]\npath = \"/private/\"\nallow = [\"127.0.0.1\"]\n\
+                  [[site.route]]\npath = \"/privateer/\"\nallow = [\"::1\"]\n";
+    let server = Server::start_in(colony(), &format!("{table}{routes}"));
+    let status = |address: &str, target: &str| {
+        let url = format!("http://{address}:{}{target}", server.http_port);
+        let ran = run("curl", &["-sSi", "-g", &url], b"");
+        Answer::parse(&ran.stdout).status
+    };
+    assert_eq!(status("127.0.0.1", "/private/"), 200);
+    assert_eq!(status("127.0.0.1", "/privateer/"), 403);
+    // Containers often have no IPv6, and then there is nothing to come by.
+    if TcpListener::bind("[::1]:0").is_ok() {
+        assert_eq!(status("[::1]", "/private/"), 403);
+        assert_eq!(status("[::1]", "/privateer/"), 200);
+    }
+}
+
+#[test]
+fn every_kind_of_password_file_opens() {
+    let folder = colony();
+    let mut users = String::from("# people\n\n");
+    for (name, kind) in [("six", "-6"), ("apr", "-apr1"), ("one", "-1")] {
+        users += &format!("{name}:{}\n", hash(kind, "pass wörd:!"));
+    }
+    folder.write("users", users);
+    let told = anthill_told(
+        &folder.path("."),
+        &["passwd", "users", "bee"],
+        "pass wörd:!\n",
+    );
+    assert_eq!(told.code, Some(0), "{told:?}");
+    let server = Server::start_in(
+        folder,
+        &config("", &["path = \"/private/\"\nusers = \"users\""]),
+    );
+    for name in ["six", "apr", "one", "bee"] {
+        let answer = with_login(&server, &format!("{name}:pass wörd:!"), "/private/");
+        assert_eq!(answer.status, 200, "{name}: {answer:?}");
+        assert_eq!(answer.body, "secret index", "{name}");
+        for login in [
+            format!("{name}:pass wörd:"),
+            format!("{name}:"),
+            format!("{}:pass wörd:!", name.to_uppercase()),
+        ] {
+            let answer = with_login(&server, &login, "/private/");
+            assert_eq!(answer.status, 401, "{login}: {answer:?}");
+        }
+    }
+    // Who had the right password is in the log, who hadn't is not.
+    server.output.wait_for("a line with the user", |line| {
+        line.starts_with("127.0.0.1 - bee [") && line.contains("\" 200 ")
+    });
+    for line in server.output.all() {
+        let user = line.split(' ').nth(2).expect("a user");
+        assert_eq!(user == "-", line.contains("\" 401 "), "{line}");
+    }
+}
+
+#[test]
+fn a_login_is_asked_for_in_the_words_of_the_standard() {
+    let server = Server::start_in(
+        colony(),
+        &config(
+            "errors = { 401 = \"stop.html\", 404 = \"lost.html\" }",
+            &["path = \"/private/\"\nusers = \"users\""],
+        ),
+    );
+    let bare = ask(&server, "localhost", "/private/secret.html");
+    assert_eq!((bare.status, &*bare.body), (401, "stop page"));
+    let challenge = bare.field("www-authenticate").expect("a challenge");
+    assert!(challenge.starts_with("Basic realm=\""), "{challenge}");
+    assert!(challenge.ends_with("charset=\"UTF-8\""), "{challenge}");
+    // What is there and what isn't looks the same from outside.
+    let nothing = ask(&server, "localhost", "/private/nothing");
+    assert_eq!((nothing.status, &*nothing.body), (401, "stop page"));
+    let nothing = with_login(&server, "ant:crumb", "/private/nothing");
+    assert_eq!((nothing.status, &*nothing.body), (404, "lost page"));
+    for value in [
+        "Basic",
+        "Basic !!!!",
+        "Basic YW50",
+        "Bearer YW50OmNydW1i",
+        "Basic YW50OmNydW1i=",
+        "Basic YW50OmNydW1i, Basic YW50OmNydW1i",
+        "Digest username=\"ant\"",
+    ] {
+        let request = format!(
+            "GET /private/ HTTP/1.1\r\nHost: x\r\nAuthorization: {value}\r\nConnection: close\r\n\r\n"
+        );
+        let answer = Answer::parse(&server.http_raw(request.as_bytes()));
+        assert_eq!(answer.status, 401, "{value}: {answer:?}");
+        assert!(answer.field("www-authenticate").is_some(), "{value}");
+    }
+    for (method, status) in [
+        ("HEAD", 401),
+        ("POST", 401),
+        ("OPTIONS", 401),
+        ("DELETE", 401),
+    ] {
+        let request =
+            format!("{method} /private/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let answer = Answer::parse(&server.http_raw(request.as_bytes()));
+        assert_eq!(answer.status, status, "{method}: {answer:?}");
+    }
+    let whole = with_login(&server, "ant:crumb", "/private/secret.html");
+    assert_eq!((whole.status, &*whole.body), (200, "secret page"));
+    // A known ETag opens nothing either.
+    let tag = whole.field("etag").expect("a tag");
+    let request = format!(
+        "GET /private/secret.html HTTP/1.1\r\nHost: x\r\nIf-None-Match: {tag}\r\nConnection: close\r\n\r\n"
+    );
+    assert_eq!(
+        Answer::parse(&server.http_raw(request.as_bytes())).status,
+        401
+    );
+}
+
+#[test]
+fn no_spelling_of_a_path_gets_around_its_guard() {
+    let folder = colony();
+    std::os::unix::fs::symlink("private", folder.path("public/door")).expect("a link");
+    let server = Server::start_in(
+        folder,
+        &config(
+            "try = [\"$path\", \"$path.html\"]",
+            &["path = \"/private/\"\nusers = \"users\""],
+        ),
+    );
+    for target in [
+        "/private",
+        "/private/",
+        "/private?x",
+        "/private/secret.html",
+        "/private/secret",
+        "/%70rivate/secret.html",
+        "/priv%61te/",
+        "/%70%72%69%76%61%74%65",
+        "//private/secret.html",
+        "///private",
+        "/./private/",
+        "/x/../private/secret.html",
+        "/x/y/../../private/secret.html",
+        "/%2e/private/",
+        "/x/%2e%2e/private/",
+        "/x/.%2E/private/secret.html",
+        "/private/./secret.html",
+        "/private//secret.html",
+        "/private/x/../secret.html",
+        "/privateer/../private/secret.html",
+        "/private/../private/",
+        "http://elsewhere.test/private/",
+        "HTTP://elsewhere.test/%70rivate/",
+    ] {
+        let answer = ask(&server, "localhost", target);
+        assert_eq!(answer.status, 401, "{target}: {answer:?}");
+        assert!(!answer.body.contains("secret"), "{target}: {answer:?}");
+    }
+    for target in [
+        "/private%2fsecret.html",
+        "/private%5csecret.html",
+        "/private\\secret.html",
+        "/..%2fprivate/",
+        "/private/%00",
+        "/../private/",
+        "/%c0%ae/private%",
+    ] {
+        let answer = ask(&server, "localhost", target);
+        assert_eq!(answer.status, 400, "{target}: {answer:?}");
+    }
+    for (target, status) in [
+        ("/PRIVATE/", 404),
+        ("/private.html", 200),
+        ("/privateer/", 200),
+        ("/privateer", 301),
+        ("/private%20/", 404),
+        ("/%2570rivate/", 404),
+        ("/private;/secret.html", 404),
+        ("/private../secret.html", 404),
+        ("/private/..", 200),
+        // A link is a name that the operator gave, with no guard of its own.
+        ("/door/secret.html", 200),
+    ] {
+        let answer = ask(&server, "localhost", target);
+        assert_eq!(answer.status, status, "{target}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_guard_holds_for_the_file_that_is_opened() {
+    let folder = colony()
+        .with("public/docs/index.html", "secret docs")
+        .with("public/page.html", "secret clean page")
+        .with("public/app.html", "secret app")
+        .with("other/index.html", "other index")
+        .with("other/deep/secret.html", "secret other");
+    let users = |path: &str| format!("path = \"{path}\"\nusers = \"users\"");
+    let server = Server::start_in(
+        folder,
+        &config(
+            "try = [\"$path\", \"$path.html\", \"/app.html\"]",
+            &[
+                &users("/docs/index.html"),
+                &users("/page.html"),
+                &users("/app.html"),
+                &users("/private"),
+                "path = \"/old/\"\nrewrite = \"/private/\"",
+                "path = \"/one\"\nrewrite = \"/private/secret.html\"",
+                "path = \"/files/\"\nroot = \"other\"",
+                &users("/files/deep/secret.html"),
+            ],
+        ),
+    );
+    for target in [
+        "/docs/",
+        "/docs/index.html",
+        "/page",
+        "/page.html",
+        "/whatever/else",
+        "/app",
+        "/old/",
+        "/old",
+        "/old/secret",
+        "/old/secret.html",
+        "/old/nothing",
+        "/one",
+        "/one/two",
+        "/files/deep/secret.html",
+        "/files/deep/secret",
+        "/files/nothing/../deep/secret.html",
+    ] {
+        let bare = ask(&server, "localhost", target);
+        assert_eq!(bare.status, 401, "{target}: {bare:?}");
+        assert!(!bare.body.contains("secret"), "{target}: {bare:?}");
+        let open = with_login(&server, "ant:crumb", target);
+        assert!(open.body.contains("secret"), "{target}: {open:?}");
+    }
+    for (target, body) in [("/", "front page"), ("/files/", "other index")] {
+        assert_eq!(ask(&server, "localhost", target).body, body, "{target}");
+    }
+}
+
+#[test]
+fn guards_add_up() {
+    let folder = colony().with(
+        "inner-users",
+        format!("ant:{}\nbee:{}\n", hash("-1", "crumb"), hash("-1", "honey")),
+    );
+    let server = Server::start_in(
+        folder,
+        &config(
+            "",
+            &[
+                "path = \"/private/inner/\"\nusers = \"inner-users\"",
+                "path = \"/\"\nallow = [\"127.0.0.1\"]",
+                "path = \"/private/\"\nusers = \"users\"",
+                "path = \"/away/\"\nusers = \"users\"\nredirect = \"https://elsewhere.test/\"",
+            ],
+        ),
+    );
+    for (login, target, status) in [
+        ("ant:crumb", "/private/", 200),
+        ("bee:honey", "/private/", 401),
+        ("ant:crumb", "/private/inner/", 200),
+        ("bee:honey", "/private/inner/", 401),
+        ("ant:crumb", "/away/", 308),
+        ("ant:wrong", "/away/", 401),
+    ] {
+        let answer = with_login(&server, login, target);
+        assert_eq!(answer.status, status, "{login} {target}: {answer:?}");
+    }
+    assert_eq!(from(&server, "127.0.0.2", "/").status, 403);
+    let url = server.http("/private/");
+    let right = ["--interface", "127.0.0.2", "-u", "ant:crumb", &url];
+    let answer = Answer::parse(&curl(&server.folder, &right).stdout);
+    assert_eq!(answer.status, 403, "the address comes first: {answer:?}");
+    assert_eq!(answer.field("www-authenticate"), None);
+}
+
+#[test]
+fn a_changed_user_file_is_taken_over() {
+    let server = Server::start_in(
+        colony(),
+        &config("", &["path = \"/private/\"\nusers = \"users\""]),
+    );
+    let passwd = |arguments: &[&str], input: &str| {
+        let told = anthill_told(&server.folder.path("."), arguments, input);
+        assert_eq!(told.code, Some(0), "{told:?}");
+    };
+    let status = |login: &str| with_login(&server, login, "/private/").status;
+    assert_eq!(status("ant:crumb"), 200);
+    assert_eq!(status("bee:honey"), 401);
+    // Both answers are remembered now; the new file makes them worthless.
+    passwd(&["passwd", "users", "bee"], "honey\n");
+    wait_until("new user", || (status("bee:honey") == 200).then_some(()));
+    assert_eq!(status("ant:crumb"), 200);
+    passwd(&["passwd", "--delete", "users", "ant"], "");
+    wait_until("lost user", || (status("ant:crumb") == 401).then_some(()));
+    // A broken file changes nothing, and is told with its line.
+    server.folder.write("users", "bee:plain text\n");
+    server
+        .errors
+        .wait_for("word of a broken user file", |line| {
+            line.contains("users:1:") && line.contains("no hash")
+        });
+    assert_eq!(status("bee:honey"), 200);
+    let checked = anthill(&server.folder.path("."), &["check", "anthill.toml"]);
+    assert_eq!(checked.code, Some(2), "{checked:?}");
+}
+
+#[test]
+fn guessing_passwords_holds_nobody_up() {
+    // 2^14 rounds take a second and more: what waits here never ends while the test looks.
+    let slow = "$2y$14$abcdefghijklmnopqrstuuJ5mYmCkAqyjlIHn0B0sBKWF6xkUN5yG";
+    let folder = colony();
+    folder.write("users", format!("ant:{slow}\n"));
+    let server = Server::start_in(
+        folder,
+        &config("", &["path = \"/private/\"\nusers = \"users\""]),
+    );
+    let mut guesses: Vec<_> = (0..100).map(|_| server.connect()).collect();
+    for (nth, guess) in guesses.iter_mut().enumerate() {
+        // Each is another login, of two letters: the same one is hashed once for all who ask.
+        let (third, fourth) = (b"FJNR"[nth % 4], b'A' + (nth / 4) as u8);
+        let login = [char::from(third), char::from(fourth)];
+        let request = format!(
+            "GET /private/ HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YW50Om{}{}\r\n\r\n",
+            login[0], login[1]
+        );
+        guess.write_all(request.as_bytes()).expect("a request");
+        guess.set_nonblocking(true).expect("no waiting");
+    }
+    // More than may wait: some are told to come back.
+    let told = wait_until("503", || {
+        guesses.iter_mut().find_map(|guess| {
+            let mut answer = [0; 4096];
+            let read = guess.read(&mut answer).ok()?;
+            Some(Answer::parse(&answer[..read]))
+        })
+    });
+    assert_eq!(told.status, 503, "{told:?}");
+    assert!(told.field("retry-after").is_some(), "{told:?}");
+    // The front page comes while the first guesses still wait.
+    assert_eq!(ask(&server, "localhost", "/").body, "front page");
+    let waiting = guesses.iter_mut().filter_map(|guess| {
+        let read = guess.read(&mut [0; 1]);
+        read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+            .then_some(())
+    });
+    assert!(waiting.count() > 30, "most guesses wait");
+}
+
+#[test]
+fn redirects_carry_what_follows_their_prefix() {
+    let server = Server::start_in(
+        colony(),
+        &config(
+            "",
+            &[
+                "path = \"/old/\"\nredirect = \"/new/\"",
+                "path = \"/old/kept/\"\nredirect = \"https://elsewhere.test/x\"",
+                "path = \"/top\"\nredirect = \"/\"",
+                "path = \"/far\"\nredirect = \"https://elsewhere.test/a/\"",
+                "path = \"/asks\"\nredirect = \"/search?q=ant\"",
+                "path = \"/mark\"\nredirect = \"/page#part\"",
+            ],
+        ),
+    );
+    for (target, location) in [
+        ("/old/", "/new/"),
+        ("/old", "/new/"),
+        ("/old?", "/new/?"),
+        ("/old/x/y?z=1&w", "/new/x/y?z=1&w"),
+        ("/old/x/", "/new/x/"),
+        ("/old/a%20b%3f%25%e2%82%ac", "/new/a%20b%3F%25%E2%82%AC"),
+        ("/old//evil.example/", "/new/evil.example/"),
+        ("/old/../old/x", "/new/x"),
+        ("/old/kept/page?x", "https://elsewhere.test/x?x"),
+        ("/old/kept", "https://elsewhere.test/x"),
+        ("/top//evil.example", "/evil.example"),
+        ("/top///evil.example/..", "/"),
+        ("/far/b/c", "https://elsewhere.test/a/b/c"),
+        ("/far/../far//b", "https://elsewhere.test/a/b"),
+        ("/far/@evil", "https://elsewhere.test/a/@evil"),
+        ("/asks", "/search?q=ant"),
+        ("/asks?page=2", "/search?q=ant&page=2"),
+        ("/mark?x=1", "/page?x=1#part"),
+    ] {
+        let answer = ask(&server, "localhost", target);
+        assert_eq!(answer.status, 308, "{target}: {answer:?}");
+        assert_eq!(answer.location(), location, "{target}");
+    }
+    for target in ["/older/", "/topper", "/ol", "/new/"] {
+        assert_eq!(ask(&server, "localhost", target).status, 404, "{target}");
+    }
+}
+
+#[test]
+fn rewrites_and_folders_of_their_own() {
+    let folder = colony()
+        .with("public/new/index.html", "new index")
+        .with("public/new/page.html", "new page")
+        .with("public/new/sub/index.html", "new sub")
+        .with("other/index.html", "other index")
+        .with("other/sub/index.html", "other sub")
+        .with("other/lost.html", "not this one")
+        .with("third/index.html", "third index");
+    let server = Server::start_in(
+        folder,
+        &config(
+            "errors = { 404 = \"lost.html\" }",
+            &[
+                "path = \"/old/\"\nrewrite = \"/new/\"",
+                "path = \"/all/\"\nrewrite = \"/new/page.html\"",
+                "path = \"/files/\"\nroot = \"other\"",
+                "path = \"/files/sub/third/\"\nroot = \"third\"",
+            ],
+        ),
+    );
+    for (target, body) in [
+        ("/old/", "new index"),
+        ("/old", "new index"),
+        ("/old/page.html", "new page"),
+        ("/old/sub/", "new sub"),
+        ("/old/sub/../page.html?x", "new page"),
+        ("/all/", "new page"),
+        ("/all", "new page"),
+        ("/all/a/b/c", "new page"),
+        ("/files/", "other index"),
+        ("/files/sub/", "other sub"),
+        ("/files/sub/third/", "third index"),
+    ] {
+        let answer = ask(&server, "localhost", target);
+        assert_eq!((answer.status, &*answer.body), (200, body), "{target}");
+    }
+    for (target, location) in [
+        ("/files?x=1", "/files/?x=1"),
+        ("/files/sub", "/files/sub/"),
+        ("/files/sub/third?", "/files/sub/third/?"),
+        ("//files/sub", "/files/sub/"),
+        ("/old/sub?x", "/old/sub/?x"),
+    ] {
+        let answer = ask(&server, "localhost", target);
+        assert_eq!(answer.status, 301, "{target}: {answer:?}");
+        assert_eq!(answer.location(), location, "{target}");
+    }
+    for target in [
+        "/old/nothing",
+        "/files/nothing",
+        "/filesystem/",
+        "/files/../nothing",
+    ] {
+        let answer = ask(&server, "localhost", target);
+        assert_eq!(
+            (answer.status, &*answer.body),
+            (404, "lost page"),
+            "{target}"
+        );
+    }
+}

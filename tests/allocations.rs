@@ -1,0 +1,196 @@
+//! What a warm stored page costs in allocations: none over plain HTTP, and over TLS none of ours.
+//!
+//! This has to be seen from inside, so a worker runs here, on a thread of this process whose
+//! allocations are counted, and everything else on threads whose are not.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use anthill::base::clock;
+use anthill::base::log::Sinks;
+use anthill::base::pool::Pool;
+use anthill::base::stats::Counters;
+use anthill::config;
+use anthill::serve::worker::{self, Command, Listening, Shared};
+use anthill::site::Budget;
+use anthill::tls::{SelfSigned, Tickets};
+use anthill::world::build::{self, Supplies};
+use anthill::world::users::Logins;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use tempfile::TempDir;
+
+#[path = "support/trust.rs"]
+mod trust;
+
+/// The system's allocator, and a count of what is asked of it by threads that said so.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Without a destructor and made beforehand, so that asking for it allocates nothing.
+    static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
+}
+
+fn count() {
+    if IS_COUNTED.get() {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[allow(
+    unsafe_code,
+    reason = "an allocator can't be had without; all of it is handed on to the system's as it came"
+)]
+// SAFETY: every call is the system allocator's own, with the very arguments that it was made with.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the promises of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller keeps the promises of `realloc`.
+        unsafe { System.realloc(block, layout, bytes) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the promises of `dealloc`.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const WARM: usize = 100;
+const COUNTED: u64 = 1_000;
+/// What rustls 0.23 allocates for a request and its response of one record each: the plaintext that
+/// was read, the list of slices that are written, and the record that they become.
+const OF_RUSTLS: u64 = 3;
+
+const PAGE_BYTES: usize = 5_100;
+const REQUEST: &[u8] = b"GET /page.html HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test\r\n\
+    Accept: text/html\r\nAccept-Encoding: gzip, br\r\n\r\n";
+
+#[test]
+fn a_warm_page_allocates_nothing() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let [plain, secure] = start_worker(&folder);
+    let mut stream = TcpStream::connect(plain).expect("a connection");
+    assert_eq!(allocations(&mut stream), 0, "over plain HTTP");
+
+    let name = ServerName::try_from("localhost").expect("a name");
+    let client = ClientConnection::new(trust::client_config(), name).expect("a TLS client");
+    let socket = TcpStream::connect(secure).expect("a connection");
+    let mut stream = StreamOwned::new(client, socket);
+    let of_tls = allocations(&mut stream);
+    println!("{of_tls} allocations for {COUNTED} requests over TLS, all of them in rustls");
+    assert!(of_tls <= OF_RUSTLS * COUNTED, "{of_tls} over TLS");
+}
+
+/// How often the worker allocates for [`COUNTED`] requests on a warm connection.
+fn allocations(stream: &mut (impl Read + Write)) -> u64 {
+    let mut response = vec![0; 64 * 1024];
+    let started = Instant::now();
+    // The first requests find the page not loaded yet, and then not compressed.
+    for _ in 0..WARM {
+        exchange(stream, &mut response);
+        assert!(started.elapsed() < Duration::from_secs(20), "no end");
+    }
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..COUNTED {
+        exchange(stream, &mut response);
+    }
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+/// One request, and its response to the end.
+fn exchange(stream: &mut (impl Read + Write), response: &mut [u8]) {
+    stream.write_all(REQUEST).expect("sent");
+    let mut filled = 0;
+    loop {
+        let read = stream.read(&mut response[filled..]).expect("a response");
+        assert!(read > 0, "closed");
+        filled += read;
+        let head = response[..filled]
+            .windows(4)
+            .position(|part| part == b"\r\n\r\n");
+        if head.is_some_and(|end| filled >= end + 4 + PAGE_BYTES) {
+            assert!(response.starts_with(b"HTTP/1.1 200 "));
+            return;
+        }
+    }
+}
+
+/// A worker as control would start it; its addresses, plain and TLS. It ends with this process.
+fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("public")).expect("a folder");
+    fs::create_dir(path("state")).expect("a folder");
+    // No text: it would be compressed one day, at a moment of its own choice.
+    fs::write(path("public/page.html"), content()).expect("a page");
+    let config = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n\
+        [log]\naccess = \"off\"\n[[site]]\nnames = [\"*\"]\nroot = \"public\"\nhttp = \"serve\"\n";
+    fs::write(path("anthill.toml"), config).expect("a configuration");
+    let config = config::load(&path("anthill.toml")).expect("a sound configuration");
+    let now = clock::unix_seconds_now();
+    let tickets = Tickets::from_state(&path("state"), now).expect("tickets");
+    let names = ["localhost".to_owned()];
+    let self_signed = SelfSigned::load_or_make(&path("state"), &names, now).expect("a certificate");
+    let supplies = Supplies {
+        budget: Arc::new(Budget::new(16 << 20)),
+        sinks: Arc::new(Sinks::default()),
+        logins: Logins::new().expect("a ledger"),
+        tickets: Some(Arc::new(tickets)),
+        self_signed: Some(Arc::new(self_signed)),
+        https_port: None,
+    };
+    let world = build::build(&config, &supplies, None, now).expect("a World");
+    let shared = Arc::new(Shared {
+        open: AtomicUsize::new(0),
+        addresses: Arc::default(),
+        pool: Arc::new(Pool::new("test-read", 1, 100)),
+        origin: Instant::now(),
+    });
+    let (commands, receiver) = tokio::sync::mpsc::unbounded_channel();
+    let addresses = [false, true].map(|secure| {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+        socket.set_nonblocking(true).expect("non-blocking");
+        let address = socket.local_addr().expect("an address");
+        let listening = Listening {
+            socket,
+            address,
+            secure,
+        };
+        assert!(commands.send(Command::Listen(listening)).is_ok());
+        address
+    });
+    thread::spawn(move || {
+        IS_COUNTED.set(true);
+        worker::run(
+            Arc::new(world),
+            shared,
+            Arc::new(Counters::default()),
+            receiver,
+        )
+    });
+    // A worker whose control has gone goes too.
+    std::mem::forget(commands);
+    addresses
+}
+
+/// Bytes that no compression makes smaller.
+fn content() -> Vec<u8> {
+    let words = (0..PAGE_BYTES as u64).map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56);
+    words.map(|word| word as u8).collect()
+}

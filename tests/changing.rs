@@ -1,0 +1,336 @@
+//! Files that change while they are served: a client gets the old content or the new one, or a
+//! connection that breaks. Never half a file, and never two.
+
+use std::fs::{self, File};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{iter, thread};
+
+use crate::support::wire::{BOTH, Response, Wire, wait_until};
+use crate::support::{Folder, Server, server_table, site_table};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// More than all buffers between us and the server hold.
+const LARGE: usize = 20_000_000;
+
+fn start(folder: Folder) -> Server {
+    let site = site_table("http = \"serve\"");
+    let config = server_table("") + "[log]\naccess = \"off\"\n" + &site;
+    Server::start_in(folder, &config)
+}
+
+/// Whole, and of one kind of byte alone: which.
+fn kind(response: &Response) -> u8 {
+    assert!(response.whole, "{response:?}");
+    let first = *response.body.first().expect("a body");
+    assert!(
+        response.body.iter().all(|byte| *byte == first),
+        "{} and others: {response:?}",
+        char::from(first)
+    );
+    first
+}
+
+#[test]
+fn what_changes_is_seen_and_until_then_the_old_is_whole() {
+    // In memory; on disk with a tag of its content; on disk with a tag of its time.
+    for size in [1_000, 300_000, 3_000_000] {
+        let folder = Folder::new()
+            .with("public/in-place.bin", vec![b'a'; size])
+            .with("public/replaced.bin", vec![b'a'; size])
+            .with("public/removed.bin", vec![b'a'; size])
+            .with("public/renamed.bin", vec![b'a'; size]);
+        let path = |name: &str| folder.path("public").join(name);
+        let [in_place, replaced, removed, renamed] =
+            ["in-place.bin", "replaced.bin", "removed.bin", "renamed.bin"].map(path);
+        let [new_name, added, waiting] = ["new-name.bin", "added.bin", ".waiting"].map(path);
+        let server = start(folder);
+        let mut wires = BOTH.map(|over| Wire::over(&server, over));
+        let mut tags = Vec::new();
+        for wire in &mut wires {
+            for name in ["in-place", "replaced", "removed", "renamed"] {
+                let response = wire.get(&format!("/{name}.bin"), "");
+                assert_eq!(kind(&response), b'a');
+                tags.push(response.field("etag").expect("a tag").to_owned());
+            }
+        }
+        fs::write(&in_place, vec![b'b'; size]).expect("written");
+        fs::write(&waiting, vec![b'b'; size]).expect("written");
+        fs::rename(&waiting, &replaced).expect("renamed");
+        fs::remove_file(&removed).expect("removed");
+        fs::rename(&renamed, &new_name).expect("renamed");
+        fs::write(&added, vec![b'b'; size + 1]).expect("written");
+        for wire in &mut wires {
+            for (name, expected) in [
+                ("in-place", Some(b'b')),
+                ("replaced", Some(b'b')),
+                ("removed", None),
+                ("renamed", None),
+                ("new-name", Some(b'a')),
+                ("added", Some(b'b')),
+            ] {
+                wait_until(PATIENCE, &format!("{name} of {size} bytes seen"), || {
+                    wire.send(format!(
+                        "GET /{name}.bin HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                    ));
+                    let Some(response) = wire.next_response("GET") else {
+                        // Cut, because the file on disk was no longer the one that was promised.
+                        *wire = Wire::plain(&server);
+                        return None;
+                    };
+                    if !response.whole {
+                        *wire = Wire::plain(&server);
+                        return None;
+                    }
+                    match (response.status, expected) {
+                        (200, Some(byte)) => (kind(&response) == byte).then(|| {
+                            let tag = response.field("etag").expect("a tag").to_owned();
+                            assert!(byte == b'a' || !tags.contains(&tag), "{name}: {tag}");
+                        }),
+                        (200, None) => {
+                            assert_eq!(kind(&response), b'a', "{name}");
+                            None
+                        }
+                        (404, None) => Some(()),
+                        (404 | 503, _) => None,
+                        _ => panic!("{name}: {response:?}"),
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// What happens to a file while a client is half-way through it.
+#[derive(Copy, Clone, PartialEq, Debug)]
+enum Mishap {
+    Replaced,
+    Removed,
+    Renamed,
+    Truncated,
+    /// Cut short, then written anew with other bytes and as long as it was.
+    Rewritten,
+    /// Other bytes over the old ones, its length never changed.
+    Overwritten,
+    OverwrittenAtItsEnd,
+    Longer,
+}
+
+impl Mishap {
+    const ALL: [Mishap; 8] = [
+        Mishap::Replaced,
+        Mishap::Removed,
+        Mishap::Renamed,
+        Mishap::Truncated,
+        Mishap::Rewritten,
+        Mishap::Overwritten,
+        Mishap::OverwrittenAtItsEnd,
+        Mishap::Longer,
+    ];
+
+    fn befall(self, file: &Path, size: usize) {
+        let beside = file.with_extension("beside");
+        let write_at = |at: u64, count: usize| {
+            let mut file = File::options().write(true).open(file).expect("a file");
+            file.seek(SeekFrom::Start(at)).expect("a place");
+            file.write_all(&vec![b'b'; count]).expect("written");
+        };
+        match self {
+            Mishap::Replaced => {
+                fs::write(&beside, vec![b'b'; size]).expect("written");
+                fs::rename(&beside, file).expect("renamed");
+            }
+            Mishap::Removed => fs::remove_file(file).expect("removed"),
+            Mishap::Renamed => fs::rename(file, &beside).expect("renamed"),
+            Mishap::Truncated => {
+                let file = File::options().write(true).open(file).expect("a file");
+                file.set_len(size as u64 / 2).expect("cut");
+            }
+            Mishap::Rewritten => fs::write(file, vec![b'b'; size]).expect("written"),
+            Mishap::Overwritten => write_at(0, size),
+            Mishap::OverwrittenAtItsEnd => write_at(size as u64 - 10, 10),
+            Mishap::Longer => write_at(size as u64, 10),
+        }
+    }
+
+    /// Does the file that is open keep its content, so that the client should get all of it?
+    fn is_harmless(self) -> bool {
+        matches!(self, Mishap::Replaced | Mishap::Removed | Mishap::Renamed)
+    }
+}
+
+#[test]
+fn a_download_is_whole_or_it_is_cut() {
+    let server = start(Folder::new().with("public/first.txt", "first"));
+    for over in BOTH {
+        for mishap in Mishap::ALL {
+            let name = format!("{mishap:?}-{over:?}.bin");
+            let file = server.folder.path("public").join(&name);
+            fs::write(&file, vec![b'a'; LARGE]).expect("written");
+            let mut wire = Wire::over(&server, over);
+            wait_until(PATIENCE, "seen", || {
+                (wire.ask("HEAD", &format!("/{name}"), "").status == 200).then_some(())
+            });
+            wire.patience(PATIENCE);
+            wire.send(format!(
+                "GET /{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            ));
+            // The download has begun and can't be over.
+            let mut all = wire.take(500_000);
+            mishap.befall(&file, LARGE);
+            all.extend(wire.rest());
+            let head = all.windows(4).position(|part| part == b"\r\n\r\n");
+            let body = &all[head.expect("a head") + 4..];
+            let what = format!("{mishap:?} over {over:?}: {} bytes came", body.len());
+            if mishap.is_harmless() {
+                assert_eq!(body.len(), LARGE, "{what}");
+                assert!(body.iter().all(|byte| *byte == b'a'), "{what}");
+            } else {
+                assert!(body.len() < LARGE, "{what}");
+            }
+            // The disk is no place for all of them at once.
+            let _ = fs::remove_file(&file);
+            let _ = fs::remove_file(file.with_extension("beside"));
+        }
+    }
+}
+
+/// Downloads of all sizes while their file is replaced again and again, each with other bytes.
+#[test]
+fn replacing_disturbs_nobody() {
+    let server = start(Folder::new().with("public/first.txt", "first"));
+    let stop = AtomicBool::new(false);
+    let sizes = [500, 60_000, 100_000, 200_000, 2_000_000];
+    for size in sizes {
+        server
+            .folder
+            .write(&format!("public/{size}.bin"), vec![b'a'; size]);
+    }
+    wait_until(PATIENCE, "all seen", || {
+        let mut wire = Wire::plain(&server);
+        let seen = |size| wire.get(&format!("/{size}.bin"), "").status == 200;
+        sizes.into_iter().all(seen).then_some(())
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let bytes = (b'b'..=b'z').cycle();
+            for byte in bytes.take_while(|_| !stop.load(Ordering::Relaxed)) {
+                for size in sizes {
+                    let beside = server.folder.path("beside.bin");
+                    fs::write(&beside, vec![byte; size]).expect("written");
+                    let file = server.folder.path(&format!("public/{size}.bin"));
+                    fs::rename(&beside, file).expect("renamed");
+                }
+                thread::sleep(Duration::from_millis(7));
+            }
+        });
+        let readers = BOTH.map(|over| {
+            let server = &server;
+            scope.spawn(move || {
+                let mut wire = Wire::over(server, over);
+                let started = Instant::now();
+                let mut kinds = Vec::new();
+                while started.elapsed() < Duration::from_secs(2) {
+                    for size in sizes {
+                        let response = wire.get(&format!("/{size}.bin"), "");
+                        // A file that is another one every few milliseconds may be too quick.
+                        if response.status == 503 {
+                            continue;
+                        }
+                        assert_eq!((response.status, response.body.len()), (200, size));
+                        kinds.push(kind(&response));
+                    }
+                }
+                kinds.dedup();
+                kinds.len()
+            })
+        });
+        let seen = readers.map(|reader| reader.join());
+        stop.store(true, Ordering::Relaxed);
+        for seen in seen {
+            assert!(seen.expect("a reader") > 3, "the changes were seen");
+        }
+    });
+}
+
+/// A writer that takes seconds, in place or with a new file, and a reader who looks all the time.
+#[test]
+fn half_a_file_is_never_served() {
+    const SIZE: usize = 50_000;
+    const PART: usize = 1_000;
+    let folder = Folder::new()
+        .with("public/warm.bin", vec![b'a'; SIZE])
+        .with("public/cold.bin", vec![b'a'; SIZE])
+        .with("public/over.bin", vec![b'a'; SIZE]);
+    let server = start(folder);
+    let mut wire = Wire::plain(&server);
+    assert_eq!(kind(&wire.get("/warm.bin", "")), b'a');
+    assert_eq!(kind(&wire.get("/over.bin", "")), b'a');
+    let names = ["warm", "cold", "new", "over"];
+    let mut files = names.map(|name| {
+        let path = server.folder.path(&format!("public/{name}.bin"));
+        let mut options = File::options();
+        options.write(true).create(true).truncate(name != "over");
+        options.open(path).expect("a file")
+    });
+    let mut look = |when: &str| {
+        for name in names {
+            let response = wire.get(&format!("/{name}.bin"), "");
+            match response.status {
+                200 => {
+                    assert_eq!(response.body.len(), SIZE, "{name} {when}: {response:?}");
+                    let byte = kind(&response);
+                    assert!(
+                        byte == b'a' || when == "after",
+                        "{name} {when}: {response:?}"
+                    );
+                }
+                503 => {}
+                404 => assert_eq!(name, "new", "{when}"),
+                status => panic!("{name} {when}: {status}"),
+            }
+        }
+    };
+    // Four seconds: longer than anything that looks again after a while.
+    for part in iter::repeat_n([b'b'; PART], SIZE / PART) {
+        for file in &mut files {
+            file.write_all(&part).expect("written");
+        }
+        look("while it is written");
+        thread::sleep(Duration::from_millis(80));
+    }
+    drop(files);
+    look("after");
+    for name in names {
+        wait_until(PATIENCE, &format!("{name} seen"), || {
+            let response = wire.get(&format!("/{name}.bin"), "");
+            (response.status == 200 && kind(&response) == b'b').then_some(())
+        });
+    }
+}
+
+/// What the kernel has taken but the client has not, when the file is written anew: no server can
+/// call it back, so it must not change. (Bytes that are written over others in place, without
+/// cutting the file first, do reach what sendfile has handed over.)
+#[test]
+fn what_is_under_way_stays_what_it_was() {
+    for mishap in [Mishap::Replaced, Mishap::Removed, Mishap::Rewritten] {
+        for size in [20_000, 100_000, 300_000] {
+            for over in BOTH {
+                let server = start(Folder::new().with("public/file.bin", vec![b'a'; size]));
+                let mut wire = Wire::over(&server, over);
+                assert_eq!(kind(&wire.get("/file.bin", "")), b'a');
+                wire.send("GET /file.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+                wait_until(PATIENCE, "handed over", || {
+                    (server.counter("requests") == 2).then_some(())
+                });
+                mishap.befall(&server.folder.path("public/file.bin"), size);
+                let response = wire.response("GET");
+                assert_eq!(kind(&response), b'a', "{mishap:?} {size} over {over:?}");
+                assert_eq!(response.body.len(), size);
+            }
+        }
+    }
+}

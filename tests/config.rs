@@ -1,0 +1,415 @@
+//! Mistakes in a configuration, as an operator meets them: where, what, and what would be right.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+
+use crate::clients::{
+    Authority, Ended, anthill, anthill_told, ask, command, reload, visit, wait_until,
+};
+use crate::support::{Folder, Server, run, server_table, site_table};
+
+/// What the configurations of these tests name.
+fn workshop() -> Folder {
+    let authority = Authority::new("anthill's test CA");
+    let (one, two) = (authority.server(&["a.test"]), authority.server(&["a.test"]));
+    Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("one.pem", one.combined())
+        .with("one.crt", &one.certificate)
+        .with("two.key", &two.key)
+        .with("empty.pem", "")
+        .with("users", "# nobody yet\nant:plain text\n")
+        .with("short.keys", "0123\n")
+}
+
+fn is_root() -> bool {
+    run("id", &["-u"], b"").text().trim() == "0"
+}
+
+/// A message taken apart: what, where, which text stands over the carets, and the help.
+#[derive(Debug, PartialEq)]
+struct Message {
+    what: String,
+    place: String,
+    marked: String,
+    help: String,
+}
+
+impl Message {
+    fn parse(text: &str) -> Message {
+        let whole = || panic!("not a message of an operator:\n{text}");
+        let line = |mark: &str| {
+            let line = text
+                .lines()
+                .find_map(|line| line.trim_start().strip_prefix(mark));
+            line.unwrap_or_else(whole).to_owned()
+        };
+        let lines: Vec<&str> = text.lines().collect();
+        let caret = lines
+            .iter()
+            .position(|line| line.trim_start().starts_with("| ") && line.ends_with('^'));
+        let caret = caret.unwrap_or_else(|| panic!("no carets in:\n{text}"));
+        let (source, carets) = (lines[caret - 1], lines[caret]);
+        let start = carets.chars().position(|c| c == '^').expect("a caret");
+        let length = carets.chars().filter(|c| *c == '^').count();
+        Message {
+            what: line("error: "),
+            place: line("--> "),
+            marked: source.chars().skip(start).take(length).collect(),
+            help: line("help: "),
+        }
+    }
+}
+
+/// `check` and `serve` both refuse it with the same words and exit code 2.
+fn refused(folder: &Folder, config: &str) -> Message {
+    folder.write("anthill.toml", config);
+    let at = folder.path(".");
+    let checked = anthill(&at, &["check", "anthill.toml"]);
+    assert_eq!(checked.code, Some(2), "check: {checked:?}\n{config}");
+    assert_eq!(checked.stdout, "");
+    let served = anthill(&at, &["serve", "anthill.toml"]);
+    assert_eq!(served.code, Some(2), "serve: {served:?}\n{config}");
+    assert!(!served.stderr.contains("ready"), "{served:?}");
+    assert_eq!(checked.stderr, served.stderr, "{config}");
+    Message::parse(&checked.stderr)
+}
+
+#[test]
+fn each_mistake_is_shown_where_it_stands() {
+    let folder = workshop();
+    let site = "[[site]]\nnames = [\"a.test\"]\nroot = \"public\"\n";
+    let route = format!("{site}[[site.route]]\npath = \"/x/\"\n");
+    // What is added to the file; what is wrong, the text under the carets, what would be right.
+    #[rustfmt::skip]
+    let table: &[(&str, &str, &str, &str, &str)] = &[
+        ("", "[sever]", "unknown key `sever`", "sever", "did you mean `server`?"),
+        (site, "listening = true", "unknown key `listening` in [[site]]", "listening", "did you mean `listing`?"),
+        (site, "workers = 2", "unknown key `workers` in [[site]]", "workers", "`workers` belongs in [server]"),
+        (site, "listing = \"yes\"", "`listing` must be true or false, not text", "\"yes\"", "listing = true"),
+        (site, "root = \"public\"", "duplicate key", "root", "remove one"),
+        (site, "index = [", "", "", ""),
+        ("", "[[site]]\nroot = \"pubilc\"", "there is no folder", "\"pubilc\"", "did you mean"),
+        ("", "[[site]]\nroot = \"one.pem\"", "is a file, not a folder", "\"one.pem\"", "the folder that it lies in"),
+        (site, "[[site]]\nnames = [\"b.test\", \"A.Test\"]", "two sites have the name `a.test`", "\"A.Test\"", "line 6"),
+        (site, "errors = { 404 = \"lost.html\" }", "there is no page", "\"lost.html\"", "leave 404 out"),
+        (site, "certificate = \"none.pem\"", "there is no certificate", "\"none.pem\"", "did you mean"),
+        (site, "certificate = \"empty.pem\"", "empty.pem: the file is empty", "\"empty.pem\"", "PEM begins with"),
+        (site, "certificate = \"one.crt\"", "one.crt: no private key in this file", "\"one.crt\"", "`key`"),
+        (site, "certificate = \"public\"", "is a folder, not a file", "\"public\"", "the certificate itself"),
+        (site, "certificate = \"one.crt\"\nkey = \"two.key\"", "two.key: the private key doesn't belong to the certificate", "\"two.key\"", "same request"),
+        (site, "certificate = \"one.pem\"\nclient_ca = \"two.key\"", "no certificate in this file", "\"two.key\"", "CA"),
+        (site, "cache = [ { files = \"*.{ico\", max_age = \"1d\" } ]", "this pattern can't be understood", "\"*.{ico\"", "`{a,b}`"),
+        (site, "cache = [ { files = \"*\", max_age = \"1 eon\" } ]", "is no duration", "\"1 eon\"", "\"30d\""),
+        (site, "log = \"nowhere/a.log\"", "there is no folder", "\"nowhere/a.log\"", "relative paths start from"),
+        (site, "release = \"x\"", "`release` is not yet supported", "release", "leave it out"),
+        (&route, "allow = [\"10.0.0.1\", \"192.168.0.5/24\"]", "within a network", "\"192.168.0.5/24\"", "`192.168.0.0/24`"),
+        (&route, "allow = [\"10.0.0.0/33\"]", "prefix", "\"10.0.0.0/33\"", "0 to 32"),
+        (&route, "users = \"users\"", "users:2: the hash of `ant` is no hash", "\"users\"", "anthill passwd"),
+        (&route, "users = \"people\"", "there is no user file", "\"people\"", "`anthill passwd"),
+        (&route, "cgi = \"cgi-bin\"", "`cgi` is not yet supported", "cgi", "leave it out"),
+        (&route, "proxy = \"http://127.0.0.1:9000\"", "`proxy` is not yet supported", "proxy", "leave it out"),
+        (&route, "redirect = \"/a\"\nrewrite = \"/b\"", "one target, not both", "\"/b\"", "keep one"),
+        (&route, "redirect = \"//elsewhere\"", "nowhere to redirect to", "\"//elsewhere\"", "https://"),
+        ("", "[tls]\nciphers = [\"TLS_AES_128_GCM_SHA256\", \"RC4-SHA\"]", "unknown cipher", "\"RC4-SHA\"", "known are"),
+        ("", "[tls]\nmin_version = \"1.1\"", "`min_version` can't be", "\"1.1\"", "\"1.2\""),
+        ("", "[tls]\ntickets = \"nothing.keys\"", "there is no key file", "\"nothing.keys\"", "openssl rand"),
+        ("", "[tls]\nacme = { email = \"me@example.org\" }", "`acme` is not yet supported", "acme", "leave it out"),
+        ("", "[[balancer]]\nname = \"x\"", "`balancer` is not yet supported", "balancer", "leave it out"),
+        ("", "[log]\nformat = \"xml\"", "`format` can't be", "\"xml\"", "\"combined\""),
+        ("", "[log]\nerrors = \"public\"", "is a folder, not a file", "\"public\"", "a file in it"),
+    ];
+    let server =
+        "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n";
+    for (before, wrong, what, marked, help) in table {
+        let config = format!("{server}{before}{wrong}\n");
+        let message = refused(&folder, &config);
+        if what.is_empty() {
+            continue; // the words are the TOML parser's
+        }
+        assert!(message.what.contains(what), "{message:#?}\n{config}");
+        assert_eq!(message.marked, *marked, "{message:#?}\n{config}");
+        assert!(message.help.contains(help), "{message:#?}\n{config}");
+        // FILE:LINE:COLUMN of the first marked character.
+        let start = server.len() + before.len();
+        let at = start + wrong.find(marked).expect("the marked text");
+        let line = config[..at].matches('\n').count() + 1;
+        let column = at - config[..at].rfind('\n').map_or(0, |at| at + 1) + 1;
+        assert_eq!(
+            message.place,
+            format!("anthill.toml:{line}:{column}"),
+            "{config}"
+        );
+    }
+}
+
+#[test]
+fn what_is_missing_altogether_is_said_too() {
+    let folder = workshop();
+    let at = folder.path(".");
+    for word in ["check", "serve"] {
+        let missing = anthill(&at, &[word, "antill.toml"]);
+        assert_eq!(missing.code, Some(2), "{missing:?}");
+        assert!(missing.stderr.contains("antill.toml"), "{missing:?}");
+        assert!(missing.stderr.contains("help: "), "{missing:?}");
+        let option = anthill(&at, &[word, "--htps", "8443"]);
+        assert_eq!(option.code, Some(2), "{option:?}");
+        assert!(option.stderr.contains("--https"), "{option:?}");
+    }
+    let key = site_table("") + "[tls]\ntickets = \"short.keys\"\n";
+    folder.write("anthill.toml", server_table("") + &key);
+    let short = anthill(&at, &["serve", "anthill.toml"]);
+    assert_eq!(short.code, Some(2), "{short:?}");
+    let message = Message::parse(&short.stderr);
+    assert!(message.what.contains("short.keys: line 1"), "{message:#?}");
+    assert_eq!(message.marked, "\"short.keys\"");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let folder = workshop();
+    folder.write(
+        "anthill.toml",
+        format!(
+            "[server]\nhttps = []\nstate = \"state\"\nhttp = [\"127.0.0.1:0\", \"{address}\"]\n"
+        ),
+    );
+    // `check` binds nothing: the running server has these very ports.
+    let checked = anthill(&folder.path("."), &["check", "anthill.toml"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let served = anthill(&folder.path("."), &["serve", "anthill.toml"]);
+    assert_eq!(served.code, Some(2), "{served:?}");
+    let message = Message::parse(&served.stderr);
+    assert_eq!(
+        message.what,
+        format!("{address} is in use by another program")
+    );
+    assert_eq!(message.marked, format!("\"{address}\""));
+    assert!(
+        message.place.starts_with("anthill.toml:4:24"),
+        "{message:?}"
+    );
+    assert!(message.help.contains("ss -ltnp"), "{message:?}");
+}
+
+#[test]
+fn what_the_user_cannot_read_is_found_before_it_serves() {
+    let folder = workshop();
+    let mode = |name: &str, mode| {
+        fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    mode(".", 0o755);
+    let config = |user: &str| {
+        format!(
+            "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n\
+             user = \"{user}\"\n[[site]]\nnames = [\"a.test\"]\nroot = \"public\"\n\
+             certificate = \"one.crt\"\nkey = \"one.pem\"\n"
+        )
+    };
+    let message = refused(&folder, &config("nobody-of-this-name"));
+    assert_eq!(
+        message.what,
+        "there is no user `nobody-of-this-name` on this machine"
+    );
+    assert!(message.help.contains("useradd"), "{message:?}");
+    if !is_root() {
+        let message = refused(&folder, &config("root"));
+        assert!(message.what.contains("only root can become"), "{message:?}");
+        return;
+    }
+    mode("one.pem", 0o600);
+    let message = refused(&folder, &config("nobody"));
+    let key = folder.path("one.pem");
+    let what = format!("{} can't be read by user `nobody`", key.display());
+    assert_eq!(message.what, what);
+    assert_eq!(message.marked, "\"one.pem\"");
+    // The help is a command, and does what it says.
+    let (_, right) = message.help.split_once("chgrp").expect("a command");
+    let helped = run("sh", &["-c", &format!("chgrp{right}")], b"");
+    assert!(helped.success, "{}", helped.errors());
+    let checked = anthill(&folder.path("."), &["check", "anthill.toml"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+
+    mode("public", 0o700);
+    let message = refused(&folder, &config("nobody"));
+    assert!(
+        message
+            .what
+            .contains("public can't be read by user `nobody`"),
+        "{message:?}"
+    );
+    assert_eq!(message.marked, "\"public\"");
+    mode("public", 0o755);
+    fs::create_dir(folder.path("locked")).expect("a folder");
+    fs::copy(folder.path("one.crt"), folder.path("locked/one.crt")).expect("a copy");
+    mode("locked", 0o700);
+    let inside = config("nobody").replace("\"one.crt\"", "\"locked/one.crt\"");
+    let message = refused(&folder, &inside);
+    assert!(
+        message.what.contains("user `nobody` can't reach"),
+        "{message:?}"
+    );
+    assert!(
+        message.what.contains("locked doesn't let it in"),
+        "{message:?}"
+    );
+
+    // As it should be: it serves, as that user, and keeps on reading its key.
+    let server = Server::start_in(folder, &config("nobody"));
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("its status");
+    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:\t"));
+    assert_eq!(uids, Some("65534\t65534\t65534\t65534"));
+    assert_eq!(visit(&server, "a.test", "/").status, 200);
+}
+
+/// `configuration N` as `status` says it.
+fn generation(server: &Server) -> String {
+    let status = command(server, "status");
+    let (_, after) = status
+        .stdout
+        .split_once("configuration ")
+        .expect("a configuration");
+    after.split(' ').next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_refused_reload_changes_nothing() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().expect("an address");
+    let _held = TcpListener::bind(taken).ok();
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let free_address = free.local_addr().expect("an address");
+    drop(free);
+
+    let folder = workshop().with("people", "# nobody yet\n");
+    let site = "http = \"serve\"\n[[site.route]]\npath = \"/closed/\"\nusers = \"people\"\n";
+    let secure = "[[site]]\nnames = [\"s.test\"]\nroot = \"public\"\n";
+    let good = server_table("") + &site_table(site) + secure;
+    let server = Server::start_in(folder, &good);
+    let before = generation(&server);
+    let more_http = |address: &str| {
+        good.replace(
+            "http = [\"127.0.0.1:0\"]",
+            &format!("http = [\"127.0.0.1:0\", \"{address}\"]"),
+        )
+    };
+    let listens_too = more_http(&free_address.to_string());
+    let mismatch = "certificate = \"one.crt\"\nkey = \"two.key\"\n";
+    for (bad, what) in [
+        (format!("{good}\n[broken"), "unclosed table"),
+        (
+            good.replace("\"public\"", "\"pubilc\""),
+            "there is no folder",
+        ),
+        (
+            good.replace("\"people\"", "\"users\""),
+            "the hash of `ant` is no hash",
+        ),
+        (
+            more_http("192.0.2.1:1"),
+            "this machine has no address 192.0.2.1",
+        ),
+        (
+            listens_too.replace("\"people\"", "\"users\""),
+            "the hash of `ant`",
+        ),
+        (
+            good.replace("workers = 1", "workers = 1\npublic_port = 9999") + mismatch,
+            "doesn't belong to the certificate",
+        ),
+        (
+            format!("{good}\n[log]\nerrors = \"/dev/null/x\""),
+            "/dev/null is a file, not a folder",
+        ),
+    ] {
+        assert_ne!(bad, good, "{what}");
+        server.folder.write("anthill.toml", &bad);
+        let lines = server.errors.all().len();
+        let refused = command(&server, "reload");
+        assert_eq!(refused.code, Some(1), "{what}: {refused:?}");
+        assert_eq!(refused.stdout, "");
+        let message = Message::parse(&refused.stderr);
+        assert!(message.what.contains(what), "{message:#?}");
+        // The same is in the error log, in one line.
+        let said = server
+            .errors
+            .wait_until(std::time::Duration::from_secs(10), what, |all| {
+                let mut new = all[lines..].iter();
+                new.find(|line| line.contains("reload refused")).cloned()
+            });
+        let expected = format!("{}: {}", message.place, message.what);
+        assert!(said.contains(&expected), "{said}\n{expected}");
+        assert!(
+            said.contains(" error reload refused, the old configuration goes on: "),
+            "{said}"
+        );
+        assert_eq!(ask(&server, "localhost", "/").status, 200, "{what}");
+        assert_eq!(generation(&server), before, "{what}");
+    }
+    assert!(
+        TcpStream::connect(free_address).is_err(),
+        "nobody listens there"
+    );
+    // By signal as well.
+    server
+        .folder
+        .write("anthill.toml", "[server]\nnonsense = 1\n");
+    server.signal("HUP");
+    server
+        .errors
+        .wait_for("the error", |line| line.contains("unknown key `nonsense`"));
+
+    // Nothing of what was refused comes in later, by another way.
+    server.folder.write("anthill.toml", &good);
+    let told = anthill_told(
+        &server.folder.path("."),
+        &["passwd", "people", "bee"],
+        "honey\n",
+    );
+    assert_eq!(told.code, Some(0), "{told:?}");
+    wait_until("changed user file", || {
+        (generation(&server) != before).then_some(())
+    });
+    let secure = ask(&server, "s.test", "/");
+    assert_eq!(
+        secure.location(),
+        format!("https://s.test:{}/", server.https_port)
+    );
+
+    reload(
+        &server,
+        &good.replace("workers = 1", "workers = 1\npublic_port = 9999"),
+    );
+    let secure = ask(&server, "s.test", "/");
+    assert_eq!(secure.location(), "https://s.test:9999/");
+}
+
+#[test]
+fn warnings_name_what_works_but_is_not_meant() {
+    let folder = workshop();
+    folder.write("people", "# nobody yet\n");
+    folder.write(
+        "anthill.toml",
+        server_table("")
+            + "[[site]]\nnames = [\"b.test\"]\nroot = \"public\"\ncertificate = \"one.pem\"\n\
+               http = \"serve\"\n[[site.route]]\npath = \"/x/\"\nusers = \"people\"\n",
+    );
+    let Ended {
+        code,
+        stdout,
+        stderr,
+    } = anthill(&folder.path("."), &["check", "anthill.toml"]);
+    assert_eq!(
+        (code, &*stdout),
+        (Some(0), "anthill.toml is right: 1 site, for b.test\n")
+    );
+    assert!(stderr.contains("warning: "), "{stderr}");
+    assert!(
+        stderr.contains("the certificate doesn't name b.test"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("travel unencrypted"), "{stderr}");
+}

@@ -1,0 +1,76 @@
+//! What a stored page costs on a warm connection, in system calls: one read and one write.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::wire::{BOTH, Over, Wire, wait_until};
+use crate::support::{Folder, Server, lossy, server_table, site_table, tool};
+
+const WARM: usize = 10;
+const COUNTED: usize = 100;
+
+#[test]
+fn a_warm_page_costs_one_read_and_one_write() {
+    for over in BOTH {
+        // Within one packet, and in several.
+        for size in [500, 5_100] {
+            let calls = calls_of_warm_requests(over, size);
+            // Small responses over plain HTTP leave by a send, others by one vectored write.
+            let write = match over {
+                Over::Plain => "sendto",
+                Over::Tls => "writev",
+            };
+            let expected = ["recvfrom", write].into_iter().cycle();
+            let odd = calls
+                .iter()
+                .zip(expected)
+                .position(|(call, expected)| call != expected);
+            assert_eq!(odd, None, "{size} bytes over {over:?}: {calls:?}");
+        }
+    }
+}
+
+/// The system calls of the worker for [`COUNTED`] requests, but for its waiting.
+fn calls_of_warm_requests(over: Over, size: usize) -> Vec<String> {
+    // No text: while it is compressed in the background, two threads share one allocator.
+    let folder = Folder::new().with("public/page.bin", "x".repeat(size));
+    let trace = folder.path("trace");
+    // -D: the server is our child, and strace its companion that ends with it.
+    let mut strace = Command::new(tool("strace"));
+    strace
+        .args(["-D", "-f", "-qq", "-s", "0", "-o"])
+        .arg(&trace);
+    strace.arg(env!("CARGO_BIN_EXE_anthill"));
+    let config = server_table("") + "[log]\naccess = \"off\"\n" + &site_table("http = \"serve\"");
+    let server = Server::start_by(strace, folder, &config);
+    let mut wire = Wire::over(&server, over);
+    for _ in 0..WARM + COUNTED {
+        assert_eq!(wire.get("/page.bin", "").body.len(), size);
+    }
+    wait_until(Duration::from_secs(10), "traced", || {
+        let text = lossy(&fs::read(&trace).expect("a trace"));
+        let begun = text.lines().filter_map(|line| {
+            let (thread, call) = line.split_once(' ')?;
+            let (name, _) = call.trim_start().split_once('(')?;
+            Some((thread, name))
+        });
+        let begun: Vec<_> = begun.collect();
+        // The worker is who writes to connections.
+        let (worker, _) = begun.iter().rfind(|(_, name)| is_write(name))?;
+        let of_worker = begun.iter().filter(|(thread, _)| thread == worker);
+        let mut calls: Vec<String> = of_worker
+            .map(|(_, name)| (*name).to_owned())
+            // Nor for the allocator's lock (rustls allocates), should another thread hold it just then.
+            .filter(|name| !name.starts_with("epoll_") && name != "futex")
+            .collect();
+        let writes = calls.iter().filter(|name| is_write(name)).count();
+        let end = calls.iter().rposition(|name| is_write(name))? + 1;
+        calls.truncate(end);
+        (writes >= WARM + COUNTED).then(|| calls.split_off(end - 2 * COUNTED))
+    })
+}
+
+fn is_write(name: &str) -> bool {
+    matches!(name, "writev" | "sendto")
+}

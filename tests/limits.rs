@@ -1,0 +1,311 @@
+//! What a peer may keep us waiting for, and how much of us it may take. A limit of a second is given
+//! ten to show itself: these tests say that it does, not how exactly.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::support::wire::{BOTH, Response, Wire, wait_until};
+use crate::support::{Folder, Server, server_table, site_table};
+
+const NEXT: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+/// Ten times the limits below.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What is neither in memory nor in any socket's buffer.
+const LARGE: usize = 40_000_000;
+
+fn config(limits: &str, more: &str) -> String {
+    server_table(&format!("limits = {{ {limits} }}\n{more}"))
+        + "[log]\naccess = \"off\"\n"
+        + &site_table("http = \"serve\"")
+        + "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\n"
+        + "[[site.route]]\npath = \"/slow\"\ntest = \"slow\"\n"
+        + "[[site.route]]\npath = \"/endless\"\ntest = \"endless\"\n"
+}
+
+fn server(limits: &str) -> Server {
+    let folder = Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("public/large.bin", vec![b'x'; LARGE]);
+    Server::start_in(folder, &config(limits, ""))
+}
+
+fn last_word(wire: &mut Wire, what: &str) -> Response {
+    wire.patience(PATIENCE);
+    let response = wire.response("GET");
+    assert!(response.closes(), "{what}: {response:?}");
+    wire.ends();
+    response
+}
+
+/// A client that does something for a while. It isn't waited for: it is what is tested.
+fn meanwhile<T: Send + 'static>(
+    what: impl FnOnce() -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
+    thread::spawn(what)
+}
+
+#[test]
+fn a_head_must_come_in_time() {
+    let server = server("head_seconds = 1");
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        wire.send(&NEXT[..20]);
+        assert_eq!(last_word(&mut wire, "half a head").status, 408);
+        let mut wire = Wire::over(&server, over);
+        wire.send(format!("{NEXT}{}", &NEXT[..3]));
+        assert_eq!(wire.response("GET").status, 200);
+        assert_eq!(last_word(&mut wire, "half a second head").status, 408);
+    }
+}
+
+#[test]
+fn a_head_that_drips_is_no_faster() {
+    let server = server("head_seconds = 1");
+    let mut dripping = Wire::plain(&server);
+    let started = Instant::now();
+    while dripping.send("G") && started.elapsed() < PATIENCE {
+        // Each byte well before the deadline.
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(started.elapsed() < PATIENCE, "it dripped for {PATIENCE:?}");
+}
+
+/// The deadline is each head's own: a client that always has a bit of the next one under way isn't
+/// late with any.
+#[test]
+fn the_next_head_has_time_of_its_own() {
+    let server = server("head_seconds = 4");
+    let mut wire = Wire::plain(&server);
+    let (begin, end) = NEXT.split_at(20);
+    wire.send(begin);
+    // Longer than a head may take, at a pace that no head is late with.
+    for _ in 0..8 {
+        wire.send(format!("{end}{begin}"));
+        assert_eq!(wire.response("GET").status, 200);
+        thread::sleep(Duration::from_millis(600));
+    }
+    wire.send(end);
+    assert_eq!(wire.response("GET").status, 200);
+}
+
+#[test]
+fn a_silent_connection_is_closed_without_a_word() {
+    let server = server("idle_seconds = 2");
+    for over in BOTH {
+        let mut asked = Wire::over(&server, over);
+        asked.patience(PATIENCE);
+        assert_eq!(asked.get("/", "").status, 200);
+        let mut large = Wire::over(&server, over);
+        large.patience(PATIENCE);
+        assert_eq!(large.get("/large.bin", "").body.len(), LARGE);
+        let mut live = Wire::over(&server, over);
+        live.patience(PATIENCE);
+        assert_eq!(
+            live.ask("POST", "/echo", "Content-Length: 0\r\n").status,
+            200
+        );
+        asked.ends();
+        large.ends();
+        live.ends();
+    }
+    let mut fresh = Wire::plain(&server);
+    fresh.patience(PATIENCE);
+    fresh.ends();
+}
+
+#[test]
+fn who_takes_nothing_of_a_response_is_cut_off() {
+    let server = server("write_stall_seconds = 1");
+    let mut stalled = Vec::new();
+    for target in ["/large.bin", "/endless"] {
+        for over in BOTH {
+            let mut wire = Wire::over(&server, over);
+            wire.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+            stalled.push(wire);
+        }
+    }
+    wait_until(PATIENCE, "cut off", || {
+        (server.counter("connections_closed") == 4).then_some(())
+    });
+    for mut wire in stalled {
+        let response = wire.response("GET");
+        assert!(!response.whole, "{response:?}");
+    }
+}
+
+/// A reader may be slow for longer than that, as long as it reads.
+#[test]
+fn a_slow_reader_is_none_that_takes_nothing() {
+    let server = server("write_stall_seconds = 3");
+    let reader = |over| {
+        let mut wire = Wire::over(&server, over);
+        meanwhile(move || {
+            wire.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            let mut taken = 0;
+            // About four seconds in all.
+            loop {
+                match wire.take(1_000_000).len() {
+                    0 => return taken,
+                    some => taken += some,
+                }
+                thread::sleep(Duration::from_millis(100));
+            }
+        })
+    };
+    for reader in BOTH.map(reader) {
+        assert!(reader.join().expect("a reader") > LARGE);
+    }
+}
+
+#[test]
+fn a_handshake_must_end_in_time() {
+    let server = server("handshake_seconds = 1");
+    let address = ("127.0.0.1", server.https_port);
+    // Nothing, and the beginning of a ClientHello.
+    for hello in [&b""[..], b"\x16\x03\x01\x02\x00\x01\x00"] {
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("patience");
+        std::io::Write::write_all(&mut stream, hello).expect("written");
+        let mut rest = Vec::new();
+        let ended = stream.read_to_end(&mut rest);
+        assert!(
+            !ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock),
+            "it still waits"
+        );
+        assert_eq!(rest, b"");
+    }
+}
+
+#[test]
+fn a_body_must_come_at_some_rate() {
+    let server = server("body_rate_bytes_per_second = 1000");
+    let mut waiting = Vec::new();
+    for over in BOTH {
+        for target in ["/", "/echo"] {
+            for framing in [
+                "Content-Length: 100000\r\n\r\n",
+                "Transfer-Encoding: chunked\r\n\r\n186A0\r\n",
+            ] {
+                let mut wire = Wire::over(&server, over);
+                wire.send(format!(
+                    "POST {target} HTTP/1.1\r\nHost: localhost\r\n{framing}hello"
+                ));
+                waiting.push((target, wire));
+            }
+        }
+    }
+    for (target, mut wire) in waiting {
+        wire.patience(Duration::from_secs(60));
+        let response = wire.response("POST");
+        if target == "/" {
+            assert_eq!(response.status, 408, "{response:?}");
+        } else {
+            // The echo had begun.
+            assert_eq!(
+                (response.status, response.whole),
+                (200, false),
+                "{response:?}"
+            );
+        }
+        wire.ends();
+    }
+}
+
+#[test]
+fn one_connection_too_many_waits_for_another_to_leave() {
+    let server = server("connections = 2");
+    let mut first = Wire::plain(&server);
+    assert_eq!(first.get("/", "").status, 200);
+    let mut second = Wire::tls(&server);
+    assert_eq!(second.get("/", "").status, 200);
+    let mut third = Wire::plain(&server);
+    third.send(NEXT);
+    assert_eq!(first.get("/", "").status, 200);
+    assert_eq!(second.get("/", "").status, 200);
+    assert_eq!(server.counter("connections_opened"), 2);
+    drop(first);
+    assert_eq!(third.response("GET").status, 200);
+}
+
+#[test]
+fn an_address_has_so_many_connections_whoever_serves_them() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let config = config("connections_per_address = 3", "").replace("workers = 1", "workers = 2");
+    let server = Server::start_in(folder, &config);
+    let mut open: Vec<Wire> = Vec::new();
+    for _ in 0..16 {
+        let mut wire = Wire::plain(&server);
+        wire.send(NEXT);
+        if wire.next_response("GET").is_some() {
+            open.push(wire);
+        }
+    }
+    assert_eq!(open.len(), 3);
+    // Somebody else is not concerned.
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let from: SocketAddr = "127.0.0.2:0".parse().expect("an address");
+    socket.bind(&from.into()).expect("another address");
+    let to: SocketAddr = ([127, 0, 0, 1], server.http_port).into();
+    socket.connect(&to.into()).expect("a connection");
+    let mut stream = TcpStream::from(socket);
+    std::io::Write::write_all(
+        &mut stream,
+        NEXT.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n")
+            .as_bytes(),
+    )
+    .expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
+    // Who leaves makes room.
+    open.pop();
+    wait_until(PATIENCE, "let in", || {
+        let mut wire = Wire::plain(&server);
+        wire.send(NEXT);
+        wire.next_response("GET")
+    });
+}
+
+/// Out of descriptors, accepting pauses; it neither spins nor forgets who waits.
+#[test]
+fn without_descriptors_accepting_pauses() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let mut command = Command::new("sh");
+    let binary = env!("CARGO_BIN_EXE_anthill");
+    command.args(["-c", "ulimit -n 48; exec \"$0\" \"$@\"", binary]);
+    let server = Server::start_by(command, folder, &config("idle_seconds = 600", ""));
+    // One that is served, so that the page is in memory.
+    let mut first = Wire::plain(&server);
+    assert_eq!(first.get("/", "").status, 200);
+    let mut waiting: Vec<Wire> = (0..60).map(|_| Wire::plain(&server)).collect();
+    for wire in &mut waiting {
+        wire.send(NEXT);
+    }
+    server.errors.wait_for("a word on the lack", |line| {
+        line.contains("accepting pauses")
+    });
+    let before = server.cpu_ticks();
+    thread::sleep(Duration::from_secs(2));
+    let spent = server.cpu_ticks() - before;
+    assert!(
+        spent < 40,
+        "{spent} ticks of 10 ms in two seconds of waiting"
+    );
+    // Those who are in are served, and those who leave make room for the others.
+    assert_eq!(first.get("/", "").status, 200);
+    for mut wire in waiting {
+        assert_eq!(wire.response("GET").status, 200);
+    }
+    let said = server
+        .errors
+        .all()
+        .iter()
+        .filter(|line| line.contains("accepting pauses"))
+        .count();
+    assert!(said <= 10, "said {said} times");
+}

@@ -1,0 +1,478 @@
+//! Live calls: bodies both ways at once, each waiting for who takes it, and whoever leaves.
+
+use std::io::Write;
+use std::thread;
+use std::time::Duration;
+
+use crate::support::wire::{BOTH, Over, Wire, wait_until};
+use crate::support::{Server, lossy, server_table, site_table};
+
+const NEXT: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const HELLO: &str = "<p>hello</p>\n";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn server() -> Server {
+    server_with("")
+}
+
+fn server_with(more: &str) -> Server {
+    let config = server_table(more)
+        + "[log]\naccess = \"off\"\n"
+        + &site_table("http = \"serve\"")
+        + "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\n"
+        + "[[site.route]]\npath = \"/slow\"\ntest = \"slow\"\n"
+        + "[[site.route]]\npath = \"/endless\"\ntest = \"endless\"\n";
+    Server::start(&config)
+}
+
+fn post(framing: &str) -> String {
+    format!("POST /echo HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n")
+}
+
+/// No two stretches of it are alike.
+fn megabytes(count: usize) -> Vec<u8> {
+    let numbers = 0..(count as u64) << 17;
+    numbers
+        .flat_map(|number| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes())
+        .collect()
+}
+
+fn chunked(body: &[u8], size: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(body.len() + body.len() / size * 12);
+    for chunk in body.chunks(size) {
+        write!(out, "{:x}\r\n", chunk.len()).expect("into a Vec");
+        out.extend_from_slice(chunk);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(b"0\r\n\r\n");
+    out
+}
+
+#[test]
+fn curl_gets_ten_megabytes_back() {
+    let server = server();
+    let body = megabytes(10);
+    server.folder.write("body", &body);
+    let file = format!("@{}", server.folder.path("body").display());
+    for url in [server.http("/echo"), server.https("/echo")] {
+        for fields in [
+            &["Expect:"][..],
+            &["Transfer-Encoding: chunked"],
+            &["Expect: 100-continue"],
+        ] {
+            let mut arguments = vec!["--http1.1", "--data-binary", &file, &url];
+            for field in fields {
+                arguments.extend(["-H", field]);
+            }
+            let ran = server.curl(&arguments);
+            assert!(ran.success, "{url} {fields:?}: {}", ran.errors());
+            assert!(
+                ran.stdout == body,
+                "{url} {fields:?}: {} bytes",
+                ran.stdout.len()
+            );
+        }
+    }
+}
+
+#[test]
+fn ten_megabytes_both_ways_at_once_and_the_connection_goes_on() {
+    let server = server();
+    let body = megabytes(10);
+    for over in BOTH {
+        for in_chunks in [false, true] {
+            let what = format!("{over:?}, chunked: {in_chunks}");
+            let mut wire = Wire::over(&server, over);
+            let request = if in_chunks {
+                [
+                    post("Transfer-Encoding: chunked\r\n").into_bytes(),
+                    chunked(&body, 10_007),
+                ]
+                .concat()
+            } else {
+                [
+                    post("Content-Length: 10485760\r\n").into_bytes(),
+                    body.clone(),
+                ]
+                .concat()
+            };
+            // TLS has one state for both ways, so there the writing must not wait for the reading:
+            // what fits into the buffers goes first, then both in turn.
+            let response = match over {
+                Over::Plain => {
+                    let mut socket = wire.socket.try_clone().expect("a second descriptor");
+                    let writer = thread::spawn(move || {
+                        socket.write_all(&request).expect("a body");
+                        socket.write_all(NEXT.as_bytes()).expect("a request");
+                    });
+                    let response = wire.response("POST");
+                    writer.join().expect("a writer");
+                    response
+                }
+                Over::Tls => {
+                    // Small enough for the buffers on the way.
+                    let small = &body[..200_000];
+                    let head = if in_chunks {
+                        "Transfer-Encoding: chunked\r\n"
+                    } else {
+                        "Content-Length: 200000\r\n"
+                    };
+                    wire.send(post(head));
+                    wire.send(if in_chunks {
+                        chunked(small, 10_007)
+                    } else {
+                        small.to_vec()
+                    });
+                    wire.send(NEXT);
+                    wire.response("POST")
+                }
+            };
+            assert_eq!(response.status, 200, "{what}");
+            assert!(response.whole, "{what}");
+            let expected = if over == Over::Plain {
+                &body[..]
+            } else {
+                &body[..200_000]
+            };
+            assert!(
+                response.body == expected,
+                "{what}: {} bytes",
+                response.body.len()
+            );
+            assert_eq!(
+                response.field("content-length").is_some(),
+                !in_chunks,
+                "{what}"
+            );
+            // The whole body was read, so what follows is a request.
+            assert_eq!(wire.response("GET").text(), HELLO, "{what}");
+        }
+    }
+}
+
+#[test]
+fn calls_and_pages_follow_each_other_on_one_connection() {
+    let server = server();
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        let echo = post("Content-Length: 5\r\n") + "hello";
+        let chunks = post("Transfer-Encoding: chunked\r\n") + "2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+        let slow = "GET /slow?lines=3&pause_ms=10 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let transcript = [NEXT, &echo, NEXT, &chunks, slow, &echo, NEXT].concat();
+        let expected = [
+            HELLO,
+            "hello",
+            HELLO,
+            "hello",
+            "line 0\nline 1\nline 2\n",
+            "hello",
+            HELLO,
+        ];
+        for dripped in [false, over == Over::Plain] {
+            if dripped {
+                wire.drip(&transcript);
+            } else {
+                wire.send(&transcript);
+            }
+            for text in expected {
+                let response = wire.response("POST");
+                assert!(response.whole, "{response:?}");
+                assert_eq!(response.text(), text, "{over:?} {dripped}: {response:?}");
+                assert!(!response.closes(), "{over:?} {dripped}: {response:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_slow_call_arrives_line_by_line() {
+    let server = server();
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        wire.send("GET /slow?lines=3&pause_ms=200 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let response = wire.response("GET");
+        assert_eq!(response.text(), "line 0\nline 1\nline 2\n");
+        assert_eq!(response.field("transfer-encoding"), Some("chunked"));
+        assert_eq!(wire.get("/", "").text(), HELLO);
+    }
+}
+
+#[test]
+fn old_clients_get_a_body_that_the_end_ends() {
+    let server = server();
+    for field in ["", "Connection: keep-alive\r\n"] {
+        let mut wire = Wire::plain(&server);
+        wire.send(format!(
+            "GET /slow?lines=2&pause_ms=10 HTTP/1.0\r\n{field}\r\n{NEXT}"
+        ));
+        let response = wire.response("GET");
+        assert_eq!(response.text(), "line 0\nline 1\n");
+        assert_eq!(response.field("transfer-encoding"), None);
+        assert!(response.closes(), "{response:?}");
+    }
+    // A known length needs no end.
+    let mut wire = Wire::plain(&server);
+    wire.send("POST /echo HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello");
+    let response = wire.response("POST");
+    assert_eq!(response.text(), "hello");
+    assert_eq!(response.field("connection"), Some("keep-alive"));
+    assert_eq!(wire.get("/", "").text(), HELLO);
+}
+
+#[test]
+fn head_has_no_body() {
+    let server = server();
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        for target in ["/slow?pause_ms=1", "/endless", "/echo"] {
+            let response = wire.ask("HEAD", target, "");
+            assert_eq!(response.status, 200, "{response:?}");
+            assert_eq!(wire.get("/", "").text(), HELLO, "{target}");
+        }
+    }
+}
+
+#[test]
+fn a_client_is_told_to_go_on() {
+    let server = server();
+    for over in BOTH {
+        for framing in ["Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
+            let mut wire = Wire::over(&server, over);
+            wire.send(post(&format!("{framing}Expect: 100-continue\r\n")));
+            let interim = wire.response("POST");
+            assert_eq!(
+                (interim.status, interim.fields.len()),
+                (100, 0),
+                "{interim:?}"
+            );
+            wire.send(if framing.starts_with('C') {
+                "hello"
+            } else {
+                "5\r\nhello\r\n0\r\n\r\n"
+            });
+            let response = wire.response("POST");
+            assert_eq!(
+                (response.status, response.text().as_str()),
+                (200, "hello"),
+                "{response:?}"
+            );
+            assert_eq!(wire.get("/", "").text(), HELLO);
+        }
+        // Who doesn't wait needs no telling.
+        let mut wire = Wire::over(&server, over);
+        wire.send(post("Content-Length: 5\r\nExpect: 100-continue\r\n") + "hello");
+        let response = wire.response("POST");
+        assert_eq!(
+            (response.status, response.text().as_str()),
+            (200, "hello"),
+            "{response:?}"
+        );
+    }
+}
+
+/// When its response has ended, the request's body has too, however late it came.
+#[test]
+fn a_body_that_comes_late_does_not_end_the_connection() {
+    let server = server();
+    for (framing, parts) in [
+        ("Content-Length: 10\r\n", &["", "hello", "hello"][..]),
+        ("Content-Length: 10\r\n", &["hello", "hello"]),
+        (
+            "Transfer-Encoding: chunked\r\n",
+            &["5\r\nhello\r\n", "5\r\nhello\r\n0\r\n", "\r\n"],
+        ),
+    ] {
+        let mut wire = Wire::plain(&server);
+        wire.send(post(framing) + parts[0]);
+        for part in &parts[1..] {
+            // The parts arrive apart: the server has answered this in between.
+            assert_eq!(Wire::plain(&server).get("/", "").status, 200);
+            wire.send(part);
+        }
+        let response = wire.response("POST");
+        assert_eq!(response.text(), "hellohello");
+        assert!(!response.closes(), "{response:?}");
+        assert_eq!(wire.get("/", "").text(), HELLO);
+    }
+}
+
+/// A response that ends before the request's body: what still comes of it is no request.
+#[test]
+fn a_body_that_nobody_reads_ends_the_connection() {
+    let server = server();
+    for target in ["/slow?lines=2&pause_ms=1", "/slow?lines=0"] {
+        let mut wire = Wire::plain(&server);
+        let head = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\n");
+        wire.send(head.clone() + "Content-Length: 1000\r\n\r\nhello");
+        let response = wire.response("POST");
+        assert!(response.whole, "{response:?}");
+        wire.send(NEXT.repeat(10));
+        wire.ends();
+        // With nothing to be streamed it is known beforehand, and said.
+        let mut wire = Wire::plain(&server);
+        wire.send(head.replace("POST", "HEAD") + "Content-Length: 1000\r\n\r\nhello");
+        assert!(wire.response("HEAD").closes());
+        wire.ends();
+    }
+}
+
+#[test]
+fn a_body_beyond_the_limit_is_refused() {
+    let server = server_with("limits = { body_bytes = 1000 }");
+    for over in BOTH {
+        // Said beforehand: nothing of it is asked for, and nothing of it is a request.
+        for expect in ["", "Expect: 100-continue\r\n"] {
+            let mut wire = Wire::over(&server, over);
+            wire.send(post(&format!("Content-Length: 1001\r\n{expect}")));
+            let response = wire.response("POST");
+            assert_eq!(response.status, 413, "{response:?}");
+            assert!(response.closes(), "{response:?}");
+            wire.send(NEXT.repeat(30));
+            wire.ends();
+        }
+        // Not said: it comes as far as the limit, and no end is made of it.
+        let mut wire = Wire::over(&server, over);
+        wire.send(post("Transfer-Encoding: chunked\r\n"));
+        wire.send(chunked(&[b'x'; 1001], 100));
+        let response = wire.response("POST");
+        assert!(response.status == 413 || !response.whole, "{response:?}");
+        wire.ends();
+        let mut wire = Wire::over(&server, over);
+        wire.send(post("Content-Length: 1000\r\n") + &"x".repeat(1000));
+        assert_eq!(wire.response("POST").body, [b'x'; 1000]);
+    }
+}
+
+#[test]
+fn a_broken_body_breaks_the_response() {
+    let server = server();
+    for over in BOTH {
+        for broken in [
+            "5\r\nhello\r\nxyz\r\n",
+            "5\r\nhelloXX",
+            "5;a\nb\r\n",
+            "-1\r\n",
+        ] {
+            let mut wire = Wire::over(&server, over);
+            wire.send(post("Transfer-Encoding: chunked\r\n") + broken + NEXT);
+            let response = wire.response("POST");
+            let told = response.status == 400 && response.closes();
+            assert!(told || !response.whole, "{broken:?}: {response:?}");
+            wire.ends();
+        }
+    }
+}
+
+#[test]
+fn half_a_body_is_never_taken_for_a_whole_one() {
+    let server = server();
+    for framing in [
+        "Content-Length: 10\r\n\r\nhello",
+        "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+    ] {
+        let mut wire = Wire::plain(&server);
+        wire.send(format!(
+            "POST /echo HTTP/1.1\r\nHost: localhost\r\n{framing}"
+        ));
+        wire.finish();
+        if let Some(response) = wire.next_response("POST") {
+            assert!(!response.whole, "{response:?}");
+        }
+        wire.ends();
+    }
+    wait_until(PATIENCE, "over", || {
+        (server.counter("connections_closed") == 2).then_some(())
+    });
+}
+
+/// Nobody is left to write for when the client has gone.
+#[test]
+fn an_endless_call_ends_with_its_client() {
+    let server = server();
+    for over in BOTH {
+        let closed = server.counter("connections_closed");
+        let mut wire = Wire::over(&server, over);
+        wire.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(wire.take(1_000_000).len(), 1_000_000);
+        drop(wire);
+        wait_until(PATIENCE, "over", || {
+            (server.counter("connections_closed") > closed).then_some(())
+        });
+    }
+    let quiet = || {
+        let before = server.cpu_ticks();
+        thread::sleep(Duration::from_millis(300));
+        (server.cpu_ticks() - before <= 1).then_some(())
+    };
+    wait_until(PATIENCE, "quiet", quiet);
+    assert_eq!(server.body("/"), HELLO.as_bytes());
+}
+
+/// A slow call whose client goes between two lines is noticed at once, not at the next line.
+#[test]
+fn a_client_that_leaves_a_silent_call_is_noticed() {
+    let server = server();
+    for over in BOTH {
+        let closed = server.counter("connections_closed");
+        let mut wire = Wire::over(&server, over);
+        wire.send("GET /slow?lines=10&pause_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let first = lossy(&wire.take(12));
+        assert!(first.starts_with("HTTP/1.1 200"), "{first}");
+        drop(wire);
+        wait_until(PATIENCE, "over", || {
+            (server.counter("connections_closed") > closed).then_some(())
+        });
+    }
+}
+
+/// What nobody reads isn't made: forty readers that don't read cost a pipe and a buffer each.
+#[test]
+fn a_reader_that_does_not_read_holds_the_writer() {
+    let server = server();
+    for over in BOTH {
+        let before = server.resident_kib();
+        let mut wires: Vec<Wire> = (0..40).map(|_| Wire::over(&server, over)).collect();
+        for wire in &mut wires {
+            wire.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            assert!(lossy(&wire.take(12)).starts_with("HTTP/1.1 200"));
+        }
+        // All has come to rest when no time is spent any more.
+        wait_until(PATIENCE, "at rest", || {
+            let before = server.cpu_ticks();
+            thread::sleep(Duration::from_millis(300));
+            (server.cpu_ticks() - before <= 1).then_some(())
+        });
+        let each = server.resident_kib().saturating_sub(before) / 40;
+        assert!(
+            each < 400,
+            "{each} KiB for each reader that doesn't read, over {over:?}"
+        );
+        drop(wires);
+        wait_until(PATIENCE, "over", || {
+            (server.counter("connections_closed") == server.counter("connections_opened"))
+                .then_some(())
+        });
+    }
+}
+
+/// An upload whose echo nobody reads comes to a halt, and costs no more than its pipes.
+#[test]
+fn an_upload_waits_for_its_echo() {
+    let server = server();
+    let mut wire = Wire::plain(&server);
+    let before = server.resident_kib();
+    wire.send(post("Content-Length: 100000000\r\n"));
+    wire.socket
+        .set_write_timeout(Some(Duration::from_secs(2)))
+        .expect("a write time-out");
+    let block = vec![b'x'; 1 << 20];
+    let sent = (0..95)
+        .take_while(|_| wire.socket.write_all(&block).is_ok())
+        .count();
+    assert!(sent < 95, "all was taken");
+    let more = server.resident_kib().saturating_sub(before);
+    assert!(more < 4_000, "{more} KiB");
+    let ticks = server.cpu_ticks();
+    thread::sleep(Duration::from_millis(300));
+    assert!(server.cpu_ticks() - ticks <= 3, "it doesn't rest");
+}

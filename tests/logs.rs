@@ -1,0 +1,510 @@
+//! What is written of each request and of what went wrong, and that no log can stop the serving.
+
+use std::fs;
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::clients::{anthill, ask, command, reload, visit, visit_with, wait_until};
+use crate::support::{Folder, Server, lossy, run, server_table, site_table};
+
+fn furnished() -> Folder {
+    Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("public/large.bin", vec![7; 3_000_000])
+}
+
+fn config(log: &str, site: &str) -> String {
+    let plain = format!("http = \"serve\"\n{site}");
+    format!("{}[log]\n{log}\n{}", server_table(""), site_table(&plain))
+}
+
+/// Waits until the file has so many lines; all of them.
+fn lines(folder: &Folder, name: &str, count: usize) -> Vec<String> {
+    wait_until(&format!("{count} lines in {name}"), || {
+        let text = fs::read_to_string(folder.path(name)).ok()?;
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        (lines.len() >= count).then_some(lines)
+    })
+}
+
+/// One plain request as it is; the answer.
+fn send(server: &Server, request: &str) -> String {
+    lossy(&server.http_raw(request.as_bytes()))
+}
+
+/// Every kind of exchange, in an order that the log must keep, with what a line of the combined
+/// log says of it between the time and the end.
+fn exchanges(server: &Server) -> Vec<String> {
+    let get = |target: &str, more: &str| {
+        format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n")
+    };
+    let mut expected = Vec::new();
+    let mut exchange = |request: String, status: u16, bytes: &str, rest: &str| {
+        let answer = send(server, &request);
+        assert!(
+            answer.contains(&format!(" {status} ")),
+            "{request}: {answer}"
+        );
+        let line = request.split("\r\n").next().unwrap_or_default().to_owned();
+        expected.push(format!("\"{line}\" {status} {bytes} {rest}"));
+    };
+    let nobody = "\"-\" \"-\"";
+    exchange(get("/", ""), 200, "13", nobody);
+    exchange(
+        get("/?q", "Referer: http://x/\r\nUser-Agent: ant/1\r\n"),
+        200,
+        "13",
+        "\"http://x/\" \"ant/1\"",
+    );
+    exchange(get("/", "").replace("GET", "HEAD"), 200, "-", nobody);
+    exchange(get("/large.bin", ""), 200, "3000000", nobody);
+    exchange(
+        get("/large.bin", "Range: bytes=1-1000000\r\n"),
+        206,
+        "1000000",
+        nobody,
+    );
+    exchange(get("/", "If-None-Match: *\r\n"), 304, "-", nobody);
+    exchange(
+        get("/echo", "Content-Length: 5\r\n").replace("GET", "POST") + "hello",
+        200,
+        "5",
+        nobody,
+    );
+    exchange(get("/", "").replace("GET", "OPTIONS"), 204, "-", nobody);
+    // Pages that the server makes itself, however long they are.
+    let mut refused = |request: String, status: u16, rule: u16| {
+        let answer = send(server, &request);
+        assert!(
+            answer.contains(&format!(" {status} ")),
+            "{request}: {answer}"
+        );
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+        let line = request.split("\r\n").next().unwrap_or_default();
+        let bytes = body.len();
+        let rule = match rule {
+            0 => String::new(),
+            rule => format!(" rule={rule}"),
+        };
+        expected.push(format!("\"{line}\" {status} {bytes} {nobody}{rule}"));
+    };
+    refused(get("/old", ""), 308, 0);
+    refused(get("/nothing", ""), 404, 501);
+    refused(get("/", "").replace("GET", "POST"), 405, 505);
+    refused(get("/..", ""), 400, 111);
+    refused("GET / HTTP/1.1\r\n\r\n".to_owned(), 400, 210);
+    refused(get("/closed", ""), 403, 403);
+    refused(get("/", "").replace("GET", "BREW"), 501, 103);
+    refused("nonsense\r\n\r\n".to_owned(), 400, 101);
+    expected
+}
+
+const ROUTES: &str = "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\n\
+                      [[site.route]]\npath = \"/closed\"\nallow = []\n\
+                      [[site.route]]\npath = \"/old\"\nredirect = \"/\"\n";
+
+#[test]
+fn combined_lines_tell_each_exchange() {
+    let server = Server::start_in(furnished(), &config("", ROUTES));
+    let expected = exchanges(&server);
+    let said = server
+        .output
+        .wait_until(Duration::from_secs(10), "all lines", |lines| {
+            (lines.len() >= expected.len()).then(|| lines.to_vec())
+        });
+    for (line, expected) in said.iter().zip(&expected) {
+        let (before, rest) = line.split_once("] ").expect("a time");
+        assert!(before.starts_with("127.0.0.1 - - ["), "{line}");
+        assert_eq!(rest, expected, "{line}");
+        let time = before.split_once('[').expect("a time").1;
+        // 20/Nov/2026:19:53:29 +0000
+        assert!(time.len() == 26 && time.ends_with(" +0000"), "{line}");
+    }
+}
+
+#[test]
+fn json_lines_are_json_and_tell_more() {
+    let server = Server::start_in(
+        furnished(),
+        &config("access = \"access.json\"\nformat = \"json\"", ROUTES),
+    );
+    let expected = exchanges(&server);
+    visit(&server, "localhost", "/tls");
+    visit_with(
+        &server,
+        "localhost",
+        "/large.bin",
+        &["--tls-max", "1.2", "-o", "/dev/null", "-D", "-"],
+    );
+    let said = lines(&server.folder, "access.json", expected.len() + 2);
+    let check = r#"
+import json, sys
+for line in sys.stdin:
+    o = json.loads(line)
+    assert list(o) == [k for k in ("time", "remote", "user", "host", "request", "status", "bytes",
+        "referer", "agent", "rule", "tls", "us") if k in o], o
+    assert o["remote"] == "127.0.0.1" and o["time"].endswith("Z") and o["us"] >= 0, o
+    print(o["request"], o["status"], o["bytes"], o.get("rule", 0), o.get("tls"), o.get("host"))
+"#;
+    let checked = run("python3", &["-c", check], said.join("\n").as_bytes());
+    assert!(checked.success, "{}\n{}", checked.errors(), said.join("\n"));
+    let text = checked.text();
+    let told: Vec<&str> = text.lines().collect();
+    let find = |start: &str| {
+        let line = told.iter().find(|line| line.starts_with(start));
+        line.unwrap_or_else(|| panic!("no {start} in {told:#?}"))
+            .strip_prefix(start)
+            .expect("the start")
+    };
+    assert_eq!(find("GET / HTTP/1.1 200"), " 13 0 None localhost");
+    assert_eq!(
+        find("GET /large.bin HTTP/1.1 200"),
+        " 3000000 0 None localhost"
+    );
+    assert_eq!(find("POST /echo HTTP/1.1 200"), " 5 0 None localhost");
+    assert!(find("GET /nothing HTTP/1.1 404").ends_with(" 501 None localhost"));
+    assert!(find("GET /closed HTTP/1.1 403").ends_with(" 403 None localhost"));
+    assert!(find("GET /tls HTTP/1.1 404").ends_with(" 501 TLSv1.3 localhost"));
+    assert!(
+        told.contains(&"GET /large.bin HTTP/1.1 200 3000000 0 TLSv1.2 localhost"),
+        "{told:#?}"
+    );
+}
+
+#[test]
+fn a_broken_off_download_is_logged_with_what_went_out() {
+    let server = Server::start_in(furnished(), &config("", ""));
+    let mut client = server.connect();
+    client
+        .write_all(b"GET /large.bin HTTP/1.1\r\nHost: x\r\n\r\n")
+        .expect("a request");
+    client.read_exact(&mut [0; 1000]).expect("some of it");
+    drop(client);
+    let line = server
+        .output
+        .wait_for("its line", |line| line.contains("/large.bin"));
+    let bytes = line
+        .split("\" 200 ")
+        .nth(1)
+        .and_then(|rest| rest.split(' ').next());
+    let bytes: u64 = bytes.expect("bytes").parse().expect("a number");
+    assert!((1..=3_000_000).contains(&bytes), "{line}");
+}
+
+#[test]
+fn each_site_has_its_log_and_the_rest_goes_to_the_servers() {
+    let site = |name: &str, log: &str| {
+        format!("[[site]]\nnames = [\"{name}\"]\nroot = \"public\"\nhttp = \"serve\"\n{log}\n")
+    };
+    let table = server_table("") + "[log]\naccess = \"rest.log\"\n";
+    let sites = site("a.test", "log = \"a.log\"")
+        + &site("b.test", "log = \"./a.log\"")
+        + &site("c.test", "")
+        + &site("d.test", "log = \"off\"");
+    let server = Server::start_in(furnished(), &(table + &sites));
+    for (host, target) in [
+        ("a.test", "/a"),
+        ("b.test", "/b"),
+        ("d.test", "/d"),
+        ("c.test", "/c"),
+        ("unknown.test", "/u"),
+    ] {
+        ask(&server, host, target);
+    }
+    send(&server, "nonsense\r\n\r\n");
+    let targets = |lines: Vec<String>| -> Vec<String> {
+        let request = |line: &String| line.split('"').nth(1).map(str::to_owned);
+        lines.iter().filter_map(request).collect()
+    };
+    assert_eq!(
+        targets(lines(&server.folder, "a.log", 2)),
+        ["GET /a HTTP/1.1", "GET /b HTTP/1.1"]
+    );
+    assert_eq!(
+        targets(lines(&server.folder, "rest.log", 3)),
+        ["GET /c HTTP/1.1", "GET /u HTTP/1.1", "nonsense"]
+    );
+    let last = lines(&server.folder, "rest.log", 3);
+    assert!(last[1].ends_with(" rule=401"), "{last:?}");
+}
+
+#[test]
+fn nothing_that_a_client_sends_can_steer_a_terminal_or_forge_a_line() {
+    let server = Server::start_in(furnished(), &config("", ""));
+    let agents = [
+        ("quote\" 200 5 \"-", "quote\\\" 200 5 \\\"-"),
+        ("back\\slash", "back\\\\slash"),
+        ("caf\u{e9} \u{1f41c}", "caf\u{e9} \u{1f41c}"),
+        ("c1 \u{9b}31m", "c1 \\xc2\\x9b31m"),
+    ];
+    for (agent, _) in agents {
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: {agent}\r\nConnection: close\r\n\r\n"
+        );
+        assert!(send(&server, &request).contains(" 200 "), "{agent}");
+    }
+    for (_, logged) in agents {
+        server
+            .output
+            .wait_for(logged, |line| line.ends_with(&format!(" \"{logged}\"")));
+    }
+    // These are refused, and their lines are written all the same.
+    for (bytes, logged) in [
+        (
+            &b"GET /\x1b[31m\x07 HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+            "GET /\\x1b[31m\\x07 HTTP/1.1",
+        ),
+        (
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 \r\n\r\n",
+            "\\x16\\x03\\x01\\x02\\x00\\x01\\x00\\x01\\xfc\\x03\\x03 ",
+        ),
+        (
+            b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET /\\xff\\xfe HTTP/1.1",
+        ),
+    ] {
+        server.http_raw(bytes);
+        let quoted = format!(" \"{logged}\" 400 ");
+        server
+            .output
+            .wait_for(logged, |line| line.contains(&quoted));
+    }
+    let count = server.output.all().len();
+    assert_eq!(count, agents.len() + 3, "one line for each request");
+}
+
+#[test]
+fn renamed_logs_are_begun_anew_on_sigusr1() {
+    let log = "access = \"logs/access.log\"\nerrors = \"logs/errors.log\"";
+    let config = config(log, "");
+    let server = Server::start_in(furnished().with("logs/.keep", ""), &config);
+    let at = |name: &str| server.folder.path("logs").join(name);
+    ask(&server, "x", "/one");
+    lines(&server.folder, "logs/access.log", 1);
+    fs::rename(at("access.log"), at("access.log.1")).expect("a rename");
+    fs::rename(at("errors.log"), at("errors.log.1")).expect("a rename");
+    // Until it is told, the renamed one is written to.
+    ask(&server, "x", "/two");
+    lines(&server.folder, "logs/access.log.1", 2);
+    assert!(!at("access.log").exists());
+    server.signal("USR1");
+    wait_until("new logs", || {
+        (at("access.log").exists() && at("errors.log").exists()).then_some(())
+    });
+    ask(&server, "x", "/three");
+    let new = lines(&server.folder, "logs/access.log", 1);
+    assert!(new[0].contains("GET /three "), "{new:?}");
+    assert_eq!(lines(&server.folder, "logs/access.log.1", 2).len(), 2);
+    server.folder.write("anthill.toml", config + "nonsense");
+    assert_eq!(command(&server, "reload").code, Some(1));
+    let refused = lines(&server.folder, "logs/errors.log", 1);
+    assert!(refused[0].contains("reload refused"), "{refused:?}");
+}
+
+fn lines_lost(folder: &Folder) -> u64 {
+    let status = anthill(&folder.path("."), &["status", "--json", "anthill.toml"]);
+    assert_eq!(status.code, Some(0), "{status:?}");
+    let (_, after) = status
+        .stdout
+        .split_once("\"log_lines_lost\":")
+        .expect("a count");
+    let digits: String = after.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().expect("a number")
+}
+
+#[test]
+fn a_full_disk_loses_lines_and_nothing_else() {
+    let server = Server::start_in(
+        furnished(),
+        &config("access = \"/dev/full\"\nerrors = \"/dev/full\"", ""),
+    );
+    for _ in 0..20 {
+        assert_eq!(ask(&server, "x", "/").status, 200);
+    }
+    // The error log's own disk is full too, so it says that on standard error.
+    server.errors.wait_for("word of a full disk", |line| {
+        line.contains("log /dev/full: No space left on device")
+    });
+    wait_until("count of lost lines", || {
+        (lines_lost(&server.folder) >= 20).then_some(())
+    });
+    let people = command(&server, "status");
+    assert!(people.stdout.contains("log lines lost"), "{people:?}");
+    // A log that works is taken with the next reload; what was lost stays counted.
+    reload(&server, &config("access = \"access.log\"", ""));
+    ask(&server, "x", "/after");
+    let after = lines(&server.folder, "access.log", 1);
+    assert!(after[0].contains("/after"), "{after:?}");
+    assert!(lines_lost(&server.folder) >= 20);
+}
+
+/// A server whose output nobody reads after its start.
+struct Mute {
+    child: Child,
+    folder: Folder,
+    http_port: u16,
+    output: PipeReader,
+}
+
+impl Mute {
+    /// Standard output and, where `both`, standard error are the pipe.
+    fn start(folder: Folder, config: &str, both: bool) -> Mute {
+        folder.write("anthill.toml", config);
+        let (output, writer) = std::io::pipe().expect("a pipe");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        command
+            .arg("serve")
+            .arg(folder.path("anthill.toml"))
+            .stdin(Stdio::null());
+        if both {
+            command.stderr(writer.try_clone().expect("a pipe"));
+        } else {
+            command.stderr(Stdio::piped());
+        }
+        let mut child = command.stdout(writer).spawn().expect("the server's binary");
+        // The pipe's last writer is the server: its end would be seen here.
+        drop(command);
+        let mut said: Box<dyn BufRead> = match child.stderr.take() {
+            Some(errors) => Box::new(BufReader::new(errors)),
+            None => Box::new(BufReader::new(output.try_clone().expect("a pipe"))),
+        };
+        let mut http_port = 0;
+        let mut line = String::new();
+        while !line.starts_with("ready") {
+            line.clear();
+            assert!(said.read_line(&mut line).expect("a line") > 0, "it ended");
+            if let Some(address) = line.trim().strip_prefix("http://localhost:") {
+                let port = address.split(' ').next().expect("a port");
+                http_port = port.parse().expect("a port");
+            }
+        }
+        Mute {
+            child,
+            folder,
+            http_port,
+            output,
+        }
+    }
+
+    /// So many requests on one connection, each with a line of 4 KB; all of them are answered.
+    fn flood(&self, count: usize) {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.http_port)).expect("a connection");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a time-out");
+        let agent = "a".repeat(4_000);
+        let request = format!("HEAD / HTTP/1.1\r\nHost: x\r\nUser-Agent: {agent}\r\n\r\n");
+        let mut answers = BufReader::new(stream.try_clone().expect("the same connection"));
+        for _ in 0..count {
+            stream.write_all(request.as_bytes()).expect("a request");
+            let mut line = String::new();
+            while line != "\r\n" {
+                if line.starts_with("HTTP/1.1 ") {
+                    assert_eq!(line, "HTTP/1.1 200 OK\r\n");
+                }
+                line.clear();
+                assert!(
+                    answers.read_line(&mut line).expect("an answer") > 0,
+                    "it closed"
+                );
+            }
+        }
+    }
+}
+
+impl Drop for Mute {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_stops_nothing() {
+    for both in [false, true] {
+        let server = Mute::start(furnished(), &config("", ""), both);
+        // Twice what may wait for a log.
+        server.flood(2_000);
+        let lost = lines_lost(&server.folder);
+        assert!((1..2_000).contains(&lost), "{lost} lines lost");
+        // Stopping waits for nobody either.
+        let stopped = anthill(&server.folder.path("."), &["stop", "anthill.toml"]);
+        assert_eq!(stopped.code, Some(0), "{stopped:?}");
+    }
+}
+
+#[test]
+fn a_pipe_that_is_read_again_tells_what_it_lost() {
+    let server = Mute::start(furnished(), &config("errors = \"errors.log\"", ""), false);
+    server.flood(2_000);
+    let lost = lines_lost(&server.folder);
+    let said = lines(&server.folder, "errors.log", 1);
+    assert!(
+        said[0].contains("log standard output: too slow, lines are dropped"),
+        "{said:?}"
+    );
+    let mut output = BufReader::new(server.output.try_clone().expect("a pipe"));
+    let mut line = String::new();
+    for _ in 0..2_000 - lost {
+        line.clear();
+        output.read_line(&mut line).expect("a line");
+        assert!(
+            line.starts_with("127.0.0.1 - - [") && line.ends_with("a\"\n"),
+            "{line}"
+        );
+    }
+    let said = lines(&server.folder, "errors.log", 2);
+    assert!(
+        said[1].contains(&format!("works again, {lost} lines were lost")),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn the_error_log_is_a_file_with_a_line_for_each_error() {
+    let good = config("errors = \"errors.log\"", "");
+    let server = Server::start_in(furnished(), &good);
+    let bad = good.replace("root = ", "rot = ");
+    server.folder.write("anthill.toml", &bad);
+    let refused = command(&server, "reload");
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused.stderr.contains("\n   | ^^^"),
+        "the whole, with carets: {refused:?}"
+    );
+    server.signal("HUP");
+    let said = lines(&server.folder, "errors.log", 2);
+    let at = bad
+        .lines()
+        .position(|line| line.starts_with("rot"))
+        .expect("the line")
+        + 1;
+    for line in said {
+        assert!(
+            line.contains(&format!(
+                " error reload refused, the old configuration goes on: {}:{at}:1: unknown key `rot`",
+                server.folder.path("anthill.toml").display()
+            )),
+            "{line}"
+        );
+        assert!(!line.contains("\\x"), "{line}");
+        assert!(line.contains("did you mean `root`?"), "{line}");
+    }
+    assert_eq!(ask(&server, "x", "/").status, 200);
+}
+
+#[test]
+fn logs_that_are_off_write_nothing() {
+    let config = config("access = \"off\"\nerrors = \"off\"", "");
+    let mut server = Server::start_in(furnished(), &config);
+    ask(&server, "x", "/");
+    server.folder.write("anthill.toml", config + "nonsense");
+    assert_eq!(command(&server, "reload").code, Some(1));
+    let said = server.errors.all();
+    server.signal("TERM");
+    assert_eq!(server.wait(Duration::from_secs(20)), Some(0));
+    assert_eq!(server.output.all(), [""; 0]);
+    assert_eq!(server.errors.all(), said);
+}

@@ -1,0 +1,341 @@
+//! One connection, plain or TLS, spoken by hand: what is sent is just these bytes, and what comes
+//! back is read response by response, by the framing of RFC 9112 §6.3 and nothing more lenient.
+
+use std::fmt;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+
+use super::trust::client_config;
+use super::{Server, lossy};
+
+/// Looks every few milliseconds until `look` finds what it wants.
+pub fn wait_until<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + deadline;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "after {deadline:?} not {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Both ways to reach one server: the same must come back over each.
+pub const BOTH: [Over; 2] = [Over::Plain, Over::Tls];
+
+/// How a connection is made.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Over {
+    Plain,
+    Tls,
+}
+
+trait Bytes: Read + Write + Send {}
+impl<T: Read + Write + Send> Bytes for T {}
+
+/// A connection and what was read from it too early.
+pub struct Wire {
+    stream: Box<dyn Bytes>,
+    /// The TCP socket, whatever is above it.
+    pub socket: TcpStream,
+    ahead: Vec<u8>,
+}
+
+/// One response, taken apart.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Response {
+    pub status: u16,
+    /// Names as they were sent.
+    pub fields: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    /// The body came to the end that its framing promised.
+    pub whole: bool,
+}
+
+impl Response {
+    /// The value of the only field with this name.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let mut values = self
+            .fields
+            .iter()
+            .filter(|(its, _)| its.eq_ignore_ascii_case(name));
+        let value = values.next();
+        assert!(values.next().is_none(), "{name} twice in {self:?}");
+        value.map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self) -> String {
+        lossy(&self.body)
+    }
+
+    /// The server said that it closes.
+    pub fn closes(&self) -> bool {
+        self.field("connection") == Some("close")
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.status)?;
+        for (name, value) in &self.fields {
+            writeln!(f, "{name}: {value}")?;
+        }
+        let shown = &self.body[..self.body.len().min(200)];
+        let whole = if self.whole { "whole" } else { "cut" };
+        write!(f, "({} bytes, {whole}) {}", self.body.len(), lossy(shown))
+    }
+}
+
+impl Wire {
+    pub fn plain(server: &Server) -> Wire {
+        let socket = server.connect();
+        let stream = Box::new(socket.try_clone().expect("a second descriptor"));
+        Wire {
+            stream,
+            socket,
+            ahead: Vec::new(),
+        }
+    }
+
+    /// The certificate is taken as it is.
+    pub fn tls(server: &Server) -> Wire {
+        let socket = TcpStream::connect(("127.0.0.1", server.https_port)).expect("a connection");
+        socket.set_nodelay(true).expect("no delay");
+        let patience = Some(super::READ);
+        socket.set_read_timeout(patience).expect("a read time-out");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let connection = ClientConnection::new(client_config(), name).expect("a TLS client");
+        let below = socket.try_clone().expect("a second descriptor");
+        Wire {
+            stream: Box::new(StreamOwned::new(connection, below)),
+            socket,
+            ahead: Vec::new(),
+        }
+    }
+
+    pub fn over(server: &Server, over: Over) -> Wire {
+        match over {
+            Over::Plain => Wire::plain(server),
+            Over::Tls => Wire::tls(server),
+        }
+    }
+
+    /// Sends bytes. That the server has closed already is no error here: what it said counts.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream
+            .write_all(bytes.as_ref())
+            .and_then(|()| self.stream.flush())
+            .is_ok()
+    }
+
+    /// Sends one byte at a time, each in its own packet.
+    pub fn drip(&mut self, bytes: impl AsRef<[u8]>) {
+        for byte in bytes.as_ref() {
+            if !self.send([*byte]) {
+                return;
+            }
+        }
+    }
+
+    /// `GET path` with these fields more, each ended by CRLF.
+    pub fn get(&mut self, path: &str, fields: &str) -> Response {
+        self.ask("GET", path, fields)
+    }
+
+    pub fn ask(&mut self, method: &str, path: &str, fields: &str) -> Response {
+        self.send(format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"
+        ));
+        self.response(method)
+    }
+
+    /// The next response, to a request of this method.
+    pub fn response(&mut self, method: &str) -> Response {
+        self.next_response(method)
+            .expect("a response, but the server closed")
+    }
+
+    /// The next response; None if the server closes instead.
+    pub fn next_response(&mut self, method: &str) -> Option<Response> {
+        let head = self.head()?;
+        let mut lines = head.split("\r\n");
+        let first = lines.next().expect("a status line");
+        let status = first
+            .strip_prefix("HTTP/1.1 ")
+            .and_then(|rest| rest.get(..3)?.parse().ok());
+        let status: u16 = status.unwrap_or_else(|| panic!("no status line: {first:?}"));
+        let fields = lines.map(|line| {
+            let (name, value) = line.split_once(':').expect("a colon");
+            (name.to_owned(), value.trim().to_owned())
+        });
+        let mut response = Response {
+            status,
+            fields: fields.collect(),
+            body: Vec::new(),
+            whole: true,
+        };
+        let bodiless = method == "HEAD" || matches!(status, 100..=199 | 204 | 304);
+        if !bodiless {
+            self.read_body(&mut response);
+        }
+        Some(response)
+    }
+
+    fn read_body(&mut self, response: &mut Response) {
+        if response.field("transfer-encoding") == Some("chunked") {
+            return self.read_chunks(response);
+        }
+        let Some(length) = response.field("content-length") else {
+            response.body = self.rest();
+            return;
+        };
+        let length = length.parse().expect("a length");
+        response.body = self.take(length);
+        response.whole = response.body.len() == length;
+    }
+
+    fn read_chunks(&mut self, response: &mut Response) {
+        response.whole = false;
+        loop {
+            let Some(line) = self.until(b"\r\n") else {
+                return;
+            };
+            let size = lossy(&line[..line.len() - 2]);
+            let size = usize::from_str_radix(&size, 16).expect("a chunk's size");
+            let chunk = self.take(size + 2);
+            if chunk.len() < size + 2 {
+                response
+                    .body
+                    .extend_from_slice(&chunk[..chunk.len().min(size)]);
+                return;
+            }
+            assert_eq!(&chunk[size..], b"\r\n", "the end of a chunk");
+            if size == 0 {
+                response.whole = true;
+                return;
+            }
+            response.body.extend_from_slice(&chunk[..size]);
+        }
+    }
+
+    fn head(&mut self) -> Option<String> {
+        let head = self.until(b"\r\n\r\n")?;
+        Some(lossy(&head[..head.len() - 4]))
+    }
+
+    /// Everything up to and with `end`; None if the connection ends before it.
+    fn until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
+        loop {
+            let found = self.ahead.windows(end.len()).position(|part| part == end);
+            if let Some(at) = found {
+                return Some(self.ahead.drain(..at + end.len()).collect());
+            }
+            if !self.read_more() {
+                assert!(
+                    self.ahead.is_empty(),
+                    "it ended within {:?}",
+                    lossy(&self.ahead)
+                );
+                return None;
+            }
+        }
+    }
+
+    /// So many bytes, or fewer if the connection ends before.
+    pub fn take(&mut self, count: usize) -> Vec<u8> {
+        while self.ahead.len() < count && self.read_more() {}
+        let count = count.min(self.ahead.len());
+        self.ahead.drain(..count).collect()
+    }
+
+    /// Everything up to the end of the connection.
+    pub fn rest(&mut self) -> Vec<u8> {
+        while self.read_more() {}
+        std::mem::take(&mut self.ahead)
+    }
+
+    /// Waits for the server to close, and expects nothing more from it.
+    pub fn ends(&mut self) {
+        let rest = self.rest();
+        assert!(rest.is_empty(), "more came: {:?}", lossy(&rest));
+    }
+
+    /// Ends our side of the TCP connection.
+    pub fn finish(&self) {
+        let _ = self.socket.shutdown(std::net::Shutdown::Write);
+    }
+
+    /// Waits for bytes at most this long in all that follows.
+    pub fn patience(&self, patience: Duration) {
+        self.socket
+            .set_read_timeout(Some(patience))
+            .expect("a read time-out");
+    }
+
+    /// False once the connection has ended, in whichever way.
+    fn read_more(&mut self) -> bool {
+        let mut buffer = [0; 65_536];
+        match self.stream.read(&mut buffer) {
+            Ok(0) => false,
+            Ok(read) => {
+                self.ahead.extend_from_slice(&buffer[..read]);
+                true
+            }
+            Err(error) if is_timeout(error.kind()) => panic!(
+                "neither bytes nor the end; so far: {:?}",
+                lossy(&self.ahead[..self.ahead.len().min(2_000)])
+            ),
+            // Reset, or cut without TLS's goodbye.
+            Err(_) => false,
+        }
+    }
+}
+
+fn is_timeout(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+impl Server {
+    /// One of the counters that `anthill status --json` shows.
+    pub fn counter(&self, name: &str) -> u64 {
+        let ran = std::process::Command::new(env!("CARGO_BIN_EXE_anthill"))
+            .args(["status", "--json"])
+            .arg(self.folder.path("anthill.toml"))
+            .output()
+            .expect("anthill status");
+        let said = lossy(&ran.stdout);
+        let value = said.split_once(&format!("\"{name}\":")).map(|(_, rest)| {
+            let end = rest.find(|c: char| !c.is_ascii_digit());
+            rest[..end.unwrap_or(rest.len())].parse()
+        });
+        match value {
+            Some(Ok(value)) => value,
+            _ => panic!("no {name} in {said}{}", lossy(&ran.stderr)),
+        }
+    }
+
+    /// Processor time that it has taken so far, all threads, in ticks of 10 ms.
+    pub fn cpu_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("stat");
+        let (_, after_name) = stat.rsplit_once(") ").expect("a name");
+        // utime and stime, the 14th and 15th of proc(5), counted from the 3rd.
+        let ticks = after_name.split(' ').skip(11).take(2);
+        ticks
+            .map(|ticks| ticks.parse::<u64>().expect("ticks"))
+            .sum()
+    }
+
+    /// Memory that it has in use, in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.expect("the process's status");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let digits = line.and_then(|line| line.split_whitespace().nth(1));
+        digits.expect("VmRSS").parse().expect("a number")
+    }
+}

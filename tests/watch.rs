@@ -1,0 +1,294 @@
+//! What changes on disk is served, whichever way it changed, and only when it is whole.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::{
+    Folder, KeepAlive, Server, eventually, lossy, run, server_table, site_table, tool,
+};
+
+fn config(more: &str) -> String {
+    server_table("") + &site_table(&format!("http = \"serve\"\n{more}"))
+}
+
+/// Waits until `path` is answered with this text.
+fn until_served(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
+    let mut last = String::new();
+    eventually(&format!("`{text}` at {path}"), || {
+        let got = client.get(path);
+        last = format!("{} {}", got.status, got.text());
+        (got.status == 200 && got.text() == text).then_some(())
+    });
+}
+
+fn until_gone(client: &mut KeepAlive<TcpStream>, path: &str) {
+    eventually(&format!("404 at {path}"), || {
+        (client.get(path).status == 404).then_some(())
+    });
+}
+
+/// A new link, put in the place of the old one in one step.
+fn turn(link: &Path, target: &str) {
+    let new = link.with_extension("new");
+    symlink(target, &new).expect("a link");
+    fs::rename(new, link).expect("turned");
+}
+
+#[test]
+fn changes_in_a_row_are_all_seen() {
+    let server = Server::start(&config(""));
+    let mut client = server.keep();
+    for round in 0..20 {
+        let text = format!("<p>round {round}</p>");
+        if round % 2 == 0 {
+            server.folder.write("public/index.html", &text);
+        } else {
+            server.folder.write("draft", &text);
+            fs::rename(
+                server.folder.path("draft"),
+                server.folder.path("public/index.html"),
+            )
+            .expect("renamed");
+        }
+        until_served(&mut client, "/", &text);
+    }
+    fs::remove_file(server.folder.path("public/index.html")).expect("removed");
+    until_gone(&mut client, "/");
+}
+
+#[test]
+fn nested_folders_made_at_once_are_seen() {
+    let server = Server::start(&config(""));
+    let mut client = server.keep();
+    for round in 0..5 {
+        server
+            .folder
+            .write(&format!("public/{round}/b/c/page"), "deep");
+        until_served(&mut client, &format!("/{round}/b/c/page"), "deep");
+        // Its watch stands.
+        server
+            .folder
+            .write(&format!("public/{round}/b/c/page"), "changed");
+        until_served(&mut client, &format!("/{round}/b/c/page"), "changed");
+    }
+}
+
+#[test]
+fn folders_that_take_other_names_are_watched_under_them() {
+    let folder = Folder::new().with("public/a/sub/page", "one");
+    let server = Server::start_in(folder, &config(""));
+    let mut client = server.keep();
+    let public = server.folder.path("public");
+    until_served(&mut client, "/a/sub/page", "one");
+    fs::rename(public.join("a"), public.join("b")).expect("renamed");
+    until_served(&mut client, "/b/sub/page", "one");
+    until_gone(&mut client, "/a/sub/page");
+    server.folder.write("public/b/sub/page", "two");
+    until_served(&mut client, "/b/sub/page", "two");
+    // A new folder under the old name.
+    server.folder.write("public/a/sub/page", "three");
+    until_served(&mut client, "/a/sub/page", "three");
+    server.folder.write("public/a/sub/page", "four");
+    until_served(&mut client, "/a/sub/page", "four");
+    // Away and back.
+    fs::rename(public.join("a"), public.join("c")).expect("renamed");
+    fs::rename(public.join("c"), public.join("a")).expect("renamed back");
+    server.folder.write("public/marker", "seen");
+    until_served(&mut client, "/marker", "seen");
+    server.folder.write("public/a/sub/page", "five");
+    until_served(&mut client, "/a/sub/page", "five");
+    // Removed while somebody still has it open, and made again.
+    let held = fs::File::open(public.join("b")).expect("opened");
+    fs::remove_dir_all(public.join("b")).expect("removed");
+    until_gone(&mut client, "/b/sub/page");
+    server.folder.write("public/b/sub/page", "six");
+    until_served(&mut client, "/b/sub/page", "six");
+    server.folder.write("public/b/sub/page", "seven");
+    until_served(&mut client, "/b/sub/page", "seven");
+    drop(held);
+}
+
+#[test]
+fn a_root_behind_a_link_is_swapped_whole() {
+    let folder = Folder::new()
+        .with("releases/1/public/index.html", "one")
+        .with("releases/2/public/index.html", "two")
+        .with("releases/2/public/more", "more");
+    symlink("releases/1", folder.path("current")).expect("a link");
+    symlink("current/public", folder.path("public")).expect("a link");
+    // Once by a link that is the root, once by one on the way to it.
+    for root in ["public", "current/public"] {
+        turn(&folder.path("current"), "releases/1");
+        let text = config("").replace("\"public\"", &format!("\"{root}\""));
+        let inner = Folder::new();
+        for name in ["releases", "current", "public"] {
+            copy(&folder.path(name), &inner.path(name));
+        }
+        let server = Server::start_in(inner, &text);
+        let mut client = server.keep();
+        assert_eq!(client.get("/").text(), "one");
+        for target in ["2", "1", "2"] {
+            turn(
+                &server.folder.path("current"),
+                &format!("releases/{target}"),
+            );
+            until_served(&mut client, "/", if target == "1" { "one" } else { "two" });
+        }
+        until_served(&mut client, "/more", "more");
+        // The new tree is watched.
+        server
+            .folder
+            .write("releases/2/public/index.html", "changed");
+        until_served(&mut client, "/", "changed");
+    }
+}
+
+/// `cp -a`.
+fn copy(from: &Path, to: &Path) {
+    let ran = run("cp", &[Path::new("-a"), from, to], b"");
+    assert!(ran.success, "{}", ran.errors());
+}
+
+#[test]
+fn a_root_that_is_removed_and_made_again_is_served_again() {
+    let folder = Folder::new().with("above/public/index.html", "one");
+    let text = config("").replace("\"public\"", "\"above/public\"");
+    let server = Server::start_in(folder, &text);
+    let mut client = server.keep();
+    assert_eq!(client.get("/").text(), "one");
+    for (round, removed) in ["above/public", "above"].into_iter().enumerate() {
+        let path = server.folder.path(removed);
+        fs::remove_dir_all(&path).expect("removed");
+        server
+            .errors
+            .wait_until(std::time::Duration::from_secs(20), "the loss", |lines| {
+                let said = lines
+                    .iter()
+                    .filter(|line| line.contains("is not taken over"));
+                (said.count() > round).then_some(())
+            });
+        for text in ["two", "three"] {
+            let text = format!("{text} {round}");
+            server.folder.write("above/public/index.html", &text);
+            until_served(&mut client, "/", &text);
+        }
+    }
+    // A folder above it gives its name to another.
+    server.folder.write("fresh/public/index.html", "fresh");
+    fs::rename(server.folder.path("above"), server.folder.path("old")).expect("renamed");
+    fs::rename(server.folder.path("fresh"), server.folder.path("above")).expect("renamed");
+    until_served(&mut client, "/", "fresh");
+    server.folder.write("above/public/index.html", "watched");
+    until_served(&mut client, "/", "watched");
+}
+
+#[test]
+fn a_new_file_appears_when_it_is_closed() {
+    let server = Server::start(&config(""));
+    let mut client = server.keep();
+    server.folder.write("public/marker", "begun");
+    until_served(&mut client, "/marker", "begun");
+    let mut file = fs::File::create(server.folder.path("public/page")).expect("a file");
+    file.write_all(b"the first half, ").expect("written");
+    // Another change in the same folder, later: it is seen, and with it all that is to be seen.
+    server.folder.write("public/marker", "seen");
+    until_served(&mut client, "/marker", "seen");
+    assert_eq!(client.get("/page").status, 404);
+    file.write_all(b"the second half").expect("written");
+    drop(file);
+    until_served(&mut client, "/page", "the first half, the second half");
+    // A second name is whole at once.
+    fs::hard_link(
+        server.folder.path("public/page"),
+        server.folder.path("public/twin"),
+    )
+    .expect("linked");
+    until_served(&mut client, "/twin", "the first half, the second half");
+}
+
+/// A file that is rewritten in place is not taken while its writer is at it.
+#[test]
+fn a_file_is_not_taken_half_written() {
+    let server = Server::start(&config(""));
+    let mut client = server.keep();
+    let whole = "x".repeat(300_000);
+    server.folder.write("public/page", &whole);
+    until_served(&mut client, "/page", &whole);
+    let mut file = fs::File::create(server.folder.path("public/page")).expect("a file");
+    let new = "y".repeat(400_000);
+    let (half, rest) = new.split_at(200_000);
+    file.write_all(half.as_bytes()).expect("written");
+    // Refused, or broken off: both are honest.
+    let ask = || {
+        let request = b"GET /page HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        let answer = lossy(&server.http_raw(request));
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let is_whole = head.contains(&format!("Content-Length: {}\r\n", body.len()));
+        (head.starts_with("HTTP/1.1 200") && is_whole).then(|| body.to_owned())
+    };
+    for round in 0..10 {
+        server.folder.write("public/marker", format!("{round}"));
+        until_served(&mut client, "/marker", &format!("{round}"));
+        assert!(ask().is_none(), "half a file was served");
+    }
+    file.write_all(rest.as_bytes()).expect("written");
+    drop(file);
+    eventually("the new file", || (ask()? == new).then_some(()));
+}
+
+#[test]
+fn without_watches_folders_are_scanned() {
+    const FEW: &str = "echo 3 > /proc/sys/user/max_inotify_watches; \
+                       exec \"$0\" serve \"$1/anthill.toml\"";
+    let folder = Folder::new().with("public/index.html", "one");
+    for name in 0..10 {
+        folder.write(&format!("public/{name}/page"), "one");
+    }
+    folder.write("anthill.toml", config(""));
+    let mut command = Command::new(tool("unshare"));
+    command
+        .args(["-Ur", "sh", "-ec", FEW, env!("CARGO_BIN_EXE_anthill")])
+        .arg(folder.path("."));
+    let server = Server::launch(folder, command);
+    server.errors.wait_for("a word about it", |line| {
+        line.contains("can't be watched") && line.contains("max_user_watches")
+    });
+    let mut client = server.keep();
+    server.folder.write("public/9/page", "two");
+    until_served(&mut client, "/9/page", "two");
+}
+
+/// How much memory a process has, in KiB.
+fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let number = line.and_then(|line| line.trim().split(' ').next()?.parse().ok());
+    number.expect("a number")
+}
+
+#[test]
+fn a_hundred_thousand_files() {
+    const FILES: usize = 100_000;
+    let empty = Server::start(&config(""));
+    let before = resident_kib(empty.pid());
+    let folder = Folder::in_memory().with("public/index.html", "many");
+    for number in 0..FILES {
+        if number % 1_000 == 0 {
+            let name = format!("public/{:03}", number / 1_000);
+            fs::create_dir(folder.path(&name)).expect("a folder");
+        }
+        let name = format!("public/{:03}/{:03}.html", number / 1_000, number % 1_000);
+        fs::write(folder.path(&name), "a page").expect("a file");
+    }
+    let server = Server::start_in(folder, &config(""));
+    let mut client = server.keep();
+    assert_eq!(client.get("/042/017.html").text(), "a page");
+    server.folder.write("public/099/999.html", "changed");
+    until_served(&mut client, "/099/999.html", "changed");
+    let bytes = (resident_kib(server.pid()) - before) * 1024 / FILES as u64;
+    println!("{bytes} bytes of memory for each file");
+}

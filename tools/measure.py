@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Measures anthill beside its peers: CPU per request, memory per connection.
+
+    tools/measure.py SCENARIO [--servers anthill,nginx] [--rounds 5] [--seconds 4] [--size 5100] [--conns 1500]
+
+Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
+connection); idle. The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
+A B ...); the median is printed with the smallest and the largest. ANTHILL names the binary (default:
+the static release). Needs wrk, ab (apache2-utils), openssl, and the peers that are named.
+All traffic is on loopback.
+"""
+import argparse, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, time
+
+HTTP, HTTPS = 28080, 28443
+TICK = os.sysconf("SC_CLK_TCK")
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ANTHILL = os.environ.get("ANTHILL", HERE + "/target/x86_64-unknown-linux-musl/release/anthill")
+
+def anthill(folder, workers=1, access="off"):
+    text = f'''[server]
+https = ["127.0.0.1:{HTTPS}"]
+http = ["127.0.0.1:{HTTP}"]
+workers = {workers}
+state = "{folder}/state"
+limits = {{ connections = 20000 }}
+[log]
+access = "{access}"
+[[site]]
+names = ["*"]
+root = "{folder}/www"
+http = "serve"
+certificate = "{folder}/cert.pem"
+key = "{folder}/key.pem"
+'''
+    open(folder + "/anthill.toml", "w").write(text)
+    return [ANTHILL, "serve", folder + "/anthill.toml"]
+
+def nginx(folder):
+    text = f'''worker_processes 1; worker_rlimit_nofile 20000; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.err crit; user root;
+events {{ worker_connections 8192; multi_accept on; use epoll; accept_mutex off; }}
+http {{ default_type text/html; access_log off; server_tokens off; sendfile on; tcp_nopush on; tcp_nodelay on;
+ keepalive_requests 1000000; keepalive_timeout 75;
+ open_file_cache max=1000 inactive=600s; open_file_cache_valid 600s; open_file_cache_min_uses 1;
+ ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem; ssl_protocols TLSv1.2 TLSv1.3;
+ ssl_prefer_server_ciphers on; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384;
+ ssl_ecdh_curve X25519:prime256v1; ssl_session_cache shared:SSL:20m; ssl_session_tickets on; ssl_buffer_size 16k;
+ server {{ listen 127.0.0.1:{HTTP} backlog=65535; listen 127.0.0.1:{HTTPS} ssl backlog=65535; root {folder}/www; }} }}
+'''
+    open(folder + "/nginx.conf", "w").write(text)
+    return ["nginx", "-c", folder + "/nginx.conf"]
+
+def lighttpd(folder):
+    text = f'''server.document-root = "{folder}/www"
+server.bind = "127.0.0.1"
+server.port = {HTTP}
+server.errorlog = "{folder}/lighttpd.err"
+server.max-connections = 8192
+server.max-fds = 20000
+server.max-keep-alive-requests = 65535
+server.max-keep-alive-idle = 75
+server.listen-backlog = 65535
+server.event-handler = "linux-sysepoll"
+server.network-backend = "sendfile"
+server.stat-cache-engine = "simple"
+mimetype.assign = (".html" => "text/html")
+'''
+    open(folder + "/lighttpd.conf", "w").write(text)
+    return ["lighttpd", "-D", "-f", folder + "/lighttpd.conf"]
+
+SERVERS = {
+    "anthill": anthill,
+    "anthill-2": lambda folder: anthill(folder, workers=2),
+    "anthill-log": lambda folder: anthill(folder, access=folder + "/access.log"),
+    "nginx": nginx,
+    "lighttpd": lighttpd,
+}
+
+class Server:
+    def __init__(self, name, folder, cpus={0}):
+        for port in (HTTP, HTTPS):
+            if not refused(port):
+                sys.exit(f"port {port} is in use")
+        command = SERVERS[name](folder)
+        self.log = open(f"{folder}/{name}.out", "ab")
+        setup = lambda: (os.setsid(), os.sched_setaffinity(0, cpus))
+        self.process = subprocess.Popen(command, preexec_fn=setup, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        end = time.time() + 10
+        while refused(HTTP):
+            if time.time() > end or self.process.poll() is not None:
+                sys.exit(f"{name} did not start: " + open(self.log.name).read()[-500:])
+            time.sleep(0.05)
+        time.sleep(0.4)
+    def pids(self):
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                stat = open(f"/proc/{pid}/stat").read()
+            except OSError:
+                continue
+            fields = stat[stat.rindex(")") + 2:].split()
+            if int(fields[3]) == self.process.pid:
+                yield pid, sum(map(int, fields[11:15]))
+    def cpu_seconds(self):
+        return sum(ticks for _, ticks in self.pids()) / TICK
+    def pss_kib(self):
+        total = 0
+        for pid, _ in self.pids():
+            for line in open(f"/proc/{pid}/smaps_rollup"):
+                if line.startswith("Pss:"):
+                    total += int(line.split()[1])
+        return total
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(3)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        time.sleep(0.3)
+
+def refused(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return False
+    except OSError:
+        return True
+
+def client(command):
+    return subprocess.run(["taskset", "-c", "1"] + command, capture_output=True, text=True).stdout
+
+def wrk(server, url, conns, seconds):
+    """Microseconds of CPU per request, requests per second, p99 in ms, PSS in MiB at the end."""
+    before = server.cpu_seconds()
+    out = client(["wrk", "-t1", f"-c{conns}", f"-d{seconds}s", "--latency", url])
+    cpu = server.cpu_seconds() - before
+    count = int(re.search(r"(\d+) requests in", out)[1])
+    if "Non-2xx" in out:
+        sys.exit("not all answers were 200:\n" + out)
+    p99 = re.search(r"99%\s+([\d.]+)(us|ms|s)", out)
+    p99 = float(p99[1]) * {"us": 0.001, "ms": 1, "s": 1000}[p99[2]]
+    rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
+    return {"us": cpu * 1e6 / count, "req/s": rate, "p99 ms": p99, "PSS MB": server.pss_kib() / 1024}
+
+def ab(server, url, count):
+    before = server.cpu_seconds()
+    out = client(["ab", "-q", "-r", "-c", "10", "-n", str(count), url])
+    cpu = server.cpu_seconds() - before
+    failed = int(re.search(r"Failed requests:\s+(\d+)", out)[1])
+    rate = float(re.search(r"Requests per second:\s+([\d.]+)", out)[1])
+    return {"us": cpu * 1e6 / count, "req/s": rate, "failed": failed}
+
+def connections(server, count, begin):
+    """Holds `count` connections, each begun by `begin`; KiB of PSS that each costs."""
+    before = server.pss_kib()
+    held = [begin() for _ in range(count)]
+    time.sleep(1)
+    after = server.pss_kib()
+    fresh = [get_ms() for _ in range(21)]
+    for connection in held:
+        connection.close()
+    return {"KiB each": (after - before) / count, "PSS before MB": before / 1024, "PSS MB": after / 1024, "fresh GET ms": statistics.median(fresh)}
+
+def get_ms():
+    started = time.perf_counter()
+    with socket.create_connection(("127.0.0.1", HTTP), 5) as s:
+        s.sendall(b"GET /f1k.html HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        while s.recv(65536):
+            pass
+    return (time.perf_counter() - started) * 1000
+
+CONTEXT = None
+def tls_begin(path, read, receive_buffer=None):
+    global CONTEXT
+    if CONTEXT is None:
+        CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        CONTEXT.check_hostname, CONTEXT.verify_mode = False, ssl.CERT_NONE
+    raw = socket.socket()
+    if receive_buffer:
+        # A client that doesn't read has little room on its own side either.
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    raw.connect(("127.0.0.1", HTTPS))
+    s = CONTEXT.wrap_socket(raw, server_hostname="localhost")
+    s.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    got = b""
+    while read and not got.endswith(b"</html>\n"):
+        got += s.recv(65536)
+    return s
+
+def half_head():
+    s = socket.create_connection(("127.0.0.1", HTTP), 5)
+    s.sendall(b"GET /f1k.html HTTP/1.1\r\nHost: localhost\r\nUser-Agent: half-way thro")
+    return s
+
+def scenario(name, server, args):
+    page = f"/f{args.size // 1024}k.html" if args.size % 1024 == 0 else "/p5100.html"
+    if name in ("tls", "log", "workers"):
+        return wrk(server, f"https://127.0.0.1:{HTTPS}{page}", args.conns, args.seconds)
+    if name == "plain":
+        return wrk(server, f"http://127.0.0.1:{HTTP}{page}", args.conns, args.seconds)
+    if name == "close":
+        return ab(server, f"http://127.0.0.1:{HTTP}/p228.html", args.count)
+    if name == "held":
+        return connections(server, args.conns, lambda: tls_begin("/p5100.html", True))
+    if name == "unread":
+        return connections(server, args.conns, lambda: tls_begin("/f512k.html", False, 4096))
+    if name == "stuck":
+        return connections(server, args.conns, half_head)
+    if name == "idle":
+        return {"PSS MB": server.pss_kib() / 1024}
+    sys.exit(f"no scenario {name}")
+
+def pages(folder):
+    os.makedirs(folder + "/www")
+    random.seed(7)
+    words = "the of and a web ant hill mountain server tiny journal".split()
+    for name, size in [("p228", 228), ("p5100", 5100)] + [(f"f{k}k", k * 1024) for k in (1, 16, 64, 256, 512)]:
+        head, tail, body = "<!DOCTYPE html>\n<html><pre>\n", "</pre></html>\n", []
+        length = len(head) + len(tail)
+        while length < size:
+            word = random.choice(words) + random.choice(" \n")
+            body.append(word)
+            length += len(word)
+        text = (head + "".join(body))[:size - len(tail)] + tail
+        open(f"{folder}/www/{name}.html", "w").write(text)
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
+                    "-keyout", folder + "/key.pem", "-out", folder + "/cert.pem", "-subj", "/CN=localhost",
+                    "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenario")
+    parser.add_argument("--servers")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=4)
+    parser.add_argument("--size", type=int, default=5100, help="bytes: 5100, or 1024 times 1, 16, 64, 256, 512")
+    parser.add_argument("--conns", type=int, default=1500)
+    parser.add_argument("--count", type=int, default=50000, help="requests of one round of `close`")
+    args = parser.parse_args()
+    both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log"}
+    names = (args.servers or both.get(args.scenario, "anthill,nginx")).split(",")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
+    os.sched_setaffinity(0, {1})
+    folder = tempfile.mkdtemp(prefix="anthill-measure-")
+    rounds = {name: [] for name in names}
+    try:
+        pages(folder)
+        for number in range(args.rounds):
+            for name in names if number % 2 == 0 else names[::-1]:
+                # Two workers share CPU 0 with one: what is compared is their CPU time.
+                server = Server(name, folder)
+                try:
+                    rounds[name].append(scenario(args.scenario, server, args))
+                finally:
+                    server.stop()
+    finally:
+        shutil.rmtree(folder)
+    print(f"{args.scenario}, size {args.size}, {args.conns} connections, {args.rounds} rounds of {args.seconds} s")
+    for name in names:
+        line = []
+        for key in rounds[name][0]:
+            values = [r[key] for r in rounds[name]]
+            line.append(f"{key} {statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})")
+        print(f"  {name:12} " + "  ".join(line))
+    first, last = ([r.get("us", 0) for r in rounds[n]] for n in (names[0], names[-1]))
+    if all(first) and all(last) and len(names) > 1:
+        print(f"  CPU per request, {names[0]} / {names[-1]}: {statistics.median(first) / statistics.median(last):.3f}")
+
+main()
