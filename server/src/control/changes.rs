@@ -55,7 +55,10 @@ impl Plane {
     }
 
     pub(super) fn all_places(&self) -> BTreeSet<Place> {
-        self.places().map(|(place, _)| place).collect()
+        // One by one, as sets are filled elsewhere: to collect one brings the code of a sort.
+        let mut all = BTreeSet::new();
+        all.extend(self.places().map(|(place, _)| place));
+        all
     }
 
     /// Everything that is served is watched.
