@@ -119,19 +119,21 @@ impl Outgoing {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Progress>> {
         loop {
-            let piece = match &self.source {
-                Source::Stored(stored) => by_file(stored, self.piece)?,
-                Source::Chunks(_) | Source::Nothing => None,
-            };
             if self.lead_at < self.lead.len() {
                 let lead = &self.lead[self.lead_at..];
+                let piece = match &self.source {
+                    Source::Stored(stored) => stored.piece(self.piece),
+                    Source::Chunks(_) | Source::Nothing => None,
+                };
                 let taken = match piece {
-                    Some(Piece::Bytes(bytes)) => {
+                    Some(Piece::Bytes(bytes)) if !self.has_file(bytes.len()) => {
                         let bytes = &bytes[self.piece_at as usize..];
                         ready!(stream.poll_write(cx, &[IoSlice::new(lead), IoSlice::new(bytes)]))?
                     }
-                    Some(Piece::File { .. }) => ready!(poll_send_more(stream, lead, cx))?,
-                    None => ready!(stream.poll_write(cx, &[IoSlice::new(lead)]))?,
+                    Some(piece) if piece_len(&piece) <= MORE_BYTES_MAX => {
+                        ready!(poll_send_more(stream, lead, cx))?
+                    }
+                    Some(_) | None => ready!(stream.poll_write(cx, &[IoSlice::new(lead)]))?,
                 };
                 let of_lead = taken.min(lead.len());
                 self.lead_at += of_lead;
@@ -139,6 +141,10 @@ impl Outgoing {
                 self.sent += (taken - of_lead) as u64;
                 continue;
             }
+            let piece = match &self.source {
+                Source::Stored(stored) => by_file(stored, self.piece)?,
+                Source::Chunks(_) | Source::Nothing => None,
+            };
             match piece {
                 None => {
                     if !self.next_chunk() {
@@ -161,13 +167,6 @@ impl Outgoing {
                     len,
                 }) => {
                     let left = len - self.piece_at;
-                    if left == 0 {
-                        if !content.unchanged() {
-                            return Poll::Ready(Err(changed()));
-                        }
-                        self.next_piece();
-                        continue;
-                    }
                     let from = offset + self.piece_at;
                     if let Source::Stored(stored) = &self.source
                         && let Some(read) = cold(&stored.variant, content, from, left)
@@ -177,6 +176,9 @@ impl Outgoing {
                     let taken = ready!(poll_sendfile(stream, content, from, left, cx))?;
                     self.piece_at += taken;
                     self.sent += taken;
+                    if taken == left {
+                        self.next_piece();
+                    }
                 }
             }
         }
@@ -296,6 +298,16 @@ impl Outgoing {
         }
     }
 
+    /// Is the source's content in an open file too, and worth sending from there?
+    fn has_file(&self, bytes: usize) -> bool {
+        match &self.source {
+            Source::Stored(stored) => {
+                bytes as u64 >= limits::SENDFILE_BYTES_MIN && stored.variant.disk().is_some()
+            }
+            Source::Chunks(_) | Source::Nothing => false,
+        }
+    }
+
     fn next_piece(&mut self) {
         self.piece += 1;
         self.piece_at = 0;
@@ -318,6 +330,9 @@ impl Outgoing {
     }
 }
 
+/// Up to here a file's head waits for its first bytes to share a packet. Before a longer one it
+/// leaves alone: the file's pages then fill the packets from their first byte, at half the cost.
+const MORE_BYTES_MAX: u64 = 64 * 1024;
 /// Room that record headers, tags and a ticket take beside the plaintext.
 const TLS_OVERHEAD: usize = 1024;
 /// One sendfile call moves at most this much, so that one fast reader doesn't hold up the others.
@@ -351,6 +366,13 @@ fn by_file(stored: &Stored, nth: usize) -> io::Result<Option<Piece<'_>>> {
         }
         _ => piece,
     })
+}
+
+fn piece_len(piece: &Piece<'_>) -> u64 {
+    match piece {
+        Piece::Bytes(bytes) => bytes.len() as u64,
+        Piece::File { len, .. } => *len,
+    }
 }
 
 fn changed() -> io::Error {
