@@ -11,9 +11,8 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use super::parse::Typed;
 use crate::config::{OperatorError, reason};
+use crate::world::users;
 
-/// 2^10 rounds: some 50 ms on a PC, half a second on a Pi Zero; what Apache's tools advise.
-const COST: u32 = 10;
 /// bcrypt knows no more bytes than these (the 73rd is a NUL).
 const PASSWORD_BYTES_MAX: usize = 72;
 /// A file of users fits into memory many times over.
@@ -88,13 +87,9 @@ fn check_password(password: &str) -> Result<(), OperatorError> {
 
 /// `user:$2y$10$…`
 pub(super) fn line(user: &str, password: &str) -> Result<String, OperatorError> {
-    let parts = bcrypt::non_truncating_hash_with_result(password, COST).map_err(|error| {
-        OperatorError::failure(format!("the password can't be hashed: {error}"))
-    })?;
-    Ok(format!(
-        "{user}:{}",
-        parts.format_for_version(bcrypt::Version::TwoY)
-    ))
+    let hash = users::hash_password(password.as_bytes());
+    let hash = hash.map_err(|_| OperatorError::failure("the password can't be hashed"))?;
+    Ok(format!("{user}:{hash}"))
 }
 
 /// The file's text with the user's line replaced where it stood, or added at the end.

@@ -111,23 +111,6 @@ impl Users {
     }
 }
 
-/// The text of a users file after setting `name`'s hash, or removing it with `None`. Other lines
-/// and comments stay as they are.
-pub fn with_user(text: &str, name: &str, hash: Option<&str>) -> String {
-    let mut out = String::new();
-    let mut new_line = hash.map(|hash| format!("{name}:{hash}\n"));
-    for line in text.lines() {
-        if line.split_once(':').is_some_and(|(other, _)| other == name) {
-            out.push_str(&new_line.take().unwrap_or_default());
-        } else {
-            out.push_str(line);
-            out.push('\n');
-        }
-    }
-    out.push_str(&new_line.unwrap_or_default());
-    out
-}
-
 /// Whether this can be a user's name, in a file and in a request (RFC 7617 §2: no colon, no control
 /// characters; a `#` would begin a comment).
 pub fn is_name(name: &str) -> bool {

@@ -70,16 +70,7 @@ fn the_generation_is_the_content() {
 }
 
 #[test]
-fn users_are_set_and_removed_in_the_text() {
-    let text = "# staff\nant:1\nbee:2\n";
-    assert_eq!(with_user(text, "ant", Some("3")), "# staff\nant:3\nbee:2\n");
-    assert_eq!(
-        with_user(text, "cat", Some("3")),
-        "# staff\nant:1\nbee:2\ncat:3\n"
-    );
-    assert_eq!(with_user(text, "ant", None), "# staff\nbee:2\n");
-    assert_eq!(with_user("ant:1\nant:2", "ant", Some("3")), "ant:3\n");
-    assert_eq!(with_user("ant:1", "bee", Some("2")), "ant:1\nbee:2\n");
+fn names_are_told_from_what_is_none() {
     assert!(
         is_name("An ant")
             && !is_name("a:b")
