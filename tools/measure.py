@@ -9,7 +9,7 @@ A B ...); the median is printed with the smallest and the largest. ANTHILL names
 the static release). Needs wrk, ab (apache2-utils), openssl, and the peers that are named.
 All traffic is on loopback.
 """
-import argparse, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, time
+import argparse, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, threading, time
 
 HTTP, HTTPS = 28080, 28443
 TICK = os.sysconf("SC_CLK_TCK")
@@ -113,7 +113,8 @@ class Server:
         try:
             self.process.wait(3)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            # Its whole group, for some leave children behind.
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
         time.sleep(0.3)
 
@@ -128,9 +129,14 @@ def client(command):
     return subprocess.run(["taskset", "-c", "1"] + command, capture_output=True, text=True).stdout
 
 def wrk(server, url, conns, seconds):
-    """Microseconds of CPU per request, requests per second, p99 in ms, PSS in MiB at the end."""
+    """Microseconds of CPU per request, requests per second, p99 in ms, PSS in MiB half-way."""
     before = server.cpu_seconds()
+    # Memory while the connections are open: seen half-way, since some of it is given back later.
+    seen = []
+    sampler = threading.Timer(seconds / 2, lambda: seen.append(server.pss_kib()))
+    sampler.start()
     out = client(["wrk", "-t1", f"-c{conns}", f"-d{seconds}s", "--latency", url])
+    sampler.join()
     cpu = server.cpu_seconds() - before
     count = int(re.search(r"(\d+) requests in", out)[1])
     if "Non-2xx" in out:
@@ -138,7 +144,7 @@ def wrk(server, url, conns, seconds):
     p99 = re.search(r"99%\s+([\d.]+)(us|ms|s)", out)
     p99 = float(p99[1]) * {"us": 0.001, "ms": 1, "s": 1000}[p99[2]]
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
-    return {"us": cpu * 1e6 / count, "req/s": rate, "p99 ms": p99, "PSS MB": server.pss_kib() / 1024}
+    return {"us": cpu * 1e6 / count, "req/s": rate, "p99 ms": p99, "PSS MB": seen[0] / 1024}
 
 def ab(server, url, count):
     before = server.cpu_seconds()
@@ -235,6 +241,8 @@ def main():
     parser.add_argument("--conns", type=int, default=1500)
     parser.add_argument("--count", type=int, default=50000, help="requests of one round of `close`")
     args = parser.parse_args()
+    # Ended from outside, it still ends the server that it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log"}
     names = (args.servers or both.get(args.scenario, "anthill,nginx")).split(",")
     resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
