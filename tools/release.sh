@@ -17,7 +17,7 @@ export "CC_$(echo "$target" | tr - _)=musl-gcc"
 
 if have rustup; then
     rustup target list --installed | grep -qx "$target" || rustup target add "$target"
-    cargo build --locked --release --bin anthill --target "$target" --target-dir "$target_dir"
+    cargo build --locked --release -p anthill --target "$target" --target-dir "$target_dir"
 else
     . tools/musl_std.sh
     build_with_own_std

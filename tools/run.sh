@@ -4,7 +4,7 @@ set -eu
 . "$(dirname "$0")/setup.sh"
 
 setup build
-cargo build --locked --release --bin anthill
+cargo build --locked --release -p anthill
 say 'examples/journal on https://localhost:8443 and http://localhost:8080 (Ctrl-C stops)'
 say 'the certificate is self-signed: the browser will warn once, and it is right to'
 exec target/release/anthill serve examples/journal/anthill.toml

@@ -1,0 +1,2 @@
+//! Measures web servers side by side, and reports it.
+pub mod result;

@@ -1,0 +1,2 @@
+//! `anthill-bench`, run as `anthill bench`.
+fn main() {}
