@@ -177,6 +177,12 @@ pub fn watched(inotify: Inotify) -> io::Result<AsyncFd<Inotify>> {
     unsafe { AsyncFd::register_with_interest(inotify, Interest::READABLE) }.map_err(io::Error::from)
 }
 
+/// Registers `fd` with the runtime of this thread, to wait until it is readable.
+pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and the AsyncFd owns it.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
+}
+
 impl AsFd for Inotify {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -228,6 +234,15 @@ fn bound(address: SocketAddr, reuse_port: bool, v6_only: bool) -> io::Result<Own
     }
     rustix::net::bind(&socket, &address)?;
     Ok(socket)
+}
+
+/// Takes the next connection that waits at `listener`, non-blocking, and who it is from.
+/// `WouldBlock` when none waits.
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<(OwnedFd, SocketAddr)> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (socket, peer) = rustix::net::acceptfrom_with(listener, flags)?;
+    let peer = peer.ok_or(Errno::CONNABORTED)?;
+    Ok((socket, SocketAddr::try_from(peer)?))
 }
 
 /// Sends what is written at once: our writes are whole responses, so waiting for more is only delay.

@@ -27,10 +27,9 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, ReadBuf};
+use std::task::{Context, Poll, Waker, ready};
+use tokio::task::spawn_local;
 
 /// A connection and what it keeps between two reads.
 pub struct Connection {
@@ -150,13 +149,24 @@ impl Connection {
         }
     }
 
-    /// Serves until either side ends.
-    pub async fn run(mut self) {
-        let mut again = false;
+    /// The socket may have something to read: answers what can be answered at once, and goes back to
+    /// wait in its row. A task is made only for what has to wait for anything else.
+    pub fn turn(mut self: Box<Self>) {
+        match self.poll_turn(&mut Context::from_waker(Waker::noop()), false) {
+            Poll::Pending => self.park(),
+            Poll::Ready(Next::End(End::Close)) => self.close(),
+            Poll::Ready(next) => drop(spawn_local(self.go_on(next))),
+        }
+    }
+
+    fn park(self: Box<Self>) {
+        let worker = self.worker.clone();
+        worker.park(self);
+    }
+
+    /// Waits for `next` and all that follows it, until only the socket is waited for again.
+    async fn go_on(mut self: Box<Self>, mut next: Next) {
         loop {
-            let next = poll_fn(|cx| self.poll_turn(cx, again)).await;
-            // What waits in `rest` is looked at before anything more is read.
-            again = true;
             let end = match next {
                 Next::Send(sending) => Box::pin(self.send(sending)).await,
                 Next::Load(load) => {
@@ -183,12 +193,19 @@ impl Connection {
                 }
                 End::Cut => return self.cut(),
             }
+            // What waits in `rest` is looked at before anything more is read.
+            match poll_fn(|cx| Poll::Ready(self.poll_turn(cx, true))).await {
+                Poll::Ready(then) => next = then,
+                Poll::Pending => return self.park(),
+            }
         }
-        poll_fn(|cx| {
-            self.stream.close_notify(cx);
-            Poll::Ready(())
-        })
-        .await;
+        self.close();
+    }
+
+    /// Says goodbye as far as the socket takes it now.
+    fn close(mut self: Box<Self>) {
+        self.stream
+            .close_notify(&mut Context::from_waker(Waker::noop()));
     }
 
     /// Reads and answers until something has to be waited for.
@@ -915,8 +932,8 @@ impl Connection {
 
     /// Breaks off: nothing more is sent, neither what TLS holds (it could be what was still missing)
     /// nor what the kernel does, and the peer is told that this was no proper end.
-    fn cut(self) {
-        let _ = self.stream.socket.borrow().set_zero_linger();
+    fn cut(self: Box<Self>) {
+        let _ = self.stream.socket.reset_on_close();
     }
 
     /// Closes in a way that the peer gets to read our last words: our side ends, then what it still
@@ -929,7 +946,7 @@ impl Connection {
             Poll::Ready(())
         })
         .await;
-        if sys::shutdown_write(self.stream.socket.borrow().as_fd()).is_err() {
+        if sys::shutdown_write(self.stream.socket.as_fd()).is_err() {
             return;
         }
         let mut left = LINGER_BYTES_MAX;
@@ -937,12 +954,7 @@ impl Connection {
             let read = poll_fn(|cx| {
                 let worker = self.worker.clone();
                 let mut scratch = worker.scratch.borrow_mut();
-                let mut buffer = ReadBuf::new(&mut scratch);
-                let mut socket = self.stream.socket.borrow_mut();
-                let socket = Pin::new(&mut *socket);
-                socket
-                    .poll_read(cx, &mut buffer)
-                    .map_ok(|()| buffer.filled().len())
+                self.stream.socket.poll_read(cx, &mut scratch)
             })
             .await;
             match read {

@@ -7,5 +7,7 @@ pub mod connection;
 pub mod dispatch;
 pub mod live;
 pub mod outgoing;
+pub mod poller;
+pub mod socket;
 pub mod stream;
 pub mod worker;

@@ -7,12 +7,9 @@ use super::stream::Stream;
 use crate::base::sys;
 use crate::limits;
 use crate::site::{DiskContent, Part, Piece, Stored, Variant};
-use rustix::net::SendFlags;
 use std::io::{self, IoSlice, Write};
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::io::Interest;
 
 /// What is left of one response.
 pub struct Outgoing {
@@ -131,7 +128,7 @@ impl Outgoing {
                         ready!(stream.poll_write(cx, &[IoSlice::new(lead), IoSlice::new(bytes)]))?
                     }
                     Some(piece) if piece_len(&piece) <= MORE_BYTES_MAX => {
-                        ready!(poll_send_more(stream, lead, cx))?
+                        ready!(stream.socket.poll_write_more(cx, lead))?
                     }
                     Some(_) | None => ready!(stream.poll_write(cx, &[IoSlice::new(lead)]))?,
                 };
@@ -173,7 +170,13 @@ impl Outgoing {
                     {
                         return Poll::Ready(Ok(Progress::Disk(read)));
                     }
-                    let taken = ready!(poll_sendfile(stream, content, from, left, cx))?;
+                    let want = left.min(SENDFILE_BYTES_MAX) as usize;
+                    let taken =
+                        ready!(stream.socket.poll_sendfile(cx, content.fd(), from, want))? as u64;
+                    if taken == 0 {
+                        // Shorter than it was: the rest can't be sent as promised.
+                        return Poll::Ready(Err(changed()));
+                    }
                     self.piece_at += taken;
                     self.sent += taken;
                     if taken == left {
@@ -395,56 +398,5 @@ fn cold(variant: &Arc<Variant>, content: &DiskContent, offset: u64, left: u64) -
             keep: false,
         }),
         _ => None,
-    }
-}
-
-/// Sends with MSG_MORE: the file's first bytes share the packet.
-fn poll_send_more(
-    stream: &mut Stream,
-    bytes: &[u8],
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
-    let socket = &*stream.socket.borrow();
-    loop {
-        ready!(socket.poll_write_ready(cx))?;
-        let sent = socket.try_io(Interest::WRITABLE, || {
-            Ok(rustix::net::send(
-                socket,
-                bytes,
-                SendFlags::MORE | SendFlags::NOSIGNAL,
-            )?)
-        });
-        match sent {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            sent => return Poll::Ready(sent),
-        }
-    }
-}
-
-fn poll_sendfile(
-    stream: &mut Stream,
-    content: &DiskContent,
-    offset: u64,
-    left: u64,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<u64>> {
-    let socket = &*stream.socket.borrow();
-    loop {
-        ready!(socket.poll_write_ready(cx))?;
-        let sent = socket.try_io(Interest::WRITABLE, || {
-            sys::sendfile(
-                socket.as_fd(),
-                content.fd(),
-                offset,
-                left.min(SENDFILE_BYTES_MAX) as usize,
-            )
-        });
-        match sent {
-            // Shorter than it was: the rest can't be sent as promised.
-            Ok(0) => return Poll::Ready(Err(changed())),
-            Ok(sent) => return Poll::Ready(Ok(sent as u64)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Poll::Ready(Err(error)),
-        }
     }
 }

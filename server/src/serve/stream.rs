@@ -1,24 +1,20 @@
 //! A socket, plain or under TLS, read and written in single system calls.
 //!
 //! rustls is driven directly: one `recv` goes straight into its buffer, and what it encrypted leaves
-//! in one vectored `send`. A short read tells the runtime that the socket is empty, so no call is
-//! spent on hearing EAGAIN.
+//! in one `send`.
 
+use super::socket::Socket;
 use crate::tls::{Choice, Handshake};
 use rustls::ProtocolVersion;
 use rustls::ServerConnection;
-use std::cell::RefCell;
 use std::io::{self, IoSlice, Read, Write};
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// One connection's bytes.
 pub struct Stream {
     /// The TCP socket; the worker's table holds it too, to end it at a deadline.
-    pub socket: Rc<RefCell<TcpStream>>,
+    pub socket: Rc<Socket>,
     /// TLS above it, if any.
     pub tls: Option<Handshake>,
 }
@@ -42,11 +38,9 @@ impl Stream {
 
     /// Reads plaintext into `into`; 0 = the peer ended its side.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        let socket = &mut *self.socket.borrow_mut();
+        let socket = &*self.socket;
         let Some(tls) = self.tls.as_mut() else {
-            let mut buffer = ReadBuf::new(into);
-            ready!(Pin::new(socket).poll_read(cx, &mut buffer))?;
-            return Poll::Ready(Ok(buffer.filled().len()));
+            return socket.poll_read(cx, into);
         };
         if let Handshake::Choosing(_) = tls {
             ready!(poll_choose(socket, tls, cx))?;
@@ -62,7 +56,7 @@ impl Stream {
         let Some(Handshake::Ready(connection)) = self.tls.as_mut() else {
             return Poll::Ready(Ok(()));
         };
-        poll_flush_tls(&mut self.socket.borrow_mut(), connection, cx)
+        poll_flush_tls(&self.socket, connection, cx)
     }
 
     /// Writes plain bytes in one call (over TLS: encrypts them all; flush afterwards).
@@ -73,15 +67,7 @@ impl Stream {
     ) -> Poll<io::Result<usize>> {
         match self.tls_mut() {
             Some(connection) => Poll::Ready(connection.writer().write_vectored(slices)),
-            None => {
-                let mut socket = self.socket.borrow_mut();
-                let socket = Pin::new(&mut *socket);
-                match slices {
-                    // A send, which knows that it has a socket before it, is cheaper than a writev.
-                    [bytes] => socket.poll_write(cx, bytes),
-                    slices => socket.poll_write_vectored(cx, slices),
-                }
-            }
+            None => self.socket.poll_write(cx, slices),
         }
     }
 
@@ -95,11 +81,7 @@ impl Stream {
 }
 
 /// Reads the ClientHello and decides which configuration answers it.
-fn poll_choose(
-    socket: &mut TcpStream,
-    tls: &mut Handshake,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
+fn poll_choose(socket: &Socket, tls: &mut Handshake, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
     while let Handshake::Choosing(choosing) = tls {
         match choosing.choose(&mut Reading { socket, cx }) {
             Ok(Choice::More) => {}
@@ -121,7 +103,7 @@ fn poll_choose(
 }
 
 fn poll_fill_tls(
-    socket: &mut TcpStream,
+    socket: &Socket,
     connection: &mut ServerConnection,
     cx: &mut Context<'_>,
     into: &mut [u8],
@@ -162,7 +144,7 @@ fn poll_fill_tls(
 }
 
 fn poll_flush_tls(
-    socket: &mut TcpStream,
+    socket: &Socket,
     connection: &mut ServerConnection,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<()>> {
@@ -178,16 +160,14 @@ fn poll_flush_tls(
 
 /// The socket as rustls wants to read it.
 struct Reading<'a, 'c, 'w> {
-    socket: &'a mut TcpStream,
+    socket: &'a Socket,
     cx: &'c mut Context<'w>,
 }
 
 impl Read for Reading<'_, '_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut buffer = ReadBuf::new(into);
-        match Pin::new(&mut *self.socket).poll_read(self.cx, &mut buffer) {
-            Poll::Ready(Ok(())) => Ok(buffer.filled().len()),
-            Poll::Ready(Err(error)) => Err(error),
+        match self.socket.poll_read(self.cx, into) {
+            Poll::Ready(result) => result,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
@@ -195,7 +175,7 @@ impl Read for Reading<'_, '_, '_> {
 
 /// The socket as rustls wants to write it.
 struct Writing<'a, 'c, 'w> {
-    socket: &'a mut TcpStream,
+    socket: &'a Socket,
     cx: &'c mut Context<'w>,
 }
 
@@ -205,7 +185,7 @@ impl Write for Writing<'_, '_, '_> {
     }
 
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match Pin::new(&mut *self.socket).poll_write_vectored(self.cx, slices) {
+        match self.socket.poll_write(self.cx, slices) {
             Poll::Ready(result) => result,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }

@@ -7,6 +7,8 @@
 use super::access::Logs;
 use super::addresses::{Addresses, Entered};
 use super::connection::Connection;
+use super::poller::{self, Poller, Ready};
+use super::socket::Socket;
 use super::stream::Stream;
 use crate::base::clock::Clock;
 use crate::base::pool::Pool;
@@ -19,14 +21,15 @@ use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot};
@@ -92,6 +95,7 @@ pub struct Worker {
     world: RefCell<Rc<Arc<World>>>,
     shared: Arc<Shared>,
     rows: RefCell<Rows>,
+    poller: Rc<Poller>,
     /// Somebody left: there may be room to accept, and a drain may be over.
     left: Notify,
     /// There is something to sweep again.
@@ -126,7 +130,9 @@ struct Rows {
 }
 
 struct Row {
-    socket: Option<Rc<RefCell<TcpStream>>>,
+    socket: Option<Rc<Socket>>,
+    /// The connection while it waits for nothing but its socket; else a task has it.
+    parked: Option<Box<Connection>>,
     /// In the ledger of addresses, where that is kept.
     entered: Option<Entered>,
     phase: Phase,
@@ -139,7 +145,7 @@ struct Row {
 
 /// What became of waiting for a connection.
 enum Accepted {
-    Tried(io::Result<(TcpStream, SocketAddr)>),
+    Tried(io::Result<(OwnedFd, SocketAddr)>),
     /// There are as many connections as there may be.
     Full,
     Stop,
@@ -151,6 +157,10 @@ struct Accepting {
     stop: Notify,
 }
 
+/// So much news is taken from the kernel at once.
+const EVENTS_MAX: usize = 256;
+/// So many connections are accepted before the others get their turn.
+const ACCEPTS_MAX: usize = 16;
 /// How often deadlines are looked at and buffered log lines handed over.
 const SWEEP: Duration = Duration::from_millis(500);
 /// Pause after the system refused to give a descriptor or memory for a connection.
@@ -184,6 +194,7 @@ pub fn run(
         world: RefCell::new(Rc::new(world)),
         shared,
         rows: RefCell::default(),
+        poller: Rc::new(Poller::new()?),
         left: Notify::new(),
         busy: Notify::new(),
         listeners: RefCell::default(),
@@ -199,6 +210,10 @@ impl Worker {
     }
 
     async fn command(self: Rc<Self>, mut commands: UnboundedReceiver<Command>) {
+        match self.poller.watched() {
+            Ok(news) => drop(spawn_local(self.clone().react(news))),
+            Err(error) => return log::error!("can't wait for connections: {error}"),
+        }
         spawn_local(self.clone().sweep());
         while let Some(command) = commands.recv().await {
             match command {
@@ -224,7 +239,7 @@ impl Worker {
             address,
             secure,
         } = listening;
-        match TcpListener::from_std(socket) {
+        match sys::readable(socket.into()) {
             Ok(listener) => {
                 let accepting = Rc::new(Accepting {
                     address,
@@ -248,16 +263,17 @@ impl Worker {
         });
     }
 
-    async fn accept(self: Rc<Self>, listener: TcpListener, accepting: Rc<Accepting>) {
+    async fn accept(self: Rc<Self>, listener: AsyncFd<OwnedFd>, accepting: Rc<Accepting>) {
         let mut stop = pin!(accepting.stop.notified());
         let mut complained = false;
+        let mut taken = 0;
         loop {
             let left = self.left.notified();
             let accepted = poll_fn(|cx| match stop.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(Accepted::Stop),
                 // Looked at whenever we wake: another listener may have taken the last place.
                 Poll::Pending if self.is_full() => Poll::Ready(Accepted::Full),
-                Poll::Pending => listener.poll_accept(cx).map(Accepted::Tried),
+                Poll::Pending => poll_accept(&listener, cx).map(Accepted::Tried),
             });
             match accepted.await {
                 Accepted::Stop => break,
@@ -269,6 +285,10 @@ impl Worker {
                 Accepted::Tried(Ok((socket, peer))) => {
                     complained = false;
                     self.open(socket, peer, accepting.secure);
+                    taken += 1;
+                    if taken % ACCEPTS_MAX == 0 {
+                        tokio::task::yield_now().await;
+                    }
                 }
                 Accepted::Tried(Err(error)) => {
                     // A connection that broke before it was taken is nobody's loss; a lack of
@@ -284,21 +304,65 @@ impl Worker {
             }
         }
         // What the kernel has already accepted for us would be reset by closing: take it first.
-        while let Some(Ok((socket, peer))) = poll_fn(|cx| match listener.poll_accept(cx) {
-            Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-            Poll::Pending => Poll::Ready(None),
-        })
-        .await
-        {
+        while let Ok((socket, peer)) = sys::accept(listener.get_ref().as_fd()) {
             self.open(socket, peer, accepting.secure);
         }
+    }
+
+    /// Gives each connection its turn when its socket has news.
+    async fn react(self: Rc<Self>, news: AsyncFd<OwnedFd>) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            let Ok(mut guard) = news.readable().await else {
+                return;
+            };
+            if let Err(error) = self.poller.take(&mut events) {
+                return log::error!("can't wait for connections: {error}");
+            }
+            if events.len() < EVENTS_MAX {
+                guard.clear_ready();
+            }
+            for event in &events {
+                let (slot, ready) = poller::read(event);
+                self.news(slot as usize, ready);
+            }
+            if events.len() == EVENTS_MAX {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// One socket's news: to the connection if it waits here, else to the task that has it.
+    fn news(&self, slot: usize, ready: Ready) {
+        let parked = {
+            let mut rows = self.rows.borrow_mut();
+            let Some(row) = rows.rows.get_mut(slot) else {
+                return;
+            };
+            let Some(socket) = &row.socket else { return };
+            socket.now_ready(ready);
+            if row.parked.is_none() {
+                socket.wake();
+            }
+            row.parked.take()
+        };
+        if let Some(connection) = parked {
+            turn(connection);
+        }
+    }
+
+    /// Keeps a connection until its socket has news.
+    pub(super) fn park(&self, connection: Box<Connection>) {
+        let slot = connection.slot;
+        connection.stream.socket.forget_waker();
+        self.rows.borrow_mut().rows[slot].parked = Some(connection);
     }
 
     fn is_full(&self) -> bool {
         self.shared.open.load(Ordering::Relaxed) >= self.world.borrow().limits.connections
     }
 
-    fn open(self: &Rc<Self>, socket: TcpStream, peer: SocketAddr, secure: bool) {
+    fn open(self: &Rc<Self>, socket: OwnedFd, peer: SocketAddr, secure: bool) {
         let peer = peer.ip().to_canonical();
         let world = self.world.borrow().clone();
         let entered = match world.limits.connections_per_address {
@@ -319,19 +383,29 @@ impl Worker {
         self.clock.tick();
         self.shared.open.fetch_add(1, Ordering::Relaxed);
         self.stats.connections_opened.one();
-        let socket = Rc::new(RefCell::new(socket));
         let phase = if secure {
             Phase::Handshake
         } else {
             Phase::Idle
         };
-        let row = self.rows.borrow_mut().insert(socket.clone(), entered);
+        let (row, socket) = {
+            let mut rows = self.rows.borrow_mut();
+            let row = rows.free_row();
+            let socket = Rc::new(Socket::new(socket, self.poller.clone(), row));
+            rows.fill(row, socket.clone(), entered);
+            (row, socket)
+        };
         self.phase(row, phase);
         if self.rows.borrow().open == 1 {
             self.busy.notify_one();
         }
-        let connection = Connection::new(Stream { socket, tls }, self.clone(), row, peer);
-        spawn_local(connection.run());
+        // Who connects mostly asks at once.
+        turn(Box::new(Connection::new(
+            Stream { socket, tls },
+            self.clone(),
+            row,
+            peer,
+        )));
     }
 
     /// A connection is over.
@@ -448,14 +522,23 @@ impl Worker {
             );
         }
         self.logs.borrow_mut().flush();
+        // They hold the worker, and it holds them.
+        let left = self.rows.take();
+        drop(left);
     }
 }
 
 impl Rows {
-    fn insert(&mut self, socket: Rc<RefCell<TcpStream>>, entered: Option<Entered>) -> usize {
+    /// Where the next connection will stand.
+    fn free_row(&mut self) -> usize {
+        self.free.pop().unwrap_or(self.rows.len())
+    }
+
+    fn fill(&mut self, index: usize, socket: Rc<Socket>, entered: Option<Entered>) {
         self.open += 1;
         let row = Row {
             socket: Some(socket),
+            parked: None,
             entered,
             phase: Phase::Busy,
             expired: false,
@@ -463,21 +546,19 @@ impl Rows {
             since_ms: 0,
             seen: 0,
         };
-        match self.free.pop() {
-            Some(index) => {
-                self.rows[index] = row;
-                index
-            }
-            None => {
-                self.rows.push(row);
-                self.rows.len() - 1
-            }
+        match self.rows.get_mut(index) {
+            Some(free) => *free = row,
+            None => self.rows.push(row),
         }
     }
 
     fn remove(&mut self, index: usize) {
-        self.rows[index].socket = None;
-        self.rows[index].entered = None;
+        // After the drain the table has gone, with the connections that waited in it.
+        let Some(row) = self.rows.get_mut(index) else {
+            return;
+        };
+        row.socket = None;
+        row.entered = None;
         self.free.push(index);
         self.open -= 1;
         if self.open == 0 {
@@ -496,7 +577,6 @@ impl Rows {
             row.expired = true;
             // To be silent between two requests is nothing to be blamed for.
             ended += u64::from(row.phase != Phase::Idle);
-            let socket = socket.borrow();
             // Where we could still be heard, only our reading ends.
             let _ = match row.phase {
                 Phase::Idle | Phase::Head | Phase::Body => sys::shutdown_read(socket.as_fd()),
@@ -510,8 +590,26 @@ impl Rows {
         for row in &mut self.rows {
             if let (Some(socket), Phase::Idle, false) = (&row.socket, row.phase, row.expired) {
                 row.expired = true;
-                let _ = sys::shutdown_read(socket.borrow().as_fd());
+                let _ = sys::shutdown_read(socket.as_fd());
             }
+        }
+    }
+}
+
+/// A connection's turn; if it panics, that ends the connection alone (dropping it counts it).
+fn turn(connection: Box<Connection>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| connection.turn()));
+}
+
+fn poll_accept(
+    listener: &AsyncFd<OwnedFd>,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<(OwnedFd, SocketAddr)>> {
+    loop {
+        let mut guard = ready!(listener.poll_read_ready(cx))?;
+        match sys::accept(listener.get_ref().as_fd()) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+            accepted => return Poll::Ready(accepted),
         }
     }
 }

@@ -1,0 +1,176 @@
+//! A connection's socket, and what is known of whether it can be read or written.
+//!
+//! The kernel tells of each change once (edge-triggered), so what it told is remembered here until a
+//! call finds otherwise. A short read means that nothing is left: no call is spent on hearing EAGAIN.
+//! A socket joins the worker's [`Poller`] only when somebody first has to wait for it, so a
+//! connection that asks, is answered and closes at once is never registered at all.
+
+use super::poller::{Poller, Ready};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, sockopt};
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// A non-blocking TCP socket of one worker.
+pub struct Socket {
+    fd: OwnedFd,
+    poller: Rc<Poller>,
+    /// What the poller calls it: the connection's row.
+    slot: u32,
+    registered: Cell<bool>,
+    readable: Cell<bool>,
+    writable: Cell<bool>,
+    /// The peer's side has ended or broken, and that is told only once: reading stays worth a try.
+    ended: Cell<bool>,
+    /// The task that waits for it, where it isn't the poller's own turn.
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Socket {
+    /// `fd` just accepted and non-blocking; the poller will know it as `slot`.
+    pub fn new(fd: OwnedFd, poller: Rc<Poller>, slot: usize) -> Socket {
+        Socket {
+            fd,
+            poller,
+            slot: slot as u32,
+            registered: Cell::new(false),
+            readable: Cell::new(true),
+            writable: Cell::new(true),
+            ended: Cell::new(false),
+            waker: RefCell::new(None),
+        }
+    }
+
+    /// Reads once; 0 = the peer ended its side.
+    pub fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        while self.readable.get() {
+            match rustix::net::recv(&self.fd, &mut *into, RecvFlags::empty()) {
+                Ok((read, _)) => {
+                    if read > 0 && read < into.len() && !self.ended.get() {
+                        self.readable.set(false);
+                    }
+                    return Poll::Ready(Ok(read));
+                }
+                Err(Errno::AGAIN) => self.readable.set(false),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Poll::Ready(Err(errno.into())),
+            }
+        }
+        self.wait(cx)
+    }
+
+    /// Writes as much of `slices` as the kernel takes.
+    pub fn poll_write(
+        &self,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let len = slices.iter().map(|slice| slice.len()).sum();
+        self.poll_put(cx, len, || match slices {
+            // A send, which knows that it has a socket before it, is cheaper than a writev.
+            [bytes] => rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL),
+            slices => rustix::io::writev(&self.fd, slices),
+        })
+    }
+
+    /// As [`Socket::poll_write`], and more follows at once: the last packet waits for it.
+    pub fn poll_write_more(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_put(cx, bytes.len(), || {
+            rustix::net::send(&self.fd, bytes, SendFlags::MORE | SendFlags::NOSIGNAL)
+        })
+    }
+
+    /// Sends up to `len` bytes of `file` from `offset`, copying nothing; 0 = the file has ended.
+    pub fn poll_sendfile(
+        &self,
+        cx: &mut Context<'_>,
+        file: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_put(cx, len, || {
+            let mut at = offset;
+            rustix::fs::sendfile(&self.fd, file, Some(&mut at), len)
+        })
+    }
+
+    /// Tries `put`, which would like to hand over `len` bytes, while the socket may take them.
+    fn poll_put(
+        &self,
+        cx: &mut Context<'_>,
+        len: usize,
+        mut put: impl FnMut() -> rustix::io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        while self.writable.get() {
+            match put() {
+                Ok(taken) => {
+                    if taken > 0 && taken < len {
+                        self.writable.set(false);
+                    }
+                    return Poll::Ready(Ok(taken));
+                }
+                Err(Errno::AGAIN) => self.writable.set(false),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Poll::Ready(Err(errno.into())),
+            }
+        }
+        self.wait(cx)
+    }
+
+    /// Whoever asks is told when the kernel has news.
+    fn wait<T>(&self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|old| old.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        if !self.registered.get() {
+            // What has come meanwhile is told at once.
+            if let Err(error) = self.poller.add(self.fd.as_fd(), self.slot) {
+                return Poll::Ready(Err(error));
+            }
+            self.registered.set(true);
+        }
+        Poll::Pending
+    }
+
+    /// The kernel has news.
+    pub(super) fn now_ready(&self, ready: Ready) {
+        if ready.ended() {
+            self.ended.set(true);
+        }
+        if ready.readable() {
+            self.readable.set(true);
+        }
+        if ready.writable() {
+            self.writable.set(true);
+        }
+    }
+
+    /// Wakes the task that waits.
+    pub(super) fn wake(&self) {
+        let waker = self.waker.borrow_mut().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// No task waits any more: what it left is let go.
+    pub(super) fn forget_waker(&self) {
+        self.waker.replace(None);
+    }
+
+    /// Closing will reset the connection and throw away what the kernel still holds.
+    pub fn reset_on_close(&self) -> io::Result<()> {
+        Ok(sockopt::set_socket_linger(&self.fd, Some(Duration::ZERO))?)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
