@@ -2,10 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Exact fits: musl's own allocator rounds the buffers that a TLS connection keeps up by a seventh,
-/// and takes longer.
 #[global_allocator]
-static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+static ALLOCATOR: anthill::base::sys::Heap = anthill::base::sys::Heap;
 
 fn main() -> ExitCode {
     anthill::cli::run(std::env::args_os().skip(1))

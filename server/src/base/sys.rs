@@ -5,6 +5,8 @@
 
 #![allow(unsafe_code)]
 
+mod heap;
+
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, IoSliceMut};
@@ -25,6 +27,7 @@ use rustix::thread::{Gid, Uid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+pub use heap::Heap;
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
 
 // ---- Files ----
@@ -234,6 +237,26 @@ fn bound(address: SocketAddr, reuse_port: bool, v6_only: bool) -> io::Result<Own
     }
     rustix::net::bind(&socket, &address)?;
     Ok(socket)
+}
+
+/// Lets connections wait in the kernel until their first bytes are there, `seconds` at most (rounded
+/// up to the next time at which the kernel would repeat its SYN-ACK): accepting one then pays.
+pub fn defer_accept(listener: BorrowedFd<'_>, seconds: u32) -> io::Result<()> {
+    let seconds = seconds as libc::c_int;
+    // SAFETY: the pointer and the length are those of one live integer, which the kernel only reads.
+    let result = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_DEFER_ACCEPT,
+            (&raw const seconds).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Takes the next connection that waits at `listener`, non-blocking, and who it is from.

@@ -8,7 +8,8 @@ use socket2::SockRef;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 /// All addresses that are listened on.
 #[derive(Default)]
@@ -97,12 +98,16 @@ impl Listeners {
         Ok(())
     }
 
-    /// Addresses that `config` no longer names, taken off the list.
+    /// Addresses that `config` no longer names, taken off the list. Whoever has connected to one and
+    /// not yet said anything is let in within [`LET_IN`]; only then stop listening.
     pub fn retire(&mut self, config: &Config) -> Vec<(SocketAddr, bool)> {
         let mut gone = Vec::new();
         self.addresses.retain(|address| {
             let stays = address.is_wanted(config);
             if !stays {
+                for socket in &address.sockets {
+                    let _ = sys::defer_accept(socket.as_fd(), 0);
+                }
                 gone.push((address.bound, address.secure));
             }
             stays
@@ -220,8 +225,14 @@ fn bind_one(listen: &Listen, workers: usize) -> io::Result<Vec<TcpListener>> {
     Ok(sockets)
 }
 
+/// A connection is accepted when its first bytes are there, or after about so long without any.
+const FIRST_BYTES_SECONDS: u32 = 1;
+/// The kernel repeats its SYN-ACK after a second, and lets in who answers that.
+pub const LET_IN: Duration = Duration::from_millis(1_300);
+
 /// Options that accepted connections inherit, so that none of them costs a call of its own.
 fn prepare(socket: &TcpListener) -> io::Result<()> {
+    sys::defer_accept(socket.as_fd(), FIRST_BYTES_SECONDS)?;
     SockRef::from(socket).set_tcp_nodelay(true)
 }
 

@@ -3,7 +3,7 @@
 
 use super::changes::{QUIET, Seen, look_at_files};
 use super::greeting;
-use super::listeners::Listeners;
+use super::listeners::{LET_IN, Listeners};
 use super::socket::{self, ControlSocket, Question};
 use super::start::{
     bind, compress_in_background, direct_errors, drop_privileges, https_port, logins, memory_auto,
@@ -427,7 +427,11 @@ impl Plane {
                 Err(error) => log::error!("worker {index}: {error}"),
             }
         }
-        for (address, secure) in self.listeners.retire(&self.config) {
+        let retired = self.listeners.retire(&self.config);
+        if !retired.is_empty() {
+            tokio::time::sleep(LET_IN).await;
+        }
+        for (address, secure) in retired {
             for running in &self.workers {
                 let _ = running.commands.send(Command::Unlisten(address, secure));
             }

@@ -199,7 +199,9 @@ pub fn run(
         busy: Notify::new(),
         listeners: RefCell::default(),
     });
+    sys::Heap::keep_blocks();
     runtime.block_on(worker.command(commands));
+    sys::Heap::release_blocks();
     Ok(())
 }
 
