@@ -127,10 +127,9 @@ impl Outgoing {
                         let bytes = &bytes[self.piece_at as usize..];
                         ready!(stream.poll_write(cx, &[IoSlice::new(lead), IoSlice::new(bytes)]))?
                     }
-                    Some(piece) if piece_len(&piece) <= MORE_BYTES_MAX => {
-                        ready!(stream.socket.poll_write_more(cx, lead))?
-                    }
-                    Some(_) | None => ready!(stream.poll_write(cx, &[IoSlice::new(lead)]))?,
+                    // The file's first bytes share its packet.
+                    Some(_) => ready!(stream.socket.poll_write_more(cx, lead))?,
+                    None => ready!(stream.poll_write(cx, &[IoSlice::new(lead)]))?,
                 };
                 let of_lead = taken.min(lead.len());
                 self.lead_at += of_lead;
@@ -181,6 +180,10 @@ impl Outgoing {
                     self.sent += taken;
                     if taken == left {
                         self.next_piece();
+                    } else if taken == want as u64 {
+                        // The others first, and the kernel gets time to send what it has.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
                     }
                 }
             }
@@ -333,13 +336,10 @@ impl Outgoing {
     }
 }
 
-/// Up to here a file's head waits for its first bytes to share a packet. Before a longer one it
-/// leaves alone: the file's pages then fill the packets from their first byte, at half the cost.
-const MORE_BYTES_MAX: u64 = 64 * 1024;
 /// Room that record headers, tags and a ticket take beside the plaintext.
 const TLS_OVERHEAD: usize = 1024;
 /// One sendfile call moves at most this much, so that one fast reader doesn't hold up the others.
-const SENDFILE_BYTES_MAX: u64 = 512 * 1024;
+const SENDFILE_BYTES_MAX: u64 = 256 * 1024;
 /// Files up to this size are not probed for coldness: one slow read of them is short.
 const PROBE_BYTES_MIN: u64 = 1 << 20;
 
@@ -369,13 +369,6 @@ fn by_file(stored: &Stored, nth: usize) -> io::Result<Option<Piece<'_>>> {
         }
         _ => piece,
     })
-}
-
-fn piece_len(piece: &Piece<'_>) -> u64 {
-    match piece {
-        Piece::Bytes(bytes) => bytes.len() as u64,
-        Piece::File { len, .. } => *len,
-    }
 }
 
 fn changed() -> io::Error {
