@@ -202,8 +202,8 @@ impl Connection {
         self.close();
     }
 
-    /// Says goodbye as far as the socket takes it now.
-    fn close(mut self: Box<Self>) {
+    /// Says goodbye as far as the socket takes it now; dropping the connection then closes it.
+    fn close(&mut self) {
         self.stream
             .close_notify(&mut Context::from_waker(Waker::noop()));
     }
@@ -932,7 +932,7 @@ impl Connection {
 
     /// Breaks off: nothing more is sent, neither what TLS holds (it could be what was still missing)
     /// nor what the kernel does, and the peer is told that this was no proper end.
-    fn cut(self: Box<Self>) {
+    fn cut(&mut self) {
         let _ = self.stream.socket.reset_on_close();
     }
 
