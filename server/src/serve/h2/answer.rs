@@ -95,7 +95,9 @@ impl Session<'_> {
                     seen: 0,
                     since_ms: now_ms,
                 };
-                self.exchange(owed).state = State::Discard(discard);
+                if let Some(exchange) = self.exchange(owed) {
+                    exchange.state = State::Discard(discard);
+                }
             }
             _ => self.respond(owed, request, &head, dispatched, cx),
         }
@@ -145,9 +147,10 @@ impl Session<'_> {
         bytes: &[u8],
         ended: bool,
         world: &World,
-    ) -> Result<(), Fatal> {
+        cx: &mut Context<'_>,
+    ) {
         let Some(stream) = self.h2.stream(id) else {
-            return Ok(());
+            return;
         };
         match &mut stream.work.state {
             State::Discard(discard) => {
@@ -158,32 +161,25 @@ impl Session<'_> {
                     self.h2.taken(id, bytes.len());
                     match is_too_long {
                         true => self.refuse_late(id, &asked, Reject::BODY_TOO_LARGE),
-                        // There is no waker to be had here; nothing that follows needs one yet.
-                        false => self.ask_again(
-                            id,
-                            asked,
-                            false,
-                            &mut Context::from_waker(std::task::Waker::noop()),
-                        ),
+                        false => self.ask_again(id, asked, false, cx),
                     }
-                    return Ok(());
+                    return;
                 }
             }
             State::Live(call) => {
                 let is_too_long = call.seen + bytes.len() as u64 > world.limits.body_bytes;
                 if is_too_long {
-                    self.break_off(id, Code::CANCEL);
+                    self.cut_call(id, Reject::BODY_TOO_LARGE);
                     self.h2.taken_by_all(bytes.len() as u32);
                 } else if !call.take(bytes, ended) {
                     // Nobody wants it: the stream's window isn't opened again.
                     self.h2.taken_by_all(bytes.len() as u32);
                 }
-                return Ok(());
+                return;
             }
             _ => {}
         }
         self.h2.taken(id, bytes.len());
-        Ok(())
     }
 
     /// No, to a request whose stream is in the table.
@@ -216,7 +212,7 @@ impl Session<'_> {
         let Some(mut owed) = self.owed(id) else {
             return;
         };
-        let world = self.world();
+        let world = self.worker.world();
         let facts = self.facts();
         let Ok(head) = asked.head() else {
             return self.break_off(id, Code::INTERNAL_ERROR);
@@ -234,8 +230,8 @@ impl Session<'_> {
         self.respond(owed, &asked, &head, dispatched, cx);
     }
 
-    /// The exchange of a stream, which is in the table from now on.
-    fn exchange(&mut self, owed: Owed) -> &mut Exchange {
+    /// The exchange of a stream, which is in the table from now on; None if it has gone.
+    fn exchange(&mut self, owed: Owed) -> Option<&mut Exchange> {
         if owed.is_new {
             let streams = &self.worker.h2.streams;
             streams.set(streams.get() + 1);
@@ -243,10 +239,7 @@ impl Session<'_> {
             let exchange = Exchange::new(&self.worker);
             self.h2.accept(owed.id, remote, owed.priority, exchange);
         }
-        match self.h2.stream(owed.id) {
-            Some(stream) => &mut stream.work,
-            None => unreachable!("who is owed is in the table"),
-        }
+        self.h2.stream(owed.id).map(|stream| &mut *stream.work)
     }
 
     /// Carries out a reply, or begins what has to be waited for first.
@@ -263,7 +256,11 @@ impl Session<'_> {
         let work: handler::LocalBoxFuture<bool> = match reply {
             Reply::Load(load) => {
                 let job = self.worker.pool.run(move || load.run());
-                Box::pin(async move { job.await.is_err() && false })
+                Box::pin(async move {
+                    // Whatever came of it, asking again will tell.
+                    let _ = job.await;
+                    false
+                })
             }
             // Right or wrong, it is in the ledger then.
             Reply::Login(ask) => Box::pin(async move { ask.answer().await.is_err() }),
@@ -273,7 +270,9 @@ impl Session<'_> {
             }
             reply => return self.send(owed, reply, &line, cx),
         };
-        let exchange = self.exchange(owed);
+        let Some(exchange) = self.exchange(owed) else {
+            return;
+        };
         exchange.errands += 1;
         if exchange.errands > ERRANDS_MAX {
             let reject = Some(Reject::CHANGING);
@@ -419,7 +418,9 @@ impl Session<'_> {
     fn queue(&mut self, owed: Owed, status: Status, body: Body, left: u64, line: &Line<'_>) {
         let record = line.keep(status, &self.worker, self.who);
         let now_ms = self.worker.clock.millis();
-        let exchange = self.exchange(owed);
+        let Some(exchange) = self.exchange(owed) else {
+            return;
+        };
         exchange.state = State::Body(body);
         exchange.record = record;
         exchange.status = status;
@@ -439,7 +440,7 @@ impl Session<'_> {
             return self.h2.answered(owed.id, owed.ended);
         }
         if let Some(work) = self.h2.finish(owed.id) {
-            self.forget(owed.id, &work);
+            self.forget(&work);
         }
     }
 
@@ -480,7 +481,9 @@ impl Session<'_> {
             download: None,
         };
         let record = line.keep(Status::OK, &self.worker, self.who);
-        let exchange = self.exchange(owed);
+        let Some(exchange) = self.exchange(owed) else {
+            return;
+        };
         exchange.record = record;
         exchange.state = State::Live(Box::new(call));
     }
@@ -584,6 +587,15 @@ impl Session<'_> {
             }
             (body, State::Live(call)) => call.begin(body),
             _ => {}
+        }
+    }
+
+    /// A call whose request can't be taken to its end: it is told if nothing else was yet.
+    pub(super) fn cut_call(&mut self, id: u32, reject: Reject) {
+        let state = self.h2.stream(id).map(|stream| &stream.work.state);
+        match state {
+            Some(State::Live(call)) if call.answering.is_some() => self.fail_call(id, reject),
+            _ => self.break_off(id, Code::CANCEL),
         }
     }
 

@@ -16,7 +16,7 @@ const LEAVE_MS: u64 = 1_000;
 impl Session<'_> {
     /// Sets the earliest deadline of all.
     pub(super) fn set_deadline(&mut self, cx: &mut Context<'_>) {
-        let world = self.world();
+        let world = self.worker.world();
         let (at_ms, phase) = self.next_deadline(&world.limits);
         self.worker.wake_at(self.on.slot, phase, at_ms, cx.waker());
     }
@@ -24,7 +24,11 @@ impl Session<'_> {
     fn next_deadline(&mut self, limits: &Limits) -> (u64, Phase) {
         let after = |since_ms: u64, seconds: u32| since_ms + u64::from(seconds) * 1_000;
         if let Some(since_ms) = self.stuck_ms {
-            return (after(since_ms, limits.write_stall_seconds), Phase::Write);
+            return match self.stage {
+                // Who doesn't even take our last words is cut off soon.
+                Stage::Over(_) => (since_ms + LEAVE_MS, Phase::Write),
+                _ => (after(since_ms, limits.write_stall_seconds), Phase::Write),
+            };
         }
         let mut next = IDLE;
         let mut sooner = |at_ms, phase| {
@@ -56,15 +60,15 @@ impl Session<'_> {
 
     /// A deadline has passed.
     pub(super) fn late(&mut self) {
-        let world = self.world();
+        let world = self.worker.world();
         let limits = &world.limits;
         let now_ms = self.worker.clock.millis();
         let is_over = |since_ms: u64, seconds: u32| now_ms >= since_ms + u64::from(seconds) * 1_000;
         if let Some(since_ms) = self.stuck_ms {
-            if is_over(since_ms, limits.write_stall_seconds) {
+            let is_last = matches!(self.stage, Stage::Over(_)) && now_ms >= since_ms + LEAVE_MS;
+            if is_last || is_over(since_ms, limits.write_stall_seconds) {
                 // There is no way left to say anything.
-                self.stage = Stage::Over(super::End::Cut);
-                self.h2.out.clear();
+                self.is_dead = true;
             }
             return;
         }
@@ -127,7 +131,7 @@ impl Session<'_> {
                     let asked = std::mem::take(&mut discard.asked);
                     self.refuse_late(id, &asked, Reject::BODY_SLOW);
                 }
-                _ => self.break_off(id, Code::CANCEL),
+                _ => self.cut_call(id, Reject::BODY_SLOW),
             }
         }
     }

@@ -26,7 +26,6 @@ use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 /// What all HTTP/2 connections of a worker share: buffers that are in use only while one of them is
@@ -59,6 +58,8 @@ struct Session<'c> {
     /// It has had no stream since then.
     idle_ms: u64,
     stage: Stage,
+    /// Nothing can be said to the peer any more.
+    is_dead: bool,
 }
 
 /// How near its end a connection is.
@@ -90,6 +91,7 @@ pub(super) async fn run(on: &mut Connection) -> End {
         begun_ms: Some(worker.clock.millis()),
         idle_ms: worker.clock.millis(),
         stage: Stage::Open,
+        is_dead: false,
         worker,
         on,
     };
@@ -101,6 +103,7 @@ pub(super) async fn run(on: &mut Connection) -> End {
 impl Drop for Session<'_> {
     fn drop(&mut self) {
         for stream in self.h2.streams() {
+            self.worker.stats.h2_resets.one();
             stream.work.log(stream.sent, &self.worker);
         }
         let streams = &self.worker.h2.streams;
@@ -122,12 +125,19 @@ impl Session<'_> {
             self.h2.goaway_soon();
             self.stage = Stage::Leaving(worker.clock.millis());
         }
-        let end = self.turn(cx);
+        let end = match self.is_dead {
+            true => Poll::Ready(End::Cut),
+            false => self.turn(cx),
+        };
         if end.is_pending() {
             self.set_deadline(cx);
         }
         if self.h2.out.is_empty() {
-            worker.h2.frames.replace(std::mem::take(&mut self.h2.out));
+            let out = std::mem::take(&mut self.h2.out);
+            let mut shelf = worker.h2.frames.borrow_mut();
+            if out.capacity() > shelf.capacity() {
+                *shelf = out;
+            }
             self.h2.rest();
         }
         end
@@ -231,8 +241,8 @@ impl Session<'_> {
                 }
                 Event::Nothing => {}
                 Event::Request { id, ended } => self.asked(id, ended, &request, &world, cx)?,
-                Event::Data { id, bytes, ended } => self.body_came(id, bytes, ended, &world)?,
-                Event::Reset { id, work } => self.gone(id, &work),
+                Event::Data { id, bytes, ended } => self.body_came(id, bytes, ended, &world, cx),
+                Event::Reset { work, .. } => self.gone(&work),
                 Event::Ponged => {
                     if let Stage::Leaving(_) = self.stage {
                         self.leave();
@@ -274,14 +284,14 @@ impl Session<'_> {
     }
 
     /// A stream has ended without a whole response.
-    fn gone(&mut self, id: u32, work: &Exchange) {
+    fn gone(&mut self, work: &Exchange) {
         self.worker.stats.h2_resets.one();
         work.log(work.sent, &self.worker);
-        self.forget(id, work);
+        self.forget(work);
     }
 
     /// A stream isn't in the table any more.
-    fn forget(&mut self, _id: u32, work: &Exchange) {
+    fn forget(&mut self, work: &Exchange) {
         // What its handler hadn't taken will never be.
         self.h2.taken_by_all(work.held() as u32);
         let streams = &self.worker.h2.streams;
@@ -294,7 +304,7 @@ impl Session<'_> {
     /// Ends a stream that can't be brought to its end.
     fn break_off(&mut self, id: u32, code: Code) {
         if let Some(work) = self.h2.reset(id, code) {
-            self.gone(id, &work);
+            self.gone(&work);
         }
     }
 
@@ -303,7 +313,7 @@ impl Session<'_> {
         if let Some(work) = self.h2.finish(id) {
             work.log(work.sent, &self.worker);
             work.count(&self.worker);
-            self.forget(id, &work);
+            self.forget(&work);
         }
     }
 
@@ -406,10 +416,6 @@ impl Session<'_> {
 
     fn is_secure(&self) -> bool {
         self.on.stream.tls.is_some()
-    }
-
-    fn world(&self) -> Rc<Arc<World>> {
-        self.worker.world()
     }
 }
 
