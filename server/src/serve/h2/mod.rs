@@ -19,7 +19,6 @@ use super::worker::{Phase, Worker};
 use crate::limits;
 use crate::wire::h2::hpack::Strings;
 use crate::wire::h2::{self, Code, Event, Fatal, Request};
-use crate::world::World;
 use body::Filled;
 use exchange::{Exchange, State};
 use std::cell::{Cell, RefCell};

@@ -5,6 +5,7 @@
 //! and the bytes, and hangs what he likes on each stream.
 
 pub mod calm;
+pub mod check;
 pub mod connection;
 pub mod error;
 pub mod frame;
