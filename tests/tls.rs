@@ -46,7 +46,7 @@ fn session(server: &Server, arguments: &[&str]) -> Session {
 fn both_versions_and_alpn() {
     let server = site("", "");
     for (version, name) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
-        let session = session(&server, &[version, "-alpn", "h2,http/1.1"]);
+        let session = session(&server, &[version, "-alpn", "http/1.1"]);
         assert!(session.is_served(), "{}{}", session.text, session.errors);
         assert!(
             session.text.contains(&format!("New, {name}, ")),
