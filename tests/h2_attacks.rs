@@ -23,8 +23,12 @@ fn flood(
     let mut h2 = H2::open_with(server, over, settings);
     h2.wire.patience(Duration::from_secs(5));
     let started = Instant::now();
-    for _ in 0..200 {
+    // No more than the server reads and throws away behind its last words: who goes on after that
+    // is reset, and may not find them any more.
+    let mut sent = 0;
+    while sent < 700_000 {
         let bytes = part(&mut h2);
+        sent += bytes.len();
         if !h2.wire.send(bytes) {
             break;
         }
@@ -152,10 +156,6 @@ fn continuation_flood() {
     ] {
         let mut begun = false;
         let code = flood(&server, Over::Tls, b"", &mut |_| {
-            frames(count, &|bytes, nth| match (begun, nth) {
-                (false, 0) => push(bytes, frame::HEADERS, 1, 1, part),
-                _ => push(bytes, frame::CONTINUATION, 0, 1, part),
-            });
             let bytes = frames(count, &|bytes, nth| match (begun, nth) {
                 (false, 0) => push(bytes, frame::HEADERS, 1, 1, part),
                 _ => push(bytes, frame::CONTINUATION, 0, 1, part),
@@ -310,7 +310,9 @@ fn every_phase_has_a_deadline() {
     let server = server("limits = { head_seconds = 1, handshake_seconds = 1 }");
     let ends = |mut h2: H2, code: Code| {
         let started = Instant::now();
-        assert_eq!(h2.goes_away(), code.0);
+        // Without a word of ours, not even an acknowledgement.
+        let last = std::iter::from_fn(|| h2.next()).last().expect("a frame");
+        assert_eq!((last.kind, last.code()), (frame::GOAWAY, code.0));
         assert!(started.elapsed() < Duration::from_secs(4));
     };
     // Half a preface, and one without SETTINGS.

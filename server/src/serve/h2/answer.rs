@@ -355,21 +355,32 @@ impl Session<'_> {
     ) {
         let status = stored.status;
         let length = stored.body_len();
-        let mut built = Vec::new();
-        let whole = match stored.whole_memory() {
-            _ if length == 0 => Some(&[][..]),
-            whole => whole.filter(|body| self.fits_at_once(owed, body.len(), cx)),
+        let at_once = match stored.whole_memory() {
+            _ if length == 0 => true,
+            Some(body) => self.fits_at_once(owed, body.len(), cx),
+            None => false,
         };
-        let hsts = hsts_of(line.host);
-        self.send_head(owed.id, stored.block(&mut built), fields, hsts, length == 0);
-        match whole {
-            Some(body) => {
-                if length > 0 {
-                    self.h2.body(owed.id, body);
-                }
-                self.done(owed, status, length, line);
-            }
-            None => self.queue(owed, status, Body::stored(stored), length, line),
+        let mut built = Vec::new();
+        let block = stored.block(&mut built);
+        self.send_head(owed.id, block, fields, hsts_of(line.host), length == 0);
+        if !at_once {
+            return self.queue(owed, status, Body::stored(stored), length, line);
+        }
+        if length > 0 {
+            self.put_body(owed.id, stored);
+        }
+        self.done(owed, status, length, line);
+    }
+
+    /// Puts a whole body that is in memory behind its head.
+    fn put_body(&mut self, id: u32, stored: Stored) {
+        let body = stored.whole_memory().unwrap_or_default();
+        self.h2.body_follows(id, body.len());
+        if self.is_secure() {
+            self.bodies_bytes += body.len();
+            self.bodies.push((self.h2.out.len(), stored));
+        } else {
+            self.h2.out.extend_from_slice(body);
         }
     }
 
@@ -380,10 +391,12 @@ impl Session<'_> {
             return false;
         }
         let need = bytes + HEAD_BYTES + 2 * frame::HEADER_BYTES;
-        if self.h2.out.len() + need > OUT_BYTES_MAX {
+        let has_room =
+            |it: &Self| it.unsent() + need <= OUT_BYTES_MAX && it.bodies.len() < super::BODIES_MAX;
+        if !has_room(self) {
             let _ = self.poll_write(cx);
         }
-        self.h2.out.len() + need <= OUT_BYTES_MAX
+        has_room(self)
     }
 
     /// A small response made here.

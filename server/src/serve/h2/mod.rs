@@ -17,6 +17,7 @@ use super::connection::{Connection, End};
 use super::dispatch::Facts;
 use super::worker::{Phase, Worker};
 use crate::limits;
+use crate::site::Stored;
 use crate::wire::h2::hpack::Strings;
 use crate::wire::h2::{self, Code, Event, Fatal, Request};
 use body::Filled;
@@ -35,6 +36,8 @@ pub struct Shelf {
     strings: RefCell<Strings>,
     /// Frames on their way out.
     frames: RefCell<Vec<u8>>,
+    /// See [`Session::bodies`].
+    bodies: RefCell<Vec<(usize, Stored)>>,
     /// A field block is put together here.
     block: RefCell<Vec<u8>>,
     streams: Cell<usize>,
@@ -46,6 +49,11 @@ struct Session<'c> {
     worker: Rc<Worker>,
     h2: h2::Connection<Box<Exchange>>,
     who: Who,
+    /// Bodies in memory that belong into `h2.out` at these places. Under TLS they are encrypted from
+    /// where they lie: copying them there would cost more than encrypting them.
+    bodies: Vec<(usize, Stored)>,
+    /// Bytes of them.
+    bodies_bytes: usize,
     /// How much of `h2.out` is with the socket already.
     written: usize,
     /// What was read holds nothing whole any more.
@@ -84,6 +92,8 @@ pub(super) async fn run(on: &mut Connection) -> End {
     let mut session = Session {
         who: on.who(),
         h2: h2::Connection::new(head_bytes),
+        bodies: Vec::new(),
+        bodies_bytes: 0,
         written: 0,
         is_hungry: on.rest.is_empty(),
         stuck_ms: None,
@@ -117,6 +127,9 @@ impl Session<'_> {
         if self.h2.out.capacity() == 0 {
             self.h2.out = worker.h2.frames.take();
         }
+        if self.bodies.capacity() == 0 {
+            self.bodies = worker.h2.bodies.take();
+        }
         if worker.expired(self.on.slot).is_some() {
             self.late();
         }
@@ -137,6 +150,8 @@ impl Session<'_> {
             if out.capacity() > shelf.capacity() {
                 *shelf = out;
             }
+            drop(shelf);
+            worker.h2.bodies.replace(std::mem::take(&mut self.bodies));
             self.h2.rest();
         }
         end
@@ -178,13 +193,10 @@ impl Session<'_> {
         let stream = &mut self.on.stream;
         if stream.tls.is_some() {
             ready!(stream.poll_flush(cx))?;
-            if !self.h2.out.is_empty() {
-                // All of it is taken and encrypted at once.
-                ready!(stream.poll_write(cx, &[IoSlice::new(&self.h2.out)]))?;
-                self.h2.out.clear();
-                ready!(stream.poll_flush(cx))?;
-            }
-            return Poll::Ready(Ok(()));
+            return match self.h2.out.is_empty() {
+                true => Poll::Ready(Ok(())),
+                false => self.poll_write_tls(cx),
+            };
         }
         while self.written < self.h2.out.len() {
             let rest = IoSlice::new(&self.h2.out[self.written..]);
@@ -196,13 +208,37 @@ impl Session<'_> {
         Poll::Ready(Ok(()))
     }
 
+    /// Encrypts all that waits at once, and sends what the socket takes of it.
+    fn poll_write_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let out = &self.h2.out;
+        let mut slices = [IoSlice::new(&[]); 2 * BODIES_MAX + 1];
+        let (mut count, mut at) = (0, 0);
+        for (place, stored) in &self.bodies {
+            slices[count] = IoSlice::new(&out[at..*place]);
+            slices[count + 1] = IoSlice::new(stored.whole_memory().unwrap_or_default());
+            (count, at) = (count + 2, *place);
+        }
+        slices[count] = IoSlice::new(&out[at..]);
+        let stream = &mut self.on.stream;
+        ready!(stream.poll_write(cx, &slices[..=count]))?;
+        self.h2.out.clear();
+        self.bodies.clear();
+        self.bodies_bytes = 0;
+        stream.poll_flush(cx)
+    }
+
+    /// Bytes that wait to be sent.
+    fn unsent(&self) -> usize {
+        self.h2.out.len() + self.bodies_bytes
+    }
+
     /// Takes what has come, and reads more where that is used up; false at its end. Nothing is taken
     /// while much waits to be sent: who doesn't read isn't read either.
     fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Fatal>> {
         let worker = self.worker.clone();
         let mut scratch = worker.scratch.borrow_mut();
         let mut filled = self.on.rest.len();
-        if self.h2.out.len() >= OUT_BYTES_MAX / 2 {
+        if self.unsent() >= OUT_BYTES_MAX / 2 {
             return Poll::Pending;
         }
         scratch[..filled].copy_from_slice(&self.on.rest);
@@ -228,7 +264,7 @@ impl Session<'_> {
         let now_ms = worker.clock.millis();
         let mut input = bytes;
         self.is_hungry = false;
-        while self.h2.out.len() < OUT_BYTES_MAX {
+        while self.unsent() < OUT_BYTES_MAX {
             let limits = &world.limits;
             match self
                 .h2
@@ -320,7 +356,7 @@ impl Session<'_> {
     fn fill(&mut self) -> bool {
         let before = self.h2.out.len();
         while let Some((id, window)) = self.h2.next_to_send() {
-            let room = OUT_BYTES_MAX.saturating_sub(self.h2.out.len() + h2::frame::HEADER_BYTES);
+            let room = OUT_BYTES_MAX.saturating_sub(self.unsent() + h2::frame::HEADER_BYTES);
             if room == 0 {
                 break;
             }
@@ -418,5 +454,8 @@ impl Session<'_> {
     }
 }
 
+/// Bodies that wait together for being encrypted; what they are pieced together from stands on the
+/// stack.
+const BODIES_MAX: usize = 16;
 /// For who sets deadlines.
 const IDLE: (u64, Phase) = (u64::MAX, Phase::Busy);

@@ -191,7 +191,8 @@ impl Talk {
             }
             _ if self.h2.fits_at_once(4) => {
                 self.h2.head(id, b"\x88", false);
-                self.h2.body(id, b"body");
+                self.h2.body_follows(id, 4);
+                self.h2.out.extend_from_slice(b"body");
                 self.h2.answered(id, ended);
             }
             _ => {

@@ -56,30 +56,17 @@ impl<T> Connection<T> {
         }
     }
 
-    /// May a body of so many bytes leave at once on a stream that has just begun?
+    /// May a body of so many bytes leave at once, in one frame, on a stream that has just begun?
     pub fn fits_at_once(&self, bytes: usize) -> bool {
-        bytes as i64 <= self.send_window.min(i64::from(self.peer.window_bytes))
+        let window = self.send_window.min(i64::from(self.peer.window_bytes));
+        bytes as i64 <= window.min(i64::from(self.peer.frame_bytes))
     }
 
-    /// Writes a whole body behind its head, of a stream that isn't in the table.
-    pub fn body(&mut self, id: u32, body: &[u8]) {
-        let mut rest = body;
-        loop {
-            let length = rest.len().min(self.peer.frame_bytes as usize);
-            let (part, after) = rest.split_at(length);
-            let flags = if after.is_empty() {
-                frame::END_STREAM
-            } else {
-                0
-            };
-            frame::header(&mut self.out, part.len(), frame::DATA, flags, id);
-            self.out.extend_from_slice(part);
-            if after.is_empty() {
-                break;
-            }
-            rest = after;
-        }
-        self.send_window -= body.len() as i64;
+    /// Writes the header of the one DATA frame that is a whole body, of a stream that isn't in the
+    /// table: the driver puts the body behind it. See [`Connection::fits_at_once`].
+    pub fn body_follows(&mut self, id: u32, bytes: usize) {
+        frame::header(&mut self.out, bytes, frame::DATA, frame::END_STREAM, id);
+        self.send_window -= bytes as i64;
     }
 
     /// A stream that never was in the table is done with; resets it if the peer isn't.
