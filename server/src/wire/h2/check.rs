@@ -180,7 +180,7 @@ impl Talk {
         self.events.push(format!("{shown} {ended}"));
         let priority = self.h2.priority_of(id, self.request.priority());
         match body {
-            Err(_) if id % 3 == 0 => {
+            Err(_) if id.is_multiple_of(3) => {
                 let _ = self.h2.refuse(id, super::Code::PROTOCOL_ERROR, 0);
             }
             Ok(body) if !ended || id % 3 == 1 => {
