@@ -11,6 +11,9 @@ use crate::support::wire::{BOTH, Over, Response, Wire, wait_until};
 use crate::support::{Folder, Server, lossy, server_table, site_table};
 
 const HELLO: &str = "<p>hello</p>\n";
+/// Names and values.
+type Fields<'a> = &'a [(&'a str, &'a str)];
+
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server with something of everything.
@@ -67,7 +70,7 @@ fn the_same_questions_get_the_same_answers() {
     let tag = tag.lines().find_map(|line| line.strip_prefix("ETag: "));
     let tag = tag.expect("a tag").to_owned();
     #[rustfmt::skip] // A table reads better in columns.
-    let table: &[(&str, &str, &[(&str, &str)])] = &[
+    let table: &[(&str, &str, Fields<'_>)] = &[
         ("GET", "/", &[]),
         ("HEAD", "/", &[]),
         ("OPTIONS", "/", &[]),

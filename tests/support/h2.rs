@@ -158,8 +158,7 @@ impl H2 {
 
     /// What became of a stream: its response, whole if it came to its end.
     pub fn response(&mut self, id: u32) -> Response {
-        loop {
-            let Some(frame) = self.next() else { break };
+        while let Some(frame) = self.next() {
             let is_its_end =
                 frame.stream == id && (frame.ends() || frame.kind == frame::RST_STREAM);
             self.note(&frame);

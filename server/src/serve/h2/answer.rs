@@ -327,21 +327,23 @@ impl Session<'_> {
         hsts: Option<&[u8]>,
         is_last: bool,
     ) {
-        let worker = self.worker.clone();
-        let mut whole = worker.h2.block.borrow_mut();
-        whole.clear();
-        whole.extend_from_slice(block);
-        hpack::push_lines(fields, &mut whole);
+        let is_secure = self.is_secure();
+        let date = self.worker.clock.date_field();
+        let at = self.h2.begin_head(id);
+        let out = &mut self.h2.out;
+        out.extend_from_slice(block);
+        if !fields.is_empty() {
+            hpack::push_lines(fields, out);
+        }
         if let Some(hsts) = hsts
-            && self.is_secure()
+            && is_secure
         {
-            hpack::push_lines(hsts, &mut whole);
+            hpack::push_lines(hsts, out);
         }
-        let date = worker.clock.date_field();
         if let Some(value) = date.get(DATE_NAME_BYTES..).and_then(<[u8]>::first_chunk) {
-            hpack::push_date(value, &mut whole);
+            hpack::push_date(value, out);
         }
-        self.h2.head(id, &whole, is_last);
+        self.h2.end_head(id, at, is_last);
     }
 
     /// A stored page: written whole where it is in memory and fits, else queued.

@@ -38,8 +38,6 @@ pub struct Shelf {
     frames: RefCell<Vec<u8>>,
     /// See [`Session::bodies`].
     bodies: RefCell<Vec<(usize, Stored)>>,
-    /// A field block is put together here.
-    block: RefCell<Vec<u8>>,
     streams: Cell<usize>,
 }
 

@@ -54,28 +54,28 @@ struct Bounds {
 impl Request {
     /// Forgets what it held; the next fields are of a new block.
     pub fn begin(&mut self, limits: &Limits, ended: bool, is_trailer: bool) {
-        let Request {
-            mut text,
-            mut fields,
-            mut cookie,
-            ..
-        } = std::mem::take(self);
-        text.clear();
-        fields.clear();
-        cookie.clear();
-        *self = Request {
-            text,
-            fields,
-            cookie,
-            ended,
-            is_trailer,
-            bounds: Bounds {
-                line_bytes: limits.request_line_bytes,
-                head_bytes: limits.head_bytes,
-                fields: limits.fields,
-            },
-            ..Request::default()
+        // In place: it is moved for nobody, and its buffers stay.
+        self.text.clear();
+        self.fields.clear();
+        self.cookie.clear();
+        self.method = None;
+        self.scheme = None;
+        self.authority = None;
+        self.path = None;
+        self.line = None;
+        self.fields_start = None;
+        self.fields_end = 0;
+        self.priority = None;
+        self.ended = ended;
+        self.is_trailer = is_trailer;
+        self.size = 0;
+        self.count = 0;
+        self.bounds = Bounds {
+            line_bytes: limits.request_line_bytes,
+            head_bytes: limits.head_bytes,
+            fields: limits.fields,
         };
+        self.fault = None;
     }
 
     /// Takes a field. What is wrong is remembered, so that the block is decoded to its end: the
@@ -175,7 +175,8 @@ impl Request {
     fn push_line(&mut self, name: &[u8], value: &[u8]) {
         let start = self.text.len();
         self.text.extend_from_slice(name);
-        self.text.extend_from_slice(b": ");
+        self.text.push(b':');
+        self.text.push(b' ');
         let value_start = self.text.len();
         self.text.extend_from_slice(value);
         self.end_line(start, value_start);
@@ -184,7 +185,8 @@ impl Request {
     fn end_line(&mut self, start: usize, value: usize) {
         let places = [start, value, self.text.len()];
         self.fields.push(places.map(|place| place as u32));
-        self.text.extend_from_slice(b"\r\n");
+        self.text.push(b'\r');
+        self.text.push(b'\n');
     }
 
     /// The block is whole: puts the last lines in their places.

@@ -2,6 +2,7 @@
 //! and the end.
 
 use super::super::frame::{self, HEADER_BYTES};
+use super::super::hpack;
 
 use super::*;
 
@@ -25,23 +26,27 @@ impl<T> Connection<T> {
         self.streams.push(stream);
     }
 
-    /// Writes the head of a response: a field block, which ends the stream where there is no body.
-    /// A stream that is in the table is then to be finished.
-    pub fn head(&mut self, id: u32, block: &[u8], is_last: bool) {
-        let table: &[u8] = match std::mem::take(&mut self.says_no_table) {
-            true => &[0x20],
-            false => &[],
-        };
+    /// Begins the head of a response, whose field block is then appended to `out`; where it begins.
+    pub fn begin_head(&mut self, id: u32) -> usize {
+        let at = self.out.len();
+        frame::header(&mut self.out, 0, frame::HEADERS, 0, id);
+        if std::mem::take(&mut self.says_no_table) {
+            hpack::push_no_table(&mut self.out);
+        }
+        at
+    }
+
+    /// Ends the head that begins at `at`; it ends the stream where there is no body. A stream that
+    /// is in the table is then to be finished.
+    pub fn end_head(&mut self, id: u32, at: usize, is_last: bool) {
         let end_stream = if is_last { frame::END_STREAM } else { 0 };
         let frame_bytes = self.peer.frame_bytes as usize;
-        if table.len() + block.len() <= frame_bytes {
+        if self.out.len() - at - HEADER_BYTES <= frame_bytes {
             let flags = end_stream | frame::END_HEADERS;
-            let length = table.len() + block.len();
-            frame::header(&mut self.out, length, frame::HEADERS, flags, id);
-            self.out.extend_from_slice(table);
-            return self.out.extend_from_slice(block);
+            return frame::finish(&mut self.out[at..], 0, flags);
         }
-        let whole = [table, block].concat();
+        let whole = self.out.split_off(at + HEADER_BYTES);
+        self.out.truncate(at);
         let count = whole.len().div_ceil(frame_bytes);
         for (nth, part) in whole.chunks(frame_bytes).enumerate() {
             let (kind, mut flags) = match nth {
@@ -54,6 +59,13 @@ impl<T> Connection<T> {
             frame::header(&mut self.out, part.len(), kind, flags, id);
             self.out.extend_from_slice(part);
         }
+    }
+
+    /// Both at once, for a field block that is there.
+    pub fn head(&mut self, id: u32, block: &[u8], is_last: bool) {
+        let at = self.begin_head(id);
+        self.out.extend_from_slice(block);
+        self.end_head(id, at, is_last);
     }
 
     /// May a body of so many bytes leave at once, in one frame, on a stream that has just begun?
