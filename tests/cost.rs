@@ -15,7 +15,13 @@ fn a_warm_page_costs_one_read_and_one_write() {
     for over in BOTH {
         // Within one packet, and in several.
         for size in [500, 5_100] {
-            let calls = calls_of_warm_requests(over, size);
+            let mut calls = calls_of_warm_requests(over, size);
+            // The allocator's lock is everybody's, and the folder may be looked at just then.
+            calls.retain(|call| !call.contains("futex"));
+            assert!(calls.len() + COUNTED / 4 >= 2 * COUNTED, "{calls:?}");
+            // What is left may begin in the middle of a request.
+            let begun = calls.iter().position(|call| call == "receive").unwrap_or(0);
+            let calls = &calls[begun..];
             let expected = ["receive", "send"].into_iter().cycle();
             let odd = calls
                 .iter()

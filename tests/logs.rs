@@ -166,9 +166,9 @@ for line in sys.stdin:
     assert_eq!(find("POST /echo HTTP/1.1 200"), " 5 0 None localhost");
     assert!(find("GET /nothing HTTP/1.1 404").ends_with(" 501 None localhost"));
     assert!(find("GET /closed HTTP/1.1 403").ends_with(" 403 None localhost"));
-    assert!(find("GET /tls HTTP/1.1 404").ends_with(" 501 TLSv1.3 localhost"));
+    assert!(find("GET /tls HTTP/2.0 404").ends_with(" 501 TLSv1.3 localhost"));
     assert!(
-        told.contains(&"GET /large.bin HTTP/1.1 200 3000000 0 TLSv1.2 localhost"),
+        told.contains(&"GET /large.bin HTTP/2.0 200 3000000 0 TLSv1.2 localhost"),
         "{told:#?}"
     );
 }

@@ -4,9 +4,10 @@
     tools/measure.py SCENARIO [--servers anthill,nginx] [--rounds 5] [--seconds 4] [--size 5100] [--conns 1500]
 
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
-connection); idle. The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
+connection); idle; h2, h2held (HTTP/2 over TLS). The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
 A B ...); the median is printed with the smallest and the largest. ANTHILL names the binary (default:
-the static release). Needs wrk, ab (apache2-utils), openssl, and the peers that are named.
+the static release). Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the peers
+that are named.
 All traffic is on loopback.
 """
 import argparse, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, threading, time
@@ -67,7 +68,48 @@ mimetype.assign = (".html" => "text/html")
     open(folder + "/lighttpd.conf", "w").write(text)
     return ["lighttpd", "-D", "-f", folder + "/lighttpd.conf"]
 
+def lighttpd_tls(folder):
+    command = lighttpd(folder)
+    plain = open(folder + "/lighttpd.conf").read()
+    open(folder + "/lighttpd.conf", "w").write(f'''server.modules = ("mod_openssl")
+{plain}server.feature-flags = ("server.h2proto" => "enable")
+$SERVER["socket"] == "127.0.0.1:{HTTPS}" {{
+ ssl.engine = "enable"
+ ssl.pemfile = "{folder}/cert.pem"
+ ssl.privkey = "{folder}/key.pem"
+ ssl.openssl.ssl-conf-cmd = ("MinProtocol" => "TLSv1.2", "Ciphersuites" => "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384", "Options" => "+ServerPreference", "Curves" => "X25519:P-256")
+}}
+''')
+    return command
+
+def h2o(folder):
+    text = f'''num-threads: 1
+max-connections: 8192
+user: root
+http2-idle-timeout: 75
+listen:
+  host: 127.0.0.1
+  port: {HTTP}
+listen:
+  host: 127.0.0.1
+  port: {HTTPS}
+  ssl:
+    certificate-file: {folder}/cert.pem
+    key-file: {folder}/key.pem
+    cipher-preference: server
+    ocsp-update-interval: 0
+hosts:
+  default:
+    paths:
+      /:
+        file.dir: {folder}/www
+'''
+    open(folder + "/h2o.conf", "w").write(text)
+    return ["h2o", "-c", folder + "/h2o.conf"]
+
 SERVERS = {
+    "lighttpd-tls": lighttpd_tls,
+    "h2o": h2o,
     "anthill": anthill,
     "anthill-2": lambda folder: anthill(folder, workers=2),
     "anthill-log": lambda folder: anthill(folder, access=folder + "/access.log"),
@@ -154,6 +196,31 @@ def ab(server, url, count):
     rate = float(re.search(r"Requests per second:\s+([\d.]+)", out)[1])
     return {"us": cpu * 1e6 / count, "req/s": rate, "failed": failed}
 
+def h2load(server, url, count):
+    """Microseconds of CPU per request over HTTP/2: 100 connections with 10 requests at a time each."""
+    before = server.cpu_seconds()
+    out = client(["h2load", "-c100", "-m10", "-t1", "-n", str(count), url])
+    cpu = server.cpu_seconds() - before
+    if f"{count} succeeded" not in out:
+        sys.exit("not all answers came:\n" + out)
+    return {"us": cpu * 1e6 / count, "req/s": float(re.search(r"([\d.]+) req/s", out)[1])}
+
+def h2_begin():
+    """A connection of HTTP/2 on which one page was asked for."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    s = context.wrap_socket(socket.create_connection(("127.0.0.1", HTTPS)), server_hostname="localhost")
+    literal = lambda index, value: bytes([0x40 | index, len(value)]) + value
+    block = b"\x82\x87" + literal(1, b"localhost") + literal(4, b"/p5100.html") + literal(58, b"measure.py")
+    head = len(block).to_bytes(3, "big") + b"\x01\x05\0\0\0\x01"
+    s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0" + head + block)
+    got = b""
+    while not got.endswith(b"</html>\n"):
+        got += s.recv(65536)
+    s.sendall(b"\0\0\0\x04\x01\0\0\0\0")
+    return s
+
 def connections(server, count, begin):
     """Holds `count` connections, each begun by `begin`; KiB of PSS that each costs."""
     before = server.pss_kib()
@@ -200,6 +267,10 @@ def scenario(name, server, args):
     page = f"/f{args.size // 1024}k.html" if args.size % 1024 == 0 else "/p5100.html"
     if name in ("tls", "log", "workers"):
         return wrk(server, f"https://127.0.0.1:{HTTPS}{page}", args.conns, args.seconds)
+    if name == "h2":
+        return h2load(server, f"https://127.0.0.1:{HTTPS}{page}", args.count)
+    if name == "h2held":
+        return connections(server, args.conns, h2_begin)
     if name == "plain":
         return wrk(server, f"http://127.0.0.1:{HTTP}{page}", args.conns, args.seconds)
     if name == "close":

@@ -19,6 +19,10 @@ test       ps                      procps
 test       unshare                 util-linux
 test       mount                   mount
 test       strace                  strace
+test       nghttp                  nghttp2-client
+test       /usr/lib/python3/dist-packages/h2/__init__.py  python3-h2
+test       chromium                chromium
+go         go                      golang-go
 release    musl-gcc                musl-tools
 musl_std   /usr/lib/rustlib/src/rust/library/std/Cargo.toml  rust-web-src
 musl_std   /usr/lib/llvm-14/lib/libunwind.a                  libunwind-14-dev
@@ -75,6 +79,21 @@ install_packages() {
     $as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes \
         apt-get -qq -y --no-install-recommends --no-remove install "$@" >/dev/null ||
         fail "could not install: $*"
+}
+
+# setup_h2spec: the conformance test of HTTP/2, built once into target/tools.
+setup_h2spec() {
+    tools=${CARGO_TARGET_DIR:-target}/tools
+    [ ! -x "$tools/h2spec" ] || return 0
+    have go || [ ! -x /usr/local/go/bin/go ] || PATH=$PATH:/usr/local/go/bin
+    setup go
+    mkdir -p "$tools"
+    tools=$(cd "$tools" && pwd)
+    say 'building h2spec'
+    GOBIN=$tools GOPATH=$tools/go GOFLAGS=-modcacherw \
+        go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible >&2 ||
+        fail 'could not build h2spec - it comes from github.com/summerwind/h2spec by Go'
+    rm -rf "$tools/go"
 }
 
 # setup_rust: a cargo on PATH with rustfmt and clippy, new enough. In this order: the pinned

@@ -4,6 +4,7 @@ set -eu
 . "$(dirname "$0")/setup.sh"
 
 setup build test
+setup_h2spec
 
 say 'format'
 cargo fmt --all --check

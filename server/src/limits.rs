@@ -122,3 +122,56 @@ pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;
 pub const STALE_PATHS_MAX: usize = 64;
 /// What the braces of one glob may multiply to.
 pub const GLOB_ALTERNATIVES_MAX: usize = 64;
+/// Streams that a client of HTTP/2 may have open at a time: browsers use a few dozen at once, and
+/// RFC 9113 §6.5.2 advises against fewer.
+pub const H2_STREAMS_MAX: usize = 100;
+/// Streams of all connections of one worker; past it new ones are refused, to be tried again. Each
+/// is a few hundred bytes that a client can hold for the time of a stall.
+pub const H2_WORKER_STREAMS_MAX: usize = 20_000;
+/// Request bodies of one connection that may have come and not yet been taken, all streams together.
+/// Each stream has at most a pipe of it, so that one which stands still doesn't hold up the rest.
+pub const H2_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+/// Compressed bytes of one field block beyond those of its frame: no real head grows by coding.
+pub const H2_BLOCK_BYTES_MAX: usize = 32 * 1024;
+/// Frames that one field block may be cut into: a head of the largest size fits into two.
+pub const H2_BLOCK_FRAMES_MAX: usize = 16;
+/// A field block so many times larger than a head may be is no mistake, but a bomb: the connection
+/// ends. What is only too large is answered.
+pub const H2_HEAD_BOMB_FACTOR: usize = 4;
+/// Streams that we reset whose last frames may still be on their way, and are to be ignored.
+pub const H2_RESETS_REMEMBERED: usize = 256;
+/// Priorities remembered for streams that haven't begun yet.
+pub const H2_PRIORITIES_AHEAD_MAX: usize = 16;
+/// What a client may ask of us for nothing, in points: each frame that serves no response costs
+/// some (below), time and responses give them back. So a burst is free and a flood is over within
+/// a fraction of a second, while no client that loads pages comes near it.
+pub const H2_CALM_POINTS: u32 = 10_000;
+/// Points given back each second: 10 resets or 50 PINGs a second can go on for ever.
+pub const H2_CALM_POINTS_PER_SECOND: u32 = 1_000;
+/// A stream that was reset, by the client or by us for what it sent: the work for it was in vain.
+/// A browser that leaves a page resets up to a hundred at once.
+pub const H2_RESET_POINTS: u32 = 50;
+/// SETTINGS: we answer each, and walk over all streams; a client sends one or two in all.
+pub const H2_SETTINGS_POINTS: u32 = 100;
+/// PING: we answer each; a client that measures the way sends a few a second.
+pub const H2_PING_POINTS: u32 = 20;
+/// PRIORITY and PRIORITY_UPDATE: a browser sends one for an image that comes into view.
+pub const H2_PRIORITY_POINTS: u32 = 10;
+/// WINDOW_UPDATE: two may follow each frame of a body that we send, which gives them back.
+pub const H2_WINDOW_UPDATE_POINTS: u32 = 5;
+/// A DATA frame with less than [`H2_SMALL_DATA_BYTES`] that doesn't end its stream: its header is
+/// more work than its content.
+pub const H2_EMPTY_DATA_POINTS: u32 = 20;
+/// Interactive streams send short messages; only what holds next to nothing is suspicious.
+pub const H2_SMALL_DATA_BYTES: usize = 8;
+/// A frame of a type that we don't know, which must be ignored.
+pub const H2_UNKNOWN_POINTS: u32 = 20;
+/// Given back for each response that was sent to its end.
+pub const H2_RESPONSE_POINTS: u32 = 20;
+/// Given back for each DATA frame that we sent.
+pub const H2_DATA_POINTS: u32 = 10;
+/// A response that is in memory and no larger than this isn't queued behind others.
+pub const H2_SMALL_BODY_BYTES: usize = 16 * 1024;
+/// After so many bytes a response that asked to go alone takes turns with the others: one that has
+/// no end would starve them.
+pub const H2_ALONE_BYTES_MAX: u64 = 4 << 20;

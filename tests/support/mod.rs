@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+pub mod h2;
 pub mod trust;
 pub mod wire;
 
@@ -29,7 +30,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(60);
 
 /// The clients, and the Debian packages they come in (tools/setup.sh installs them).
-const TOOLS: [(&str, &str); 8] = [
+const TOOLS: [(&str, &str); 11] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -38,6 +39,9 @@ const TOOLS: [(&str, &str); 8] = [
     ("unshare", "util-linux"),
     ("mount", "mount"),
     ("strace", "strace"),
+    ("nghttp", "nghttp2-client"),
+    ("h2load", "nghttp2-client"),
+    ("chromium", "chromium"),
 ];
 
 /// Where a tool is; the test fails with the package's name if it is not there.

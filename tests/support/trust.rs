@@ -9,14 +9,21 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
 
 /// Trusts whoever answers; remembers no session.
 pub fn client_config() -> Arc<ClientConfig> {
+    client_config_with(&[])
+}
+
+/// The same, asking for these application protocols.
+#[allow(dead_code, reason = "this file is in two programs")]
+pub fn client_config_with(alpn: &[&[u8]]) -> Arc<ClientConfig> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = Arc::new(TrustAll(provider.clone()));
-    let config = ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("protocol versions")
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     Arc::new(config)
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
-use super::trust::client_config;
+use super::trust::client_config_with;
 use super::{Server, lossy};
 
 /// Looks every few milliseconds until `look` finds what it wants.
@@ -115,12 +115,18 @@ impl Wire {
 
     /// The certificate is taken as it is.
     pub fn tls(server: &Server) -> Wire {
+        Wire::tls_as(server, "localhost", &[])
+    }
+
+    /// With this server name, asking for these protocols.
+    pub fn tls_as(server: &Server, name: &str, alpn: &[&[u8]]) -> Wire {
         let socket = TcpStream::connect(("127.0.0.1", server.https_port)).expect("a connection");
         socket.set_nodelay(true).expect("no delay");
         let patience = Some(super::READ);
         socket.set_read_timeout(patience).expect("a read time-out");
-        let name = ServerName::try_from("localhost").expect("a name");
-        let connection = ClientConnection::new(client_config(), name).expect("a TLS client");
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
+        let connection =
+            ClientConnection::new(client_config_with(alpn), name).expect("a TLS client");
         let below = socket.try_clone().expect("a second descriptor");
         Wire {
             stream: Box::new(StreamOwned::new(connection, below)),

@@ -89,6 +89,9 @@ counters! {
     rejects "Requests refused by a rule";
     deadlines "Connections ended because the peer was too slow";
     panics "Panics caught";
+    h2_connections "Connections that speak HTTP/2";
+    h2_resets "HTTP/2 streams that ended without a whole response";
+    h2_errors "HTTP/2 connections ended because the peer broke a rule or flooded us";
     gzip_bytes_in "Bytes compressed in the background";
     gzip_bytes_out "Bytes that came out of compressing";
 }

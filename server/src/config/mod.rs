@@ -66,6 +66,8 @@ pub struct Server {
     pub https: Vec<Spanned<Listen>>,
     /// Addresses for plain HTTP.
     pub http: Vec<Spanned<Listen>>,
+    /// HTTP/2 without TLS, with who begins so (prior knowledge).
+    pub h2c: bool,
     /// The HTTPS port that redirects name; `None` = the port of the first HTTPS address.
     pub public_port: Option<u16>,
     /// Worker threads; `None` = one per core.

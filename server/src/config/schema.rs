@@ -27,6 +27,7 @@ static SERVER: Shape = Shape {
     keys: &[
         "https",
         "http",
+        "h2c",
         "public_port",
         "workers",
         "user",
@@ -255,6 +256,7 @@ fn server<'s>(
         return Err(table.refuse("there is no address to listen on", help));
     }
     refuse_shared_ports(source, https.iter_mut().chain(http.iter_mut()).collect())?;
+    let h2c = table.take("h2c")?.unwrap_or(false);
     let public_port = table.within("public_port", 1..=65_535)?;
     let workers = match table.item("workers") {
         Some(item) if item.text() == Some("auto") => None,
@@ -288,6 +290,7 @@ fn server<'s>(
     Ok(Server {
         https,
         http,
+        h2c,
         public_port,
         workers,
         user,

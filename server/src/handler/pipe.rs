@@ -104,9 +104,30 @@ impl Writer {
         Ok(())
     }
 
+    /// Bytes that the reader has not yet taken; wakes when it takes some.
+    pub fn held(&mut self, cx: &mut Context<'_>) -> Result<usize, Broken> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.reader_gone {
+            return Err(Broken);
+        }
+        if !shared.bytes.is_empty() {
+            shared.writer_waits = Some(cx.waker().clone());
+        }
+        Ok(shared.bytes.len())
+    }
+
     /// The body is complete.
-    pub fn finish(self) {
-        self.shared.borrow_mut().finished = true;
+    pub fn finish(mut self) {
+        self.end();
+    }
+
+    /// The same, for who goes on watching how it is taken.
+    pub fn end(&mut self) {
+        let mut shared = self.shared.borrow_mut();
+        shared.finished = true;
+        if let Some(waker) = shared.reader_waits.take() {
+            waker.wake();
+        }
     }
 }
 
@@ -153,6 +174,21 @@ impl Reader {
             waker.wake();
         }
         Poll::Ready(Ok(Taken::Bytes(taken)))
+    }
+
+    /// Is there something to be taken, be it the end? Else it wakes when there is.
+    pub fn is_ready(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_ready = self.holds();
+        if !is_ready {
+            self.shared.borrow_mut().reader_waits = Some(cx.waker().clone());
+        }
+        is_ready
+    }
+
+    /// Is there something to be taken, be it the end?
+    pub fn holds(&self) -> bool {
+        let shared = self.shared.borrow();
+        !shared.bytes.is_empty() || shared.finished || shared.writer_gone
     }
 
     /// [`Reader::poll_take`] as a future.

@@ -1,7 +1,7 @@
 //! From a response to its line in the access log: formatted into the worker's own buffer and handed
 //! over in large pieces, so that logging costs a request no system call and no lock.
 
-use super::connection::Connection;
+use super::stream::Stream;
 use super::worker::Worker;
 use crate::base::log::{self, Batch, Format};
 use crate::wire::head::Head;
@@ -10,7 +10,13 @@ use crate::wire::status::Status;
 use crate::world::{Access, Host, World};
 use rustls::ProtocolVersion;
 use std::net::IpAddr;
-use std::rc::Rc;
+
+/// Who is at the other end of a connection, and over what.
+#[derive(Copy, Clone)]
+pub(super) struct Who {
+    pub(super) peer: IpAddr,
+    pub(super) tls: Option<&'static str>,
+}
 
 /// What is known of an exchange while its head is at hand.
 pub(super) struct Line<'a> {
@@ -26,13 +32,12 @@ pub(super) struct Line<'a> {
 /// The same, owned: for a response that is sent later.
 pub(super) struct Record {
     access: Access,
-    peer: IpAddr,
+    who: Who,
     first: Vec<u8>,
     host: Vec<u8>,
     referer: Option<Vec<u8>>,
     agent: Option<Vec<u8>>,
     user: Option<String>,
-    tls: Option<&'static str>,
     pub(super) status: Status,
     pub(super) rule: u16,
     started_us: u64,
@@ -40,7 +45,7 @@ pub(super) struct Record {
 
 impl<'a> Line<'a> {
     pub(super) fn new(
-        connection: &Connection,
+        worker: &Worker,
         head: Option<&'a Head<'a>>,
         host: Option<&'a Host>,
         user: Option<&'a str>,
@@ -52,7 +57,7 @@ impl<'a> Line<'a> {
             user,
             reject: None,
             first,
-            started_us: connection.worker.clock.micros(),
+            started_us: worker.clock.micros(),
         }
     }
 
@@ -65,15 +70,14 @@ impl<'a> Line<'a> {
     }
 
     /// Writes the line, if anybody wants it.
-    pub(super) fn log(&self, status: Status, bytes: u64, connection: &mut Connection) {
-        let worker = connection.worker.clone();
+    pub(super) fn log(&self, status: Status, bytes: u64, worker: &Worker, who: Who) {
         let world = worker.world();
         let Some(access) = self.access(&world) else {
             return;
         };
         let asks = self.head.map(|head| &head.asks);
         let line = log::Line {
-            peer: connection.peer,
+            peer: who.peer,
             user: self.user,
             unix_ms: worker.clock.unix_ms(),
             request: self.first,
@@ -83,8 +87,8 @@ impl<'a> Line<'a> {
             agent: asks.and_then(|asks| asks.user_agent),
             host: self.head.map(|head| head.host),
             rule: self.reject.map_or(0, |reject| reject.rule),
-            tls: tls_version(connection),
-            micros: took(&worker, access, self.started_us),
+            tls: who.tls,
+            micros: took(worker, access, self.started_us),
         };
         worker
             .logs
@@ -94,19 +98,18 @@ impl<'a> Line<'a> {
     }
 
     /// Keeps what the line needs until the response is sent; None when nobody wants it.
-    pub(super) fn keep(&self, status: Status, connection: &Connection) -> Option<Box<Record>> {
-        let world = connection.worker.world();
+    pub(super) fn keep(&self, status: Status, worker: &Worker, who: Who) -> Option<Box<Record>> {
+        let world = worker.world();
         let access = self.access(&world)?.clone();
         let asks = self.head.map(|head| &head.asks);
         Some(Box::new(Record {
             access,
-            peer: connection.peer,
+            who,
             first: self.first.to_vec(),
             host: self.head.map(|head| head.host.to_vec()).unwrap_or_default(),
             referer: asks.and_then(|asks| asks.referer).map(<[u8]>::to_vec),
             agent: asks.and_then(|asks| asks.user_agent).map(<[u8]>::to_vec),
             user: self.user.map(str::to_owned),
-            tls: tls_version(connection),
             status,
             rule: self.reject.map_or(0, |reject| reject.rule),
             started_us: self.started_us,
@@ -116,9 +119,9 @@ impl<'a> Line<'a> {
 
 impl Record {
     /// Writes the line, now that the exchange is over.
-    pub(super) fn log(&self, bytes: u64, worker: &Rc<Worker>) {
+    pub(super) fn log(&self, bytes: u64, worker: &Worker) {
         let line = log::Line {
-            peer: self.peer,
+            peer: self.who.peer,
             user: self.user.as_deref(),
             unix_ms: worker.clock.unix_ms(),
             request: &self.first,
@@ -128,7 +131,7 @@ impl Record {
             agent: self.agent.as_deref(),
             host: Some(&self.host),
             rule: self.rule,
-            tls: self.tls,
+            tls: self.who.tls,
             micros: took(worker, &self.access, self.started_us),
         };
         worker
@@ -147,8 +150,9 @@ fn took(worker: &Worker, access: &Access, started_us: u64) -> u64 {
     worker.clock.micros() - started_us
 }
 
-fn tls_version(connection: &Connection) -> Option<&'static str> {
-    match connection.stream.tls_version()? {
+/// The version of TLS, as the log writes it.
+pub(super) fn tls_version(stream: &Stream) -> Option<&'static str> {
+    match stream.tls_version()? {
         ProtocolVersion::TLSv1_2 => Some("TLSv1.2"),
         ProtocolVersion::TLSv1_3 => Some("TLSv1.3"),
         _ => None,

@@ -5,18 +5,21 @@
 //! finished at once becomes a [`Next`], holds what it needs, and is awaited. An idle connection
 //! keeps its socket, its TLS state and the bytes of an unfinished request.
 
-use super::access::{Line, Record};
-use super::dispatch::{ALLOW, Dispatched, Facts, Reply, dispatch};
+use super::access::{Line, Record, Who, tls_version};
+use super::dispatch::{Dispatched, Facts, Reply, dispatch};
+use super::h2;
 use super::live::{self, Call};
 use super::outgoing::{Outgoing, Progress, Source};
+use super::small::{RETRY_AFTER, Small, refusal_fields};
 use super::stream::Stream;
 use super::worker::{Phase, Worker};
 use crate::base::sys;
 use crate::limits;
-use crate::site::{Listing, Load, Stored, plain_error};
+use crate::site::{Listing, Load, Stored};
 use crate::tls::Identity;
 use crate::wire::body::{BodyDecoder, BodyLength, Step};
 use crate::wire::h1::{self, Parsed};
+use crate::wire::h2::frame::PREFACE;
 use crate::wire::head::{Head, Method, Version};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
@@ -46,7 +49,9 @@ pub struct Connection {
     /// The body of the request that is being answered was read to its end and thrown away.
     body_read: bool,
     /// Of the certificate that this connection was given, once it is.
-    identity: Option<Identity>,
+    pub(super) identity: Option<Identity>,
+    /// Nothing was said yet by which the version of HTTP could be known.
+    is_fresh: bool,
     /// Work on the pool for one and the same request, so that it can't go on for ever.
     errands: u8,
     /// Too many passwords wait to be checked for this request's to be.
@@ -79,6 +84,8 @@ pub(super) enum Next {
     Login(Ask),
     /// A live call.
     Live(Box<Call>),
+    /// All that follows is HTTP/2, and what came of it is in `rest`.
+    Http2,
     /// Nothing more.
     End(End),
 }
@@ -144,6 +151,7 @@ impl Connection {
             held: None,
             body_read: false,
             identity: None,
+            is_fresh: true,
             errands: 0,
             overloaded: false,
         }
@@ -180,6 +188,7 @@ impl Connection {
                     End::Keep
                 }
                 Next::Live(call) => Box::pin(live::run(&mut self, call)).await,
+                Next::Http2 => Box::pin(h2::run(&mut self)).await,
                 Next::End(end) => end,
             };
             match end {
@@ -237,10 +246,39 @@ impl Connection {
             }
             again = false;
             worker.clock.tick();
+            if self.is_fresh {
+                match self.version(&scratch[..filled]) {
+                    Some(Version::Http2) => {
+                        self.rest = scratch[..filled].to_vec();
+                        return Poll::Ready(Next::Http2);
+                    }
+                    Some(_) => self.is_fresh = false,
+                    None => {}
+                }
+            }
             if let Some(next) = self.consume(&scratch[..filled], cx) {
                 return Poll::Ready(next);
             }
         }
+    }
+
+    /// Which version of HTTP is spoken: under TLS by what was agreed on (ALPN), else, where that is
+    /// allowed, by how HTTP/2 begins (RFC 9113 §3.3). None while that can't be told; so far these
+    /// bytes could begin a request of HTTP/1.1 as well.
+    fn version(&mut self, bytes: &[u8]) -> Option<Version> {
+        if let Some(connection) = self.stream.tls_mut() {
+            let is_h2 = connection.alpn_protocol() == Some(b"h2");
+            return Some(if is_h2 {
+                Version::Http2
+            } else {
+                Version::Http11
+            });
+        }
+        let known = bytes.len().min(PREFACE.len());
+        if !self.worker.world().h2c || bytes[..known] != PREFACE[..known] {
+            return Some(Version::Http11);
+        }
+        (known == PREFACE.len() || known > H1_LINE_BYTES).then_some(Version::Http2)
     }
 
     /// Notes which certificate was given, once the handshake is over.
@@ -460,6 +498,13 @@ impl Connection {
         Ok(Thrown::Done(at))
     }
 
+    pub(super) fn who(&self) -> Who {
+        Who {
+            peer: self.peer,
+            tls: tls_version(&self.stream),
+        }
+    }
+
     fn facts(&self) -> Facts {
         Facts {
             identity: self.identity,
@@ -518,7 +563,7 @@ impl Connection {
                 page: None,
             };
         }
-        let line = Line::new(self, Some(head), host, user.as_deref());
+        let line = Line::new(&self.worker, Some(head), host, user.as_deref());
         match reply {
             Reply::Load(load) => {
                 self.worker.phase(self.slot, Phase::Busy);
@@ -557,36 +602,21 @@ impl Connection {
                     reject: Some(reject),
                     ..line
                 };
-                let mut extra = self.worker.lead.take();
-                extra.clear();
-                refusal_fields(reject, &mut extra);
                 match page {
                     Some(page) => {
+                        let mut extra = self.worker.lead.take();
+                        extra.clear();
+                        extra.extend_from_slice(refusal_fields(reject));
                         self.finish_head(&mut extra, head.version, after, host);
                         self.send_stored(page, extra, after, &line, end, cx)
                     }
-                    None => {
-                        let page = plain_error(reject.status, reject.reason);
-                        let status = reject.status;
-                        self.send_small(status, extra, HTML, &page, after, &line, end, cx)
-                    }
+                    None => self.send_small(Small::refusal(reject), after, &line, end, cx),
                 }
             }
             Reply::Redirect { status, location } => {
-                let mut extra = self.worker.lead.take();
-                extra.clear();
-                extra.extend_from_slice(b"Location: ");
-                extra.extend_from_slice(&location);
-                extra.extend_from_slice(b"\r\n");
-                let page = plain_error(status, "see the Location field");
-                self.send_small(status, extra, HTML, &page, after, &line, end, cx)
+                self.send_small(Small::redirect(status, &location), after, &line, end, cx)
             }
-            Reply::Options => {
-                let mut extra = self.worker.lead.take();
-                extra.clear();
-                extra.extend_from_slice(ALLOW);
-                self.send_small(Status::NO_CONTENT, extra, &[], &[], after, &line, end, cx)
-            }
+            Reply::Options => self.send_small(Small::options(), after, &line, end, cx),
             Reply::Listing(listing) => self.send_listing(listing, head, after, &line, end, cx),
         }
     }
@@ -722,34 +752,23 @@ impl Connection {
         }
     }
 
-    /// A small response made here: `extra` field lines, then a body of a known type.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of one response, named at each call"
-    )]
+    /// A small response made here.
     fn send_small(
         &mut self,
-        status: Status,
-        extra: Vec<u8>,
-        content_type: &[u8],
-        body: &[u8],
+        small: Small,
         after: End,
         line: &Line<'_>,
         end: usize,
         cx: &mut Context<'_>,
     ) -> Look {
+        let status = small.status;
         let mut bytes = status_line(status);
-        bytes.extend_from_slice(&extra);
-        self.worker.lead.replace(extra);
-        bytes.extend_from_slice(content_type);
-        if status != Status::NO_CONTENT {
-            bytes.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
-        }
+        bytes.extend_from_slice(&small.lines());
         let version = line.head.map_or(Version::Http11, |head| head.version);
         self.finish_head(&mut bytes, version, after, line.host);
         let is_head = line.head.is_some_and(|head| head.method == Method::Head);
-        let length = if is_head { 0 } else { body.len() };
-        bytes.extend_from_slice(&body[..length]);
+        let length = if is_head { 0 } else { small.body.len() };
+        bytes.extend_from_slice(&small.body[..length]);
         let outgoing = Outgoing::new(bytes, Source::Nothing);
         self.send_outgoing(outgoing, status, length as u64, after, line, end, cx)
     }
@@ -835,7 +854,7 @@ impl Connection {
         line: &Line<'_>,
         end: usize,
     ) -> Look {
-        let record = line.keep(status, self);
+        let record = line.keep(status, &self.worker, self.who());
         self.worker.phase(self.slot, Phase::Write);
         Look::Then(
             end,
@@ -856,32 +875,20 @@ impl Connection {
             bytes,
             self.worker.clock.micros() - line.started_us,
         );
-        line.log(status, bytes, self);
+        line.log(status, bytes, &self.worker, self.who());
     }
 
     /// A head or body that can't be trusted: answer, and read nothing more as a request.
     fn refused(&mut self, reject: Reject, bytes: &[u8], cx: &mut Context<'_>) -> Look {
         self.held = None;
         self.worker.stats.rejects.one();
-        let page = plain_error(reject.status, reject.reason);
         let line = Line {
             first: h1::first_line(bytes),
             reject: Some(reject),
-            ..Line::new(self, None, None, None)
+            ..Line::new(&self.worker, None, None, None)
         };
-        let mut extra = self.worker.lead.take();
-        extra.clear();
-        refusal_fields(reject, &mut extra);
-        self.send_small(
-            reject.status,
-            extra,
-            HTML,
-            &page,
-            End::Linger,
-            &line,
-            bytes.len(),
-            cx,
-        )
+        let small = Small::refusal(reject);
+        self.send_small(small, End::Linger, &line, bytes.len(), cx)
     }
 
     /// Sends the rest of a response, waiting for the socket and the disk.
@@ -965,6 +972,9 @@ impl Connection {
     }
 }
 
+/// So much of HTTP/2's preface is no request line of HTTP/1.1 yet.
+const H1_LINE_BYTES: usize = b"PRI * HTTP/2.".len();
+
 /// A listing as it goes out.
 struct Chunks {
     listing: Box<Listing>,
@@ -994,8 +1004,6 @@ impl Iterator for Chunks {
 
 /// What a lingering close still reads.
 const LINGER_BYTES_MAX: usize = 1 << 20;
-const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";
-const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
 
 fn look_after(end: usize, after: End) -> Look {
     match after {
@@ -1004,31 +1012,10 @@ fn look_after(end: usize, after: End) -> Look {
     }
 }
 
-/// The fields that a refusal must carry (RFC 9110 §15.5.2, §15.5.6, §15.6.4).
-fn refusal_fields(reject: Reject, fields: &mut Vec<u8>) {
-    match reject.status {
-        Status::UNAUTHORIZED => {
-            fields.extend_from_slice(
-                b"WWW-Authenticate: Basic realm=\"anthill\", charset=\"UTF-8\"\r\n",
-            );
-        }
-        Status::METHOD_NOT_ALLOWED => fields.extend_from_slice(ALLOW),
-        Status::SERVICE_UNAVAILABLE => fields.extend_from_slice(RETRY_AFTER),
-        _ => {}
-    }
-}
-
-/// The status line and the Server field.
+/// The status line.
 pub(super) fn status_line(status: Status) -> Vec<u8> {
     let mut line = Vec::with_capacity(256);
-    line.extend_from_slice(
-        format!(
-            "HTTP/1.1 {} {}\r\nServer: anthill\r\n",
-            status.0,
-            status.reason()
-        )
-        .as_bytes(),
-    );
+    line.extend_from_slice(format!("HTTP/1.1 {} {}\r\n", status.0, status.reason()).as_bytes());
     line
 }
 

@@ -19,6 +19,7 @@ use crate::wire::status::Status;
 use crate::world::{Host, World};
 use std::future::poll_fn;
 use std::io::IoSlice;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -66,20 +67,8 @@ impl Call {
                 seen: 0,
             }),
         };
-        let request = Request {
-            method: head.method,
-            version: head.version,
-            host: head.host.to_vec(),
-            raw_path: head.raw_path.to_vec(),
-            path: head.path.to_vec(),
-            query: head.query.map(<[u8]>::to_vec),
-            fields: head.fields.0.to_vec(),
-            peer: connection.peer,
-            secure: connection.stream.tls.is_some(),
-            user,
-            length: head.body,
-            body: reader,
-        };
+        let secure = connection.stream.tls.is_some();
+        let request = owned(head, user, connection.peer, secure, reader);
         Call {
             answering: handler.handle(request),
             upload,
@@ -88,10 +77,34 @@ impl Call {
             version: head.version,
             is_head: head.method == Method::Head,
             hsts: host.and_then(|host| host.hsts.clone()),
-            record: line.keep(Status::OK, connection),
+            record: line.keep(Status::OK, &connection.worker, connection.who()),
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
         }
+    }
+}
+
+/// A request of its own, for a handler.
+pub(super) fn owned(
+    head: &Head<'_>,
+    user: Option<String>,
+    peer: IpAddr,
+    secure: bool,
+    body: pipe::Reader,
+) -> Request {
+    Request {
+        method: head.method,
+        version: head.version,
+        host: head.host.to_vec(),
+        raw_path: head.raw_path.to_vec(),
+        path: head.path.to_vec(),
+        query: head.query.map(<[u8]>::to_vec),
+        fields: head.fields.0.to_vec(),
+        peer,
+        secure,
+        user,
+        length: head.body,
+        body,
     }
 }
 
@@ -430,6 +443,7 @@ impl Exchange<'_> {
 
     fn write_head(&mut self, response: &Response, framing: Framing, end: End) {
         self.out.extend_from_slice(&status_line(response.status));
+        self.out.extend_from_slice(b"Server: anthill\r\n");
         for (name, value) in &response.fields {
             self.out.extend_from_slice(name.as_bytes());
             self.out.extend_from_slice(b": ");

@@ -54,6 +54,16 @@ pub struct DiskRead {
 }
 
 impl DiskRead {
+    /// Of `bytes` bytes from `offset` on, which are wanted.
+    pub(super) fn new(variant: Arc<Variant>, offset: u64, bytes: usize) -> DiskRead {
+        DiskRead {
+            variant,
+            offset,
+            bytes,
+            keep: true,
+        }
+    }
+
     /// Blocks; the bytes, or nothing where only the page cache had to be warmed.
     pub fn run(self) -> io::Result<Vec<u8>> {
         let mut buffer = vec![0; self.bytes];

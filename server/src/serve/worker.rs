@@ -7,6 +7,7 @@
 use super::access::Logs;
 use super::addresses::{Addresses, Entered};
 use super::connection::Connection;
+use super::h2;
 use super::poller::{self, Poller, Ready};
 use super::socket::Socket;
 use super::stream::Stream;
@@ -27,7 +28,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
@@ -87,6 +88,8 @@ pub struct Worker {
     /// A small response is put together here.
     pub(super) joined: RefCell<Vec<u8>>,
     pub(super) logs: RefCell<Logs>,
+    /// What connections of HTTP/2 need while they are looked at.
+    pub(super) h2: h2::Shelf,
     #[expect(
         clippy::redundant_allocation,
         reason = "each request counts a reference of its worker's, which costs nothing; one that \
@@ -138,6 +141,8 @@ struct Row {
     phase: Phase,
     expired: bool,
     deadline_ms: u64,
+    /// Who wants to be told of its deadline, and of a drain, instead of being cut off.
+    told: Option<Waker>,
     /// When the phase began, and how much of a body had come by then.
     since_ms: u64,
     seen: u64,
@@ -168,7 +173,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A lingering close lasts at most this long.
 const LINGER_MS: u64 = 5_000;
 /// A body may take this long before its rate counts.
-const BODY_GRACE_MS: u64 = 10_000;
+pub(super) const BODY_GRACE_MS: u64 = 10_000;
 
 /// Runs a worker until it is drained; blocks its thread.
 pub fn run(
@@ -191,6 +196,7 @@ pub fn run(
         lead: RefCell::default(),
         joined: RefCell::default(),
         logs: RefCell::default(),
+        h2: h2::Shelf::default(),
         world: RefCell::new(Rc::new(world)),
         shared,
         rows: RefCell::default(),
@@ -469,6 +475,24 @@ impl Worker {
         row.deadline_ms = row.since_ms + BODY_GRACE_MS + (seen - row.seen) * 1_000 / rate;
     }
 
+    /// A connection that has many things to wait for sets the earliest deadline of them itself, and
+    /// is woken by it (or by a drain) instead of losing its socket.
+    pub(super) fn wake_at(&self, row: usize, phase: Phase, deadline_ms: u64, waker: &Waker) {
+        let mut rows = self.rows.borrow_mut();
+        let row = &mut rows.rows[row];
+        row.phase = phase;
+        row.deadline_ms = deadline_ms;
+        row.expired = false;
+        if !row.told.as_ref().is_some_and(|told| told.will_wake(waker)) {
+            row.told = Some(waker.clone());
+        }
+    }
+
+    /// From now on a deadline ends the socket again.
+    pub(super) fn wake_no_more(&self, row: usize) {
+        self.rows.borrow_mut().rows[row].told = None;
+    }
+
     /// Lines wait to be handed over: the sweep must run even when every connection has gone.
     pub(super) fn has_lines(&self) {
         if self.rows.borrow().open == 0 {
@@ -545,6 +569,7 @@ impl Rows {
             phase: Phase::Busy,
             expired: false,
             deadline_ms: u64::MAX,
+            told: None,
             since_ms: 0,
             seen: 0,
         };
@@ -561,6 +586,7 @@ impl Rows {
         };
         row.socket = None;
         row.entered = None;
+        row.told = None;
         self.free.push(index);
         self.open -= 1;
         if self.open == 0 {
@@ -579,6 +605,10 @@ impl Rows {
             row.expired = true;
             // To be silent between two requests is nothing to be blamed for.
             ended += u64::from(row.phase != Phase::Idle);
+            if let Some(told) = &row.told {
+                told.wake_by_ref();
+                continue;
+            }
             // Where we could still be heard, only our reading ends.
             let _ = match row.phase {
                 Phase::Idle | Phase::Head | Phase::Body => sys::shutdown_read(socket.as_fd()),
@@ -590,6 +620,10 @@ impl Rows {
 
     fn end_idle(&mut self) {
         for row in &mut self.rows {
+            if let Some(told) = &row.told {
+                told.wake_by_ref();
+                continue;
+            }
             if let (Some(socket), Phase::Idle, false) = (&row.socket, row.phase, row.expired) {
                 row.expired = true;
                 let _ = sys::shutdown_read(socket.as_fd());

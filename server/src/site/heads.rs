@@ -1,19 +1,21 @@
-//! The ready-made heads of a variant: for 200 and for 304, made once when it is loaded.
+//! The ready-made heads of a variant: for 200 and for 304, made once when it is loaded, as text for
+//! HTTP/1.1 and as field blocks for HTTP/2.
 //!
-//! A head ends with the line end of its last field. Date, Connection, Strict-Transport-Security and
+//! A head of text ends with the line end of its last field. Date, Connection, Strict-Transport-Security and
 //! the empty line are the driver's.
 
 use super::mime;
 use super::rules::{SiteRules, settable, valid_value};
 use crate::wire::date::format_imf;
 use crate::wire::fields::Coding;
+use crate::wire::h2::hpack;
 use std::ops::Range;
 
-/// Both heads in one piece of memory.
+/// All heads in one piece of memory.
 pub struct Heads {
     bytes: Box<[u8]>,
-    /// Where the head for 304 begins.
-    split: usize,
+    /// Where each but the first begins: for 304, then the field blocks for 200 and 304.
+    splits: [usize; 3],
     /// The ETag in the head for 200.
     tag: Range<usize>,
 }
@@ -53,21 +55,38 @@ impl Heads {
                 push_field(&mut bytes, name, value.as_bytes());
             }
         }
+        let end = bytes.len();
+        let (mut ok, mut not_modified) = (Vec::new(), Vec::new());
+        hpack::push_head(200, &bytes[..split], &mut ok);
+        hpack::push_head(304, &bytes[split..], &mut not_modified);
+        let splits = [split, end, end + ok.len()];
+        bytes.extend_from_slice(&ok);
+        bytes.extend_from_slice(&not_modified);
         Heads {
             bytes: bytes.into_boxed_slice(),
-            split,
+            splits,
             tag,
         }
     }
 
     /// For 200.
     pub fn ok(&self) -> &[u8] {
-        &self.bytes[..self.split]
+        &self.bytes[..self.splits[0]]
     }
 
     /// For 304.
     pub fn not_modified(&self) -> &[u8] {
-        &self.bytes[self.split..]
+        &self.bytes[self.splits[0]..self.splits[1]]
+    }
+
+    /// For 200, as a field block.
+    pub fn ok_block(&self) -> &[u8] {
+        &self.bytes[self.splits[1]..self.splits[2]]
+    }
+
+    /// For 304, as a field block.
+    pub fn not_modified_block(&self) -> &[u8] {
+        &self.bytes[self.splits[2]..]
     }
 
     /// With its quotes.
@@ -75,7 +94,7 @@ impl Heads {
         &self.bytes[self.tag.clone()]
     }
 
-    /// Bytes of both.
+    /// Bytes of all.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

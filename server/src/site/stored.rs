@@ -4,6 +4,7 @@ use super::heads::{is, is_framing, push_field};
 use super::load::coding_mark;
 use super::variant::{Content, DiskContent, Variant};
 use crate::wire::fields::Coding;
+use crate::wire::h2::hpack;
 use crate::wire::range::RangeList;
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
@@ -150,6 +151,20 @@ impl Stored {
                 !NOT_IN_ERRORS.iter().any(|field| is(name, field))
             }),
         }
+        scratch
+    }
+
+    /// The same as a field block for HTTP/2, without what is the driver's.
+    pub fn block<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
+        let heads = &self.variant.heads;
+        match self.status {
+            Status::OK => return heads.ok_block(),
+            Status::NOT_MODIFIED if !self.of_made => return heads.not_modified_block(),
+            _ => {}
+        }
+        let mut block = Vec::new();
+        hpack::push_head(self.status.0, self.head(scratch), &mut block);
+        *scratch = block;
         scratch
     }
 

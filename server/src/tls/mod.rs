@@ -83,12 +83,12 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// TLS 1.2 and 1.3, ciphers by this machine's hardware, HTTP/1.1.
+    /// TLS 1.2 and 1.3, ciphers by this machine's hardware, HTTP/2 and 1.1.
     pub fn new(tickets: Arc<Tickets>) -> TlsSettings {
         TlsSettings {
             min_version: MinVersion::Tls12,
             ciphers: Ciphers::Auto,
-            alpn: vec![b"http/1.1".to_vec()],
+            alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             tickets,
             aes_in_hardware: aes_in_hardware(),
         }

@@ -315,14 +315,14 @@ fn versions_and_application_protocols() {
     assert_eq!(ends.1.protocol_version(), Some(ProtocolVersion::TLSv1_2));
     let ends = connect(&both, &new, "a.test").unwrap();
     assert_eq!(ends.1.protocol_version(), Some(ProtocolVersion::TLSv1_3));
-    assert_eq!(ends.1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    assert_eq!(ends.1.alpn_protocol(), Some(&b"h2"[..]));
 
     settings.min_version = MinVersion::Tls13;
-    settings.alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    settings.alpn = vec![b"http/1.1".to_vec()];
     let strict = fixture.build(&pairs, &settings);
     assert!(connect(&strict, &old, "a.test").is_err());
     let ends = connect(&strict, &new, "a.test").unwrap();
-    assert_eq!(ends.1.alpn_protocol(), Some(&b"h2"[..]));
+    assert_eq!(ends.1.alpn_protocol(), Some(&b"http/1.1"[..]));
 }
 
 #[test]

@@ -15,7 +15,8 @@ pub enum BodyLength {
     None,
     /// As many bytes, from Content-Length.
     Length(u64),
-    /// `Transfer-Encoding: chunked`.
+    /// It says its own end, and its length isn't known before: `Transfer-Encoding: chunked`, or a
+    /// stream of HTTP/2 without Content-Length.
     Chunked,
 }
 

@@ -1,6 +1,6 @@
 //! What a request asks, the same view for every version of HTTP.
 //!
-//! A `Head` borrows the worker's read buffer and never crosses an await.
+//! A `Head` borrows the worker's buffers and never crosses an await.
 
 use super::body::BodyLength;
 use super::fields::{Fields, Values};
@@ -74,6 +74,8 @@ pub enum Version {
     Http10,
     /// HTTP/1.1 and any later minor version, which must be understood as it (RFC 9110 §2.5).
     Http11,
+    /// HTTP/2.
+    Http2,
 }
 
 /// One request's head, parsed.
@@ -83,7 +85,7 @@ pub struct Head<'a> {
     pub method: Method,
     /// The version that the peer spoke.
     pub version: Version,
-    /// The request line as it came, without its line end (for the log).
+    /// The request line as it came, without its line end (for the log); in HTTP/2, as it would be.
     pub line: &'a [u8],
     /// Host without port, as sent; an IPv6 address keeps its brackets. Empty only in HTTP/1.0
     /// without Host.
@@ -104,7 +106,7 @@ pub struct Head<'a> {
     pub keep_alive: bool,
     /// How the body that follows is framed.
     pub body: BodyLength,
-    /// `Expect: 100-continue` was sent, and in HTTP/1.1 (RFC 9110 §10.1.1).
+    /// `Expect: 100-continue` was sent, and not in HTTP/1.0 (RFC 9110 §10.1.1).
     pub expect_continue: bool,
 }
 

@@ -56,6 +56,8 @@ rejects! {
     HOST_MALFORMED = 212 400 true "malformed Host";
     AUTHORIZATION_DUPLICATE = 213 400 true "more than one Authorization";
     EXPECTATION_UNKNOWN = 214 417 true "unknown expectation";
+    PSEUDO_FIELDS = 215 400 false "malformed pseudo-header fields";
+    FIELD_OF_HTTP_1 = 216 400 false "field of an HTTP/1 connection";
     // 3xx: the body.
     LENGTH_AND_CODING = 301 400 true "Content-Length together with Transfer-Encoding";
     LENGTH_DUPLICATE = 302 400 true "more than one Content-Length";
@@ -67,6 +69,7 @@ rejects! {
     TRAILER_MALFORMED = 308 400 true "malformed trailer section";
     BODY_TOO_LARGE = 309 413 true "request body too large";
     TRAILER_TOO_LARGE = 310 431 true "trailer section too large";
+    BODY_LENGTH = 311 400 false "body of another length than Content-Length";
     // 4xx: routing and access.
     HOST_UNKNOWN = 401 404 false "no such site";
     MISDIRECTED = 402 421 true "another site than this connection was opened for";
@@ -93,6 +96,21 @@ rejects! {
     HANDLER_FAILED = 701 502 false "handler failed";
     HANDLER_SLOW = 702 504 false "handler took too long";
     PANICKED = 703 500 true "internal error";
+}
+
+impl Reject {
+    /// Is a request with this fault malformed in the sense of RFC 9113 §8.1.1? Then its stream is
+    /// reset; else it is answered as over HTTP/1.1.
+    pub fn is_malformed_h2(self) -> bool {
+        [
+            Reject::PSEUDO_FIELDS,
+            Reject::FIELD_OF_HTTP_1,
+            Reject::FIELD_NAME,
+            Reject::FIELD_VALUE,
+            Reject::BODY_LENGTH,
+        ]
+        .contains(&self)
+    }
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ pub fn build(
         access: server_access,
         logins: supplies.logins.clone(),
         https_port: supplies.https_port,
+        h2c: config.server.h2c,
     })
 }
 

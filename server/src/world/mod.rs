@@ -33,6 +33,8 @@ pub struct World {
     pub logins: Arc<Logins>,
     /// The port that redirects to https name; None when there is no https.
     pub https_port: Option<u16>,
+    /// HTTP/2 is spoken without TLS, with who begins so.
+    pub h2c: bool,
 }
 
 /// Where and how access lines are written.

@@ -1,6 +1,8 @@
 //! Heads as data: bytes in, verdict out, fed whole, in two parts at every place and byte by byte.
 
+use super::super::body::BodyLength;
 use super::super::check;
+use super::super::fields::Values;
 use super::*;
 use proptest::prelude::*;
 

@@ -1,0 +1,6 @@
+//! Frames of HTTP/2, whole and cut.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::h2::check::frames(bytes));

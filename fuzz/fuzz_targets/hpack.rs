@@ -1,0 +1,6 @@
+//! Field blocks of HTTP/2, one table through all of them.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::h2::check::hpack(bytes));

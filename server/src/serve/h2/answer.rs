@@ -1,0 +1,656 @@
+//! From a request on a stream to its response: asks [`dispatch`](super::super::dispatch) and carries
+//! out what it replies, at once or when what has to be waited for is there.
+
+use super::super::access::Line;
+use super::super::dispatch::{Dispatched, Reply, dispatch};
+use super::super::live;
+use super::super::small::{RETRY_AFTER, Small, refusal_fields};
+use super::body::Body;
+use super::call::Call;
+use super::exchange::{Discard, Errand, Exchange, State};
+use super::{OUT_BYTES_MAX, Session};
+use crate::handler::pipe::pipe;
+use crate::handler::{self, Response};
+use crate::limits;
+use crate::site::{Listing, Stored};
+use crate::wire::body::BodyLength;
+use crate::wire::h2::connection::promised;
+use crate::wire::h2::{Code, Fatal, Priority, Request, frame, hpack};
+use crate::wire::head::{Head, Method};
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use crate::world::{Host, World};
+use std::task::{Context, Poll};
+
+/// At most this many errands to the pool for one request, as over HTTP/1.1.
+const ERRANDS_MAX: u8 = 16;
+/// What is less urgent than usual is queued even if it is small.
+const URGENCY_AT_ONCE: u8 = 3;
+
+/// A stream that is owed a response.
+#[derive(Copy, Clone)]
+struct Owed {
+    id: u32,
+    /// The whole request is there.
+    ended: bool,
+    /// It isn't in the table (yet).
+    is_new: bool,
+    /// What it promises of its body.
+    body: BodyLength,
+    priority: Priority,
+    is_head: bool,
+}
+
+impl Session<'_> {
+    /// A request has come.
+    pub(super) fn asked(
+        &mut self,
+        id: u32,
+        ended: bool,
+        request: &Request,
+        world: &World,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Fatal> {
+        let worker = self.worker.clone();
+        let now_ms = worker.clock.millis();
+        let mut owed = Owed {
+            id,
+            ended,
+            is_new: true,
+            body: BodyLength::None,
+            priority: self.h2.priority_of(id, request.priority()),
+            is_head: false,
+        };
+        let head = match request.head() {
+            Ok(head) => head,
+            Err(reject) => return self.refuse_request(owed, request, reject),
+        };
+        if worker.h2.streams.get() >= limits::H2_WORKER_STREAMS_MAX {
+            return self.h2.refuse(id, Code::REFUSED_STREAM, now_ms);
+        }
+        owed.is_head = head.method == Method::Head;
+        owed.body = head.body;
+        let facts = self.facts();
+        let dispatched = dispatch(world, &head, &facts);
+        if ended {
+            self.respond(owed, request, &head, dispatched, cx);
+            return Ok(());
+        }
+        // As over HTTP/1.1: a login is decided first, a live call reads the body itself, who waits
+        // for our word gets it; any other body is thrown away before the answer.
+        let (is_discarded, bytes_max) = match dispatched.reply {
+            Reply::Live(_) => (false, world.limits.body_bytes),
+            Reply::Login(_) => (false, u64::MAX),
+            _ if head.expect_continue => (false, u64::MAX),
+            _ => (true, world.limits.body_discard_bytes),
+        };
+        match head.body {
+            BodyLength::Length(length) if length > bytes_max => {
+                self.refuse(owed, Some(&head), request, Reject::BODY_TOO_LARGE);
+            }
+            _ if is_discarded => {
+                let asked = Box::new(request.clone());
+                let discard = Discard {
+                    asked,
+                    seen: 0,
+                    since_ms: now_ms,
+                };
+                if let Some(exchange) = self.exchange(owed) {
+                    exchange.state = State::Discard(discard);
+                }
+            }
+            _ => self.respond(owed, request, &head, dispatched, cx),
+        }
+        Ok(())
+    }
+
+    /// A request that isn't one, or none that we answer.
+    fn refuse_request(
+        &mut self,
+        owed: Owed,
+        request: &Request,
+        reject: Reject,
+    ) -> Result<(), Fatal> {
+        if !reject.is_malformed_h2() {
+            self.refuse(owed, None, request, reject);
+            return Ok(());
+        }
+        self.worker.stats.rejects.one();
+        let line = self.line_of(request, reject);
+        line.log(reject.status, 0, &self.worker, self.who);
+        let now_ms = self.worker.clock.millis();
+        self.h2.refuse(owed.id, Code::PROTOCOL_ERROR, now_ms)
+    }
+
+    fn line_of<'r>(&self, request: &'r Request, reject: Reject) -> Line<'r> {
+        Line {
+            first: request.line(),
+            reject: Some(reject),
+            ..Line::new(&self.worker, None, None, None)
+        }
+    }
+
+    /// No, before anybody was asked.
+    fn refuse(&mut self, owed: Owed, head: Option<&Head<'_>>, request: &Request, reject: Reject) {
+        self.worker.stats.rejects.one();
+        let line = Line {
+            head,
+            ..self.line_of(request, reject)
+        };
+        self.send_small(owed, Small::refusal(reject), &line);
+    }
+
+    /// A part of a request's body has come.
+    pub(super) fn body_came(
+        &mut self,
+        id: u32,
+        bytes: &[u8],
+        ended: bool,
+        world: &World,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        match &mut stream.work.state {
+            State::Discard(discard) => {
+                discard.seen += bytes.len() as u64;
+                let is_too_long = discard.seen > world.limits.body_discard_bytes;
+                if is_too_long || ended {
+                    let asked = std::mem::take(&mut discard.asked);
+                    self.h2.taken(id, bytes.len());
+                    match is_too_long {
+                        true => self.refuse_late(id, &asked, Reject::BODY_TOO_LARGE),
+                        false => self.ask_again(id, asked, false, cx),
+                    }
+                    return;
+                }
+            }
+            State::Live(call) => {
+                let is_too_long = call.seen + bytes.len() as u64 > world.limits.body_bytes;
+                if is_too_long {
+                    self.cut_call(id, Reject::BODY_TOO_LARGE);
+                    self.h2.taken_by_all(bytes.len() as u32);
+                } else if !call.take(bytes, ended) {
+                    // Nobody wants it: the stream's window isn't opened again.
+                    self.h2.taken_by_all(bytes.len() as u32);
+                }
+                return;
+            }
+            _ => {}
+        }
+        self.h2.taken(id, bytes.len());
+    }
+
+    /// No, to a request whose stream is in the table.
+    pub(super) fn refuse_late(&mut self, id: u32, asked: &Request, reject: Reject) {
+        let Some(owed) = self.owed(id) else { return };
+        let head = asked.head().ok();
+        self.refuse(owed, head.as_ref(), asked, reject);
+    }
+
+    fn owed(&mut self, id: u32) -> Option<Owed> {
+        let stream = self.h2.stream(id)?;
+        Some(Owed {
+            id,
+            ended: stream.remote == crate::wire::h2::stream::Remote::Ended,
+            is_new: false,
+            body: BodyLength::None,
+            priority: stream.priority,
+            is_head: false,
+        })
+    }
+
+    /// What was waited for is there: the same request again.
+    pub(super) fn ask_again(
+        &mut self,
+        id: u32,
+        asked: Box<Request>,
+        is_overloaded: bool,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(mut owed) = self.owed(id) else {
+            return;
+        };
+        let world = self.worker.world();
+        let facts = self.facts();
+        let Ok(head) = asked.head() else {
+            return self.break_off(id, Code::INTERNAL_ERROR);
+        };
+        owed.is_head = head.method == Method::Head;
+        let mut dispatched = dispatch(&world, &head, &facts);
+        if is_overloaded && matches!(dispatched.reply, Reply::Login(_)) {
+            dispatched.reply = no(Reject::LOGINS_BUSY);
+        }
+        let was_discarded = head.body != BodyLength::None && owed.ended;
+        if matches!(dispatched.reply, Reply::Live(_)) && was_discarded {
+            // A new World came while the body was thrown away, and would have wanted it.
+            dispatched.reply = no(Reject::CHANGING);
+        }
+        self.respond(owed, &asked, &head, dispatched, cx);
+    }
+
+    /// The exchange of a stream, which is in the table from now on; None if it has gone.
+    fn exchange(&mut self, owed: Owed) -> Option<&mut Exchange> {
+        if owed.is_new {
+            let streams = &self.worker.h2.streams;
+            streams.set(streams.get() + 1);
+            let remote = promised(owed.body, owed.ended);
+            let exchange = Exchange::new(&self.worker);
+            self.h2.accept(owed.id, remote, owed.priority, exchange);
+        }
+        self.h2.stream(owed.id).map(|stream| &mut *stream.work)
+    }
+
+    /// Carries out a reply, or begins what has to be waited for first.
+    fn respond(
+        &mut self,
+        owed: Owed,
+        request: &Request,
+        head: &Head<'_>,
+        dispatched: Dispatched<'_>,
+        cx: &mut Context<'_>,
+    ) {
+        let Dispatched { host, user, reply } = dispatched;
+        let line = Line::new(&self.worker, Some(head), host, user.as_deref());
+        let work: handler::LocalBoxFuture<bool> = match reply {
+            Reply::Load(load) => {
+                let job = self.worker.pool.run(move || load.run());
+                Box::pin(async move {
+                    // Whatever came of it, asking again will tell.
+                    let _ = job.await;
+                    false
+                })
+            }
+            // Right or wrong, it is in the ledger then.
+            Reply::Login(ask) => Box::pin(async move { ask.answer().await.is_err() }),
+            Reply::Live(ref handler) => {
+                let handler = handler.clone();
+                return self.begin_call(owed, &*handler, head, host, user.clone(), &line);
+            }
+            reply => return self.send(owed, reply, &line, cx),
+        };
+        let Some(exchange) = self.exchange(owed) else {
+            return;
+        };
+        exchange.errands += 1;
+        if exchange.errands > ERRANDS_MAX {
+            let reject = Some(Reject::CHANGING);
+            let owed = Owed {
+                is_new: false,
+                ..owed
+            };
+            let small = Small::refusal(Reject::CHANGING);
+            return self.send_small(owed, small, &Line { reject, ..line });
+        }
+        exchange.state = State::Errand(Errand {
+            asked: Box::new(request.clone()),
+            work,
+        });
+    }
+
+    /// A reply that needs nothing more.
+    fn send(&mut self, owed: Owed, reply: Reply, line: &Line<'_>, cx: &mut Context<'_>) {
+        match reply {
+            Reply::Stored(stored) => {
+                let fields = match stored.status {
+                    Status::SERVICE_UNAVAILABLE => RETRY_AFTER,
+                    _ => b"",
+                };
+                self.send_stored(owed, stored, fields, line, cx);
+            }
+            Reply::Refuse { reject, page } => {
+                let line = Line {
+                    reject: Some(reject),
+                    ..*line
+                };
+                match page {
+                    Some(page) => self.send_stored(owed, page, refusal_fields(reject), &line, cx),
+                    None => self.send_small(owed, Small::refusal(reject), &line),
+                }
+            }
+            Reply::Redirect { status, location } => {
+                self.send_small(owed, Small::redirect(status, &location), line);
+            }
+            Reply::Options => self.send_small(owed, Small::options(), line),
+            Reply::Listing(listing) => self.send_listing(owed, listing, line),
+            Reply::Load(_) | Reply::Login(_) | Reply::Live(_) => {}
+        }
+    }
+
+    /// Writes HEADERS: `block`, `fields` and what every response has.
+    fn send_head(
+        &mut self,
+        id: u32,
+        block: &[u8],
+        fields: &[u8],
+        hsts: Option<&[u8]>,
+        is_last: bool,
+    ) {
+        let is_secure = self.is_secure();
+        let date = self.worker.clock.date_field();
+        let at = self.h2.begin_head(id);
+        let out = &mut self.h2.out;
+        out.extend_from_slice(block);
+        if !fields.is_empty() {
+            hpack::push_lines(fields, out);
+        }
+        if let Some(hsts) = hsts
+            && is_secure
+        {
+            hpack::push_lines(hsts, out);
+        }
+        if let Some(value) = date.get(DATE_NAME_BYTES..).and_then(<[u8]>::first_chunk) {
+            hpack::push_date(value, out);
+        }
+        self.h2.end_head(id, at, is_last);
+    }
+
+    /// A stored page: written whole where it is in memory and fits, else queued.
+    fn send_stored(
+        &mut self,
+        owed: Owed,
+        stored: Stored,
+        fields: &[u8],
+        line: &Line<'_>,
+        cx: &mut Context<'_>,
+    ) {
+        let status = stored.status;
+        let length = stored.body_len();
+        let at_once = match stored.whole_memory() {
+            _ if length == 0 => true,
+            Some(body) => self.fits_at_once(owed, body.len(), cx),
+            None => false,
+        };
+        let mut built = Vec::new();
+        let block = stored.block(&mut built);
+        self.send_head(owed.id, block, fields, hsts_of(line.host), length == 0);
+        if !at_once {
+            return self.queue(owed, status, Body::stored(stored), length, line);
+        }
+        if length > 0 {
+            self.put_body(owed.id, stored);
+        }
+        self.done(owed, status, length, line);
+    }
+
+    /// Puts a whole body that is in memory behind its head.
+    fn put_body(&mut self, id: u32, stored: Stored) {
+        let body = stored.whole_memory().unwrap_or_default();
+        self.h2.body_follows(id, body.len());
+        if self.is_secure() {
+            self.bodies_bytes += body.len();
+            self.bodies.push((self.h2.out.len(), stored));
+        } else {
+            self.h2.out.extend_from_slice(body);
+        }
+    }
+
+    /// May a body leave right behind its head? What waits in `out` may have to leave before it.
+    fn fits_at_once(&mut self, owed: Owed, bytes: usize, cx: &mut Context<'_>) -> bool {
+        let is_small = bytes <= limits::H2_SMALL_BODY_BYTES && owed.is_new;
+        if !is_small || owed.priority.urgency > URGENCY_AT_ONCE || !self.h2.fits_at_once(bytes) {
+            return false;
+        }
+        let need = bytes + HEAD_BYTES + 2 * frame::HEADER_BYTES;
+        let has_room =
+            |it: &Self| it.unsent() + need <= OUT_BYTES_MAX && it.bodies.len() < super::BODIES_MAX;
+        if !has_room(self) {
+            let _ = self.poll_write(cx);
+        }
+        has_room(self)
+    }
+
+    /// A small response made here.
+    fn send_small(&mut self, owed: Owed, small: Small, line: &Line<'_>) {
+        let mut block = Vec::new();
+        hpack::push_head(small.status.0, &small.lines(), &mut block);
+        let is_head = owed.is_head || line.head.is_some_and(|it| it.method == Method::Head);
+        let length = if is_head { 0 } else { small.body.len() };
+        self.send_head(owed.id, &block, b"", hsts_of(line.host), length == 0);
+        match length {
+            0 => self.done(owed, small.status, 0, line),
+            length => {
+                let body = Body::bytes(small.body);
+                self.queue(owed, small.status, body, length as u64, line);
+            }
+        }
+    }
+
+    fn send_listing(&mut self, owed: Owed, listing: Box<Listing>, line: &Line<'_>) {
+        let mut built = Vec::new();
+        let mut block = Vec::new();
+        hpack::push_head(Status::OK.0, listing.head(&mut built), &mut block);
+        let is_last = listing.head_only();
+        self.send_head(owed.id, &block, b"", hsts_of(line.host), is_last);
+        match is_last {
+            true => self.done(owed, Status::OK, 0, line),
+            false => self.queue(owed, Status::OK, Body::listing(listing), u64::MAX, line),
+        }
+    }
+
+    /// The body goes when it is its turn.
+    fn queue(&mut self, owed: Owed, status: Status, body: Body, left: u64, line: &Line<'_>) {
+        let record = line.keep(status, &self.worker, self.who);
+        let now_ms = self.worker.clock.millis();
+        let Some(exchange) = self.exchange(owed) else {
+            return;
+        };
+        exchange.state = State::Body(body);
+        exchange.record = record;
+        exchange.status = status;
+        exchange.moved_ms = now_ms;
+        if let Some(stream) = self.h2.stream(owed.id) {
+            stream.ready = true;
+            stream.left = left;
+        }
+    }
+
+    /// The whole response is written.
+    fn done(&mut self, owed: Owed, status: Status, bytes: u64, line: &Line<'_>) {
+        let micros = self.worker.clock.micros() - line.started_us;
+        self.worker.stats.response(status.0, bytes, micros);
+        line.log(status, bytes, &self.worker, self.who);
+        if owed.is_new {
+            return self.h2.answered(owed.id, owed.ended);
+        }
+        if let Some(work) = self.h2.finish(owed.id) {
+            self.forget(&work);
+        }
+    }
+
+    /// A live call begins.
+    fn begin_call(
+        &mut self,
+        owed: Owed,
+        handler: &dyn handler::Handler,
+        head: &Head<'_>,
+        host: Option<&Host>,
+        user: Option<String>,
+        line: &Line<'_>,
+    ) {
+        let (mut writer, reader) = pipe(limits::PIPE_BYTES);
+        let upload = match owed.ended {
+            true => {
+                writer.end();
+                None
+            }
+            false => Some(writer),
+        };
+        if head.expect_continue && !owed.ended {
+            let mut block = Vec::new();
+            hpack::push_status(100, &mut block);
+            self.h2.head(owed.id, &block, false);
+        }
+        let request = live::owned(head, user, self.who.peer, self.is_secure(), reader);
+        let now_ms = self.worker.clock.millis();
+        let call = Call {
+            answering: Some(handler.handle(request)),
+            upload,
+            held: 0,
+            seen: 0,
+            since_ms: now_ms,
+            seen_then: 0,
+            is_head: head.method == Method::Head,
+            hsts: host.and_then(|host| host.hsts.clone()),
+            download: None,
+        };
+        let record = line.keep(Status::OK, &self.worker, self.who);
+        let Some(exchange) = self.exchange(owed) else {
+            return;
+        };
+        exchange.record = record;
+        exchange.state = State::Live(Box::new(call));
+    }
+
+    /// Looks at a live call; has anything come of it?
+    pub(super) fn poll_call(&mut self, id: u32, cx: &mut Context<'_>) -> bool {
+        let now_ms = self.worker.clock.millis();
+        let Some(stream) = self.h2.stream(id) else {
+            return false;
+        };
+        let State::Live(call) = &mut stream.work.state else {
+            return false;
+        };
+        let taken = call.poll_taken(cx);
+        if call.held > 0 {
+            // What waits for the handler doesn't count against the peer.
+            (call.since_ms, call.seen_then) = (now_ms, call.seen);
+        }
+        match call.poll_answer(cx) {
+            Poll::Pending | Poll::Ready(None) => {}
+            Poll::Ready(Some(Ok(response))) => {
+                self.h2.taken(id, taken);
+                self.begin_response(id, response);
+                return true;
+            }
+            Poll::Ready(Some(Err(fault))) => {
+                log::error!("{fault}");
+                self.h2.taken(id, taken);
+                self.fail_call(id, fault.reject);
+                return true;
+            }
+        }
+        let was_ready = stream.ready;
+        stream.ready = call.poll_ready(cx);
+        if stream.ready && !was_ready {
+            // It wasn't the peer that made it stand still.
+            stream.work.moved_ms = now_ms;
+        }
+        if taken > 0 {
+            self.h2.taken(id, taken);
+        }
+        // Whether there is more to do now shows in what is filled into `out`.
+        taken > 0
+    }
+
+    /// Writes the head of a handler's response and sets its body going.
+    fn begin_response(&mut self, id: u32, response: Response) {
+        let Response {
+            status,
+            fields,
+            body,
+        } = response;
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        let State::Live(call) = &mut stream.work.state else {
+            return;
+        };
+        let has_none = matches!(status.0, 100..=199 | 204 | 304);
+        let is_bodiless = call.is_head || has_none;
+        let length = match &body {
+            handler::Body::Empty => Some(0),
+            handler::Body::Whole(bytes) => Some(bytes.len() as u64),
+            handler::Body::Stream { length, .. } => *length,
+        };
+        let hsts = call.hsts.clone();
+        stream.work.status = status;
+        stream.left = length.unwrap_or(u64::MAX);
+        if let Some(record) = &mut stream.work.record {
+            record.status = status;
+        }
+        let mut block = Vec::new();
+        hpack::push_status(status.0, &mut block);
+        hpack::push_lines(b"Server: anthill\r\n", &mut block);
+        for (name, value) in &fields {
+            hpack::push_field(name.as_bytes(), value, &mut block);
+        }
+        if let Some(length) = length.filter(|_| !has_none) {
+            hpack::push_field(b"content-length", length.to_string().as_bytes(), &mut block);
+        }
+        let is_last = is_bodiless
+            || matches!(body, handler::Body::Empty)
+            || matches!(&body, handler::Body::Whole(bytes) if bytes.is_empty());
+        self.send_head(id, &block, b"", hsts.as_deref(), is_last);
+        if is_last {
+            return self.finish(id);
+        }
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        match (body, &mut stream.work.state) {
+            // The handler is done: its call is no more than its bytes.
+            (handler::Body::Whole(bytes), state) => {
+                let held = match state {
+                    State::Live(call) => call.held,
+                    _ => 0,
+                };
+                *state = State::Body(Body::bytes(bytes));
+                stream.ready = true;
+                self.h2.taken_by_all(held as u32);
+            }
+            (body, State::Live(call)) => call.begin(body),
+            _ => {}
+        }
+    }
+
+    /// A call whose request can't be taken to its end: it is told if nothing else was yet.
+    pub(super) fn cut_call(&mut self, id: u32, reject: Reject) {
+        let state = self.h2.stream(id).map(|stream| &stream.work.state);
+        match state {
+            Some(State::Live(call)) if call.answering.is_some() => self.fail_call(id, reject),
+            _ => self.break_off(id, Code::CANCEL),
+        }
+    }
+
+    /// A handler that failed before it answered.
+    fn fail_call(&mut self, id: u32, reject: Reject) {
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        let is_head = matches!(&stream.work.state, State::Live(call) if call.is_head);
+        if let Some(record) = &mut stream.work.record {
+            record.rule = reject.rule;
+            record.status = reject.status;
+        }
+        stream.work.status = reject.status;
+        let small = Small::refusal(reject);
+        let mut block = Vec::new();
+        hpack::push_head(small.status.0, &small.lines(), &mut block);
+        self.send_head(id, &block, b"", None, is_head);
+        if is_head {
+            return self.finish(id);
+        }
+        if let Some(stream) = self.h2.stream(id) {
+            let held = stream.work.held();
+            stream.ready = true;
+            stream.left = small.body.len() as u64;
+            stream.work.state = State::Body(Body::bytes(small.body));
+            self.h2.taken_by_all(held as u32);
+        }
+    }
+}
+
+/// `Date: `
+const DATE_NAME_BYTES: usize = 6;
+/// What a head takes at most that is answered at once; a longer one only makes `out` a little longer.
+const HEAD_BYTES: usize = 512;
+
+fn no(reject: Reject) -> Reply {
+    Reply::Refuse { reject, page: None }
+}
+
+fn hsts_of(host: Option<&Host>) -> Option<&[u8]> {
+    host.and_then(|host| host.hsts.as_deref())
+}

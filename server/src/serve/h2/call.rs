@@ -1,0 +1,153 @@
+//! A live call on a stream: the request's body goes to the handler while its response comes back.
+//!
+//! The peer is granted as much as the handler has taken, so never more waits than a pipe holds; the
+//! handler's pipe is emptied as the windows and the socket allow.
+
+use super::body::Filled;
+use crate::handler::pipe::{Reader, Taken, Writer};
+use crate::handler::{Body, Fault, LocalBoxFuture, Response};
+use std::task::{Context, Poll, Waker};
+
+/// A request that became a live call.
+pub(super) struct Call {
+    /// Until there is a response.
+    pub(super) answering: Option<LocalBoxFuture<Result<Response, Fault>>>,
+    /// None where there is no body, or the handler wants no more of it.
+    pub(super) upload: Option<Writer>,
+    /// Of the body, how much lies in the pipe.
+    pub(super) held: usize,
+    /// How much has come.
+    pub(super) seen: u64,
+    /// When it was last our turn: the rate counts from there.
+    pub(super) since_ms: u64,
+    pub(super) seen_then: u64,
+    pub(super) is_head: bool,
+    pub(super) hsts: Option<Box<[u8]>>,
+    pub(super) download: Option<Download>,
+}
+
+/// A response's body on its way.
+pub(super) struct Download {
+    reader: Reader,
+    work: Option<LocalBoxFuture<()>>,
+    /// Bytes that are still owed, if that was said.
+    left: Option<u64>,
+}
+
+impl Call {
+    /// What the peer has sent of the body; false where nobody wants it.
+    pub(super) fn take(&mut self, bytes: &[u8], ended: bool) -> bool {
+        let Some(upload) = &mut self.upload else {
+            return false;
+        };
+        self.seen += bytes.len() as u64;
+        // There is room for it all: the window was no larger.
+        if upload.write_some(bytes).is_err() {
+            self.upload = None;
+            return false;
+        }
+        self.held += bytes.len();
+        if ended {
+            upload.end();
+        }
+        true
+    }
+
+    /// How many bytes the handler has taken since this was last asked.
+    pub(super) fn poll_taken(&mut self, cx: &mut Context<'_>) -> usize {
+        if self.held == 0 {
+            return 0;
+        }
+        let held = match self.upload.as_mut().map(|upload| upload.held(cx)) {
+            Some(Ok(held)) => held,
+            // Its reader has gone, and what it held with it.
+            Some(Err(_)) | None => {
+                self.upload = None;
+                0
+            }
+        };
+        let taken = self.held - held.min(self.held);
+        self.held -= taken;
+        taken
+    }
+
+    /// The handler's answer, once.
+    pub(super) fn poll_answer(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Response, Fault>>> {
+        let Some(answering) = &mut self.answering else {
+            return Poll::Ready(None);
+        };
+        match answering.as_mut().poll(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(answer) => {
+                self.answering = None;
+                Poll::Ready(Some(answer))
+            }
+        }
+    }
+
+    /// Sets a streamed body going.
+    pub(super) fn begin(&mut self, body: Body) {
+        if let Body::Stream {
+            length,
+            reader,
+            work,
+        } = body
+        {
+            self.download = Some(Download {
+                reader,
+                work: Some(work),
+                left: length,
+            });
+        }
+    }
+
+    /// Runs what fills the body; is there something of it to be sent?
+    pub(super) fn poll_ready(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(download) = &mut self.download else {
+            return false;
+        };
+        if let Some(work) = &mut download.work
+            && work.as_mut().poll(cx).is_ready()
+        {
+            download.work = None;
+        }
+        download.reader.is_ready(cx)
+    }
+
+    /// Appends at most `bytes_max` of the body to `out`.
+    pub(super) fn fill(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> Filled {
+        let Some(Download { reader, left, .. }) = &mut self.download else {
+            return Filled::Nothing;
+        };
+        if !reader.holds() {
+            return Filled::Nothing;
+        }
+        // Nobody has to be woken for what is there.
+        let mut nobody = Context::from_waker(Waker::noop());
+        match reader.poll_take(&mut nobody, out, bytes_max) {
+            Poll::Pending => Filled::Nothing,
+            Poll::Ready(Err(_)) => Filled::Broken,
+            Poll::Ready(Ok(Taken::End)) => match left {
+                None | Some(0) => Filled::Last,
+                Some(_) => Filled::Broken,
+            },
+            Poll::Ready(Ok(Taken::Bytes(count))) => match left {
+                None => Filled::Some,
+                Some(left) => match left.checked_sub(count as u64) {
+                    Some(less) => {
+                        *left = less;
+                        Filled::Some
+                    }
+                    // More than was promised.
+                    None => {
+                        out.truncate(out.len() - count);
+                        Filled::Broken
+                    }
+                },
+            },
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What hangs on a stream that can't be answered on the spot: what it waits for, and what its log
+//! line will say.
+
+use super::super::access::Record;
+use super::super::worker::Worker;
+use super::body::{Body, Filled};
+use super::call::Call;
+use crate::base::pool::Gone;
+use crate::handler::LocalBoxFuture;
+use crate::wire::h2::Request;
+use crate::wire::status::Status;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// One request on its way to its response.
+pub(super) struct Exchange {
+    pub(super) state: State,
+    /// None where nobody wants the line.
+    pub(super) record: Option<Box<Record>>,
+    pub(super) status: Status,
+    /// Bytes of the response's body so far.
+    pub(super) sent: u64,
+    pub(super) started_us: u64,
+    /// When a part of the response last went out.
+    pub(super) moved_ms: u64,
+    /// Work on the pool for this one request, so that it can't go on for ever.
+    pub(super) errands: u8,
+}
+
+/// What it waits for.
+pub(super) enum State {
+    /// Nothing yet.
+    New,
+    /// The pool, and is to be asked again then.
+    Errand(Errand),
+    /// The end of a body that nobody wants; then it is answered.
+    Discard(Discard),
+    /// The socket and the windows, to take its body.
+    Body(Body),
+    /// The disk, for the next part of its body.
+    Disk(Body, DiskWork),
+    /// A live call.
+    Live(Box<Call>),
+}
+
+pub(super) type DiskWork = Pin<Box<dyn Future<Output = Result<io::Result<Vec<u8>>, Gone>> + Send>>;
+
+/// Work on the pool.
+pub(super) struct Errand {
+    pub(super) asked: Box<Request>,
+    /// Whether there is too much to do for it to be done.
+    pub(super) work: LocalBoxFuture<bool>,
+}
+
+/// A body that is thrown away.
+pub(super) struct Discard {
+    pub(super) asked: Box<Request>,
+    pub(super) seen: u64,
+    /// When it began, or its handler last kept it waiting.
+    pub(super) since_ms: u64,
+}
+
+impl Exchange {
+    pub(super) fn new(worker: &Worker) -> Box<Exchange> {
+        Box::new(Exchange {
+            state: State::New,
+            record: None,
+            status: Status::OK,
+            sent: 0,
+            started_us: worker.clock.micros(),
+            moved_ms: worker.clock.millis(),
+            errands: 0,
+        })
+    }
+
+    /// Is it to be looked at whenever something may have happened?
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(
+            self.state,
+            State::Errand(_) | State::Disk(..) | State::Live(_)
+        )
+    }
+
+    /// Appends the next part of its body.
+    pub(super) fn fill(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> Filled {
+        match &mut self.state {
+            State::Body(body) => body.fill(out, bytes_max),
+            State::Live(call) => call.fill(out, bytes_max),
+            _ => Filled::Nothing,
+        }
+    }
+
+    /// Its body goes on when this has been read.
+    pub(super) fn wait_for_disk(&mut self, work: DiskWork) {
+        self.state = match std::mem::replace(&mut self.state, State::New) {
+            State::Body(body) => State::Disk(body, work),
+            state => state,
+        };
+    }
+
+    /// Did the disk give what was asked of it?
+    pub(super) fn poll_disk(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let State::Disk(_, work) = &mut self.state else {
+            return Poll::Ready(true);
+        };
+        let Poll::Ready(read) = work.as_mut().poll(cx) else {
+            return Poll::Pending;
+        };
+        let State::Disk(mut body, _) = std::mem::replace(&mut self.state, State::New) else {
+            return Poll::Ready(false);
+        };
+        let Ok(Ok(bytes)) = read else {
+            return Poll::Ready(false);
+        };
+        body.feed(bytes);
+        self.state = State::Body(body);
+        Poll::Ready(true)
+    }
+
+    /// Bytes of the request's body that its handler has not taken.
+    pub(super) fn held(&self) -> usize {
+        match &self.state {
+            State::Live(call) => call.held,
+            _ => 0,
+        }
+    }
+
+    pub(super) fn log(&self, bytes: u64, worker: &Worker) {
+        if let Some(record) = &self.record {
+            record.log(bytes, worker);
+        }
+    }
+
+    /// Counts a response that is whole.
+    pub(super) fn count(&self, worker: &Worker) {
+        let micros = worker.clock.micros().saturating_sub(self.started_us);
+        worker.stats.response(self.status.0, self.sent, micros);
+    }
+}

@@ -1,0 +1,159 @@
+//! Deadlines: whatever is waited for of the peer, the earliest one counts, and when it has passed
+//! what was late is ended: a stream alone where that is enough, else the connection.
+
+use super::super::worker::{BODY_GRACE_MS, Phase};
+use super::exchange::State;
+use super::{IDLE, Session, Stage};
+use crate::limits::Limits;
+use crate::wire::h2::stream::{Remote, Stream};
+use crate::wire::h2::{Code, Fatal};
+use crate::wire::reject::Reject;
+use std::task::Context;
+
+/// How long we wait for a peer to hear that we are leaving.
+const LEAVE_MS: u64 = 1_000;
+
+impl Session<'_> {
+    /// Sets the earliest deadline of all.
+    pub(super) fn set_deadline(&mut self, cx: &mut Context<'_>) {
+        let world = self.worker.world();
+        let (at_ms, phase) = self.next_deadline(&world.limits);
+        self.worker.wake_at(self.on.slot, phase, at_ms, cx.waker());
+    }
+
+    fn next_deadline(&mut self, limits: &Limits) -> (u64, Phase) {
+        let after = |since_ms: u64, seconds: u32| since_ms + u64::from(seconds) * 1_000;
+        if let Some(since_ms) = self.stuck_ms {
+            return match self.stage {
+                // Who doesn't even take our last words is cut off soon.
+                Stage::Over(_) => (since_ms + LEAVE_MS, Phase::Write),
+                _ => (after(since_ms, limits.write_stall_seconds), Phase::Write),
+            };
+        }
+        let mut next = IDLE;
+        let mut sooner = |at_ms, phase| {
+            if at_ms < next.0 {
+                next = (at_ms, phase);
+            }
+        };
+        if let Stage::Leaving(since_ms) = self.stage {
+            sooner(since_ms + LEAVE_MS, Phase::Idle);
+        }
+        if let Some(since_ms) = self.begun_ms {
+            sooner(after(since_ms, limits.head_seconds), Phase::Head);
+        }
+        if self.h2.open() == 0 {
+            sooner(after(self.idle_ms, limits.idle_seconds), Phase::Idle);
+            return next;
+        }
+        let is_held = self.h2.is_held();
+        for stream in self.h2.streams() {
+            if let Some(since_ms) = stalled_since(stream, is_held) {
+                sooner(after(since_ms, limits.write_stall_seconds), Phase::Write);
+            }
+            if let Some(at_ms) = body_due(stream, limits) {
+                sooner(at_ms, Phase::Body);
+            }
+        }
+        next
+    }
+
+    /// A deadline has passed.
+    pub(super) fn late(&mut self) {
+        let world = self.worker.world();
+        let limits = &world.limits;
+        let now_ms = self.worker.clock.millis();
+        let is_over = |since_ms: u64, seconds: u32| now_ms >= since_ms + u64::from(seconds) * 1_000;
+        if let Some(since_ms) = self.stuck_ms {
+            let is_last = matches!(self.stage, Stage::Over(_)) && now_ms >= since_ms + LEAVE_MS;
+            if is_last || is_over(since_ms, limits.write_stall_seconds) {
+                // There is no way left to say anything.
+                self.is_dead = true;
+            }
+            return;
+        }
+        if let Stage::Leaving(since_ms) = self.stage
+            && now_ms >= since_ms + LEAVE_MS
+        {
+            self.leave();
+        }
+        if self
+            .begun_ms
+            .is_some_and(|since_ms| is_over(since_ms, limits.head_seconds))
+        {
+            return self.fatal(match self.h2.is_greeted() {
+                true => Fatal::calm("a frame was too slow"),
+                false => Fatal::new(Code::SETTINGS_TIMEOUT, "no SETTINGS came"),
+            });
+        }
+        if self.h2.open() == 0 {
+            if is_over(self.idle_ms, limits.idle_seconds) && self.stage == Stage::Open {
+                self.leave();
+            }
+            return;
+        }
+        self.end_stalled(limits, now_ms);
+        self.end_slow_bodies(limits, now_ms);
+    }
+
+    /// Responses of which the peer has allowed nothing for too long.
+    fn end_stalled(&mut self, limits: &Limits, now_ms: u64) {
+        let is_held = self.h2.is_held();
+        let stall_ms = u64::from(limits.write_stall_seconds) * 1_000;
+        let is_stalled = |stream: &Stream<_>| {
+            stalled_since(stream, is_held).is_some_and(|since_ms| now_ms >= since_ms + stall_ms)
+        };
+        let streams = self.h2.streams().iter();
+        let stalled: Vec<u32> = streams
+            .filter(|it| is_stalled(it))
+            .map(|it| it.id)
+            .collect();
+        if !stalled.is_empty() && is_held {
+            // No stream could go on.
+            return self.fatal(Fatal::calm("the connection's window stayed shut"));
+        }
+        for id in stalled {
+            self.break_off(id, Code::CANCEL);
+        }
+    }
+
+    /// Requests whose bodies come too slowly.
+    fn end_slow_bodies(&mut self, limits: &Limits, now_ms: u64) {
+        let streams = self.h2.streams().iter();
+        let slow: Vec<u32> = streams
+            .filter(|it| body_due(it, limits).is_some_and(|at_ms| now_ms >= at_ms))
+            .map(|it| it.id)
+            .collect();
+        for id in slow {
+            let state = self.h2.stream(id).map(|it| &mut it.work.state);
+            match state {
+                Some(State::Discard(discard)) => {
+                    let asked = std::mem::take(&mut discard.asked);
+                    self.refuse_late(id, &asked, Reject::BODY_SLOW);
+                }
+                _ => self.cut_call(id, Reject::BODY_SLOW),
+            }
+        }
+    }
+}
+
+/// Since when a response stands still because the peer allows nothing more.
+fn stalled_since(stream: &Stream<Box<super::Exchange>>, is_held: bool) -> Option<u64> {
+    (stream.is_held() || (is_held && stream.ready)).then_some(stream.work.moved_ms)
+}
+
+/// When a body that the peer owes is too late.
+fn body_due(stream: &Stream<Box<super::Exchange>>, limits: &Limits) -> Option<u64> {
+    if stream.remote == Remote::Ended {
+        return None;
+    }
+    let (since_ms, seen) = match &stream.work.state {
+        State::Discard(discard) => (discard.since_ms, discard.seen),
+        State::Live(call) if call.upload.is_some() && call.held == 0 => {
+            (call.since_ms, call.seen - call.seen_then)
+        }
+        _ => return None,
+    };
+    let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
+    Some(since_ms + BODY_GRACE_MS + seen * 1_000 / rate)
+}

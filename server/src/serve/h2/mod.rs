@@ -1,0 +1,459 @@
+//! One HTTP/2 connection on its stream: a single task that reads, answers and writes, whatever
+//! number of streams it has.
+//!
+//! What the protocol wants is decided in `wire::h2`; here are the socket, the World and the time. A
+//! stored page in memory is answered on the spot and never becomes a stream in a table. What has to
+//! wait (a file, a password, a live call, the peer's window) hangs on its stream as an [`Exchange`]
+//! and is looked at whenever the connection is woken.
+
+mod answer;
+mod body;
+mod call;
+mod exchange;
+mod late;
+
+use super::access::Who;
+use super::connection::{Connection, End};
+use super::dispatch::Facts;
+use super::worker::{Phase, Worker};
+use crate::limits;
+use crate::site::Stored;
+use crate::wire::h2::hpack::Strings;
+use crate::wire::h2::{self, Code, Event, Fatal, Request};
+use body::Filled;
+use exchange::{Exchange, State};
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+/// What all HTTP/2 connections of a worker share: buffers that are in use only while one of them is
+/// looked at, and the count of their streams.
+#[derive(Default)]
+pub struct Shelf {
+    request: RefCell<Request>,
+    strings: RefCell<Strings>,
+    /// Frames on their way out.
+    frames: RefCell<Vec<u8>>,
+    /// See [`Session::bodies`].
+    bodies: RefCell<Vec<(usize, Stored)>>,
+    streams: Cell<usize>,
+}
+
+/// One connection.
+struct Session<'c> {
+    on: &'c mut Connection,
+    worker: Rc<Worker>,
+    h2: h2::Connection<Box<Exchange>>,
+    who: Who,
+    /// Bodies in memory that belong into `h2.out` at these places. Under TLS they are encrypted from
+    /// where they lie: copying them there would cost more than encrypting them.
+    bodies: Vec<(usize, Stored)>,
+    /// Bytes of them.
+    bodies_bytes: usize,
+    /// How much of `h2.out` is with the socket already.
+    written: usize,
+    /// What was read holds nothing whole any more.
+    is_hungry: bool,
+    /// The socket takes no more since then.
+    stuck_ms: Option<u64>,
+    /// What has begun and isn't whole began then.
+    begun_ms: Option<u64>,
+    /// It has had no stream since then.
+    idle_ms: u64,
+    stage: Stage,
+    /// Nothing can be said to the peer any more.
+    is_dead: bool,
+}
+
+/// How near its end a connection is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Stage {
+    Open,
+    /// The first GOAWAY was sent at this time; the peer may not know yet.
+    Leaving(u64),
+    /// Nothing new is taken; what is under way goes on.
+    Left,
+    /// What is in `out` is the last.
+    Over(End),
+}
+
+/// Never more of a connection waits for its socket; TLS adds some.
+const OUT_BYTES_MAX: usize = limits::UNSENT_BYTES_MAX - 1_024;
+
+/// Serves a connection whose client speaks HTTP/2; what it said already is in `rest`.
+pub(super) async fn run(on: &mut Connection) -> End {
+    let worker = on.worker.clone();
+    worker.stats.h2_connections.one();
+    let head_bytes = worker.world().limits.head_bytes;
+    let mut session = Session {
+        who: on.who(),
+        h2: h2::Connection::new(head_bytes),
+        bodies: Vec::new(),
+        bodies_bytes: 0,
+        written: 0,
+        is_hungry: on.rest.is_empty(),
+        stuck_ms: None,
+        begun_ms: Some(worker.clock.millis()),
+        idle_ms: worker.clock.millis(),
+        stage: Stage::Open,
+        is_dead: false,
+        worker,
+        on,
+    };
+    let end = poll_fn(|cx| session.poll(cx)).await;
+    session.worker.wake_no_more(session.on.slot);
+    end
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        for stream in self.h2.streams() {
+            self.worker.stats.h2_resets.one();
+            stream.work.log(stream.sent, &self.worker);
+        }
+        let streams = &self.worker.h2.streams;
+        streams.set(streams.get() - self.h2.open());
+    }
+}
+
+impl Session<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let worker = self.worker.clone();
+        worker.clock.tick();
+        if self.h2.out.capacity() == 0 {
+            self.h2.out = worker.h2.frames.take();
+        }
+        if self.bodies.capacity() == 0 {
+            self.bodies = worker.h2.bodies.take();
+        }
+        if worker.expired(self.on.slot).is_some() {
+            self.late();
+        }
+        if worker.draining.get() && self.stage == Stage::Open {
+            self.h2.goaway_soon();
+            self.stage = Stage::Leaving(worker.clock.millis());
+        }
+        let end = match self.is_dead {
+            true => Poll::Ready(End::Cut),
+            false => self.turn(cx),
+        };
+        if end.is_pending() {
+            self.set_deadline(cx);
+        }
+        if self.h2.out.is_empty() {
+            let out = std::mem::take(&mut self.h2.out);
+            let mut shelf = worker.h2.frames.borrow_mut();
+            if out.capacity() > shelf.capacity() {
+                *shelf = out;
+            }
+            drop(shelf);
+            worker.h2.bodies.replace(std::mem::take(&mut self.bodies));
+            self.h2.rest();
+        }
+        end
+    }
+
+    /// Everything that can be done now.
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        loop {
+            match self.poll_write(cx) {
+                Poll::Ready(Ok(())) => self.stuck_ms = None,
+                Poll::Ready(Err(_)) => return Poll::Ready(End::Close),
+                Poll::Pending => {
+                    self.stuck_ms.get_or_insert(self.worker.clock.millis());
+                    return Poll::Pending;
+                }
+            }
+            if let Stage::Over(end) = self.stage {
+                return Poll::Ready(end);
+            }
+            let mut moved = self.poll_streams(cx);
+            moved |= self.fill();
+            match self.poll_input(cx) {
+                Poll::Ready(Ok(true)) => moved = true,
+                Poll::Ready(Ok(false)) => return Poll::Ready(End::Close),
+                Poll::Ready(Err(fatal)) => self.fatal(fatal),
+                Poll::Pending => {}
+            }
+            if self.stage == Stage::Left && self.h2.open() == 0 {
+                self.stage = Stage::Over(End::Close);
+            }
+            if !moved && self.h2.out.is_empty() && !matches!(self.stage, Stage::Over(_)) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Sends what waits.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let stream = &mut self.on.stream;
+        if stream.tls.is_some() {
+            ready!(stream.poll_flush(cx))?;
+            return match self.h2.out.is_empty() {
+                true => Poll::Ready(Ok(())),
+                false => self.poll_write_tls(cx),
+            };
+        }
+        while self.written < self.h2.out.len() {
+            let rest = IoSlice::new(&self.h2.out[self.written..]);
+            self.written += ready!(stream.poll_write(cx, &[rest]))?;
+            self.stuck_ms = None;
+        }
+        self.h2.out.clear();
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Encrypts all that waits at once, and sends what the socket takes of it.
+    fn poll_write_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let out = &self.h2.out;
+        let mut slices = [IoSlice::new(&[]); 2 * BODIES_MAX + 1];
+        let (mut count, mut at) = (0, 0);
+        for (place, stored) in &self.bodies {
+            slices[count] = IoSlice::new(&out[at..*place]);
+            slices[count + 1] = IoSlice::new(stored.whole_memory().unwrap_or_default());
+            (count, at) = (count + 2, *place);
+        }
+        slices[count] = IoSlice::new(&out[at..]);
+        let stream = &mut self.on.stream;
+        ready!(stream.poll_write(cx, &slices[..=count]))?;
+        self.h2.out.clear();
+        self.bodies.clear();
+        self.bodies_bytes = 0;
+        stream.poll_flush(cx)
+    }
+
+    /// Bytes that wait to be sent.
+    fn unsent(&self) -> usize {
+        self.h2.out.len() + self.bodies_bytes
+    }
+
+    /// Takes what has come, and reads more where that is used up; false at its end. Nothing is taken
+    /// while much waits to be sent: who doesn't read isn't read either.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Fatal>> {
+        let worker = self.worker.clone();
+        let mut scratch = worker.scratch.borrow_mut();
+        let mut filled = self.on.rest.len();
+        if self.unsent() >= OUT_BYTES_MAX / 2 {
+            return Poll::Pending;
+        }
+        scratch[..filled].copy_from_slice(&self.on.rest);
+        if self.is_hungry {
+            match ready!(self.on.stream.poll_fill(cx, &mut scratch[filled..])) {
+                Ok(0) | Err(_) => return Poll::Ready(Ok(false)),
+                Ok(read) => {
+                    filled += read;
+                    worker.stats.bytes_received.add(read as u64);
+                    worker.clock.tick();
+                }
+            }
+        }
+        self.take(&scratch[..filled], cx).map(|()| true).into()
+    }
+
+    /// Takes events out of `bytes` and keeps the rest of them.
+    fn take(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Result<(), Fatal> {
+        let worker = self.worker.clone();
+        let world = worker.world();
+        let mut request = worker.h2.request.borrow_mut();
+        let mut strings = worker.h2.strings.borrow_mut();
+        let now_ms = worker.clock.millis();
+        let mut input = bytes;
+        self.is_hungry = false;
+        while self.unsent() < OUT_BYTES_MAX {
+            let limits = &world.limits;
+            match self
+                .h2
+                .receive(&mut input, &mut request, &mut strings, limits, now_ms)?
+            {
+                Event::More => {
+                    self.is_hungry = true;
+                    break;
+                }
+                Event::Nothing => {}
+                Event::Request { id, ended } => self.asked(id, ended, &request, &world, cx)?,
+                Event::Data { id, bytes, ended } => self.body_came(id, bytes, ended, &world, cx),
+                Event::Reset { work, .. } => self.gone(&work),
+                Event::Ponged => {
+                    if let Stage::Leaving(_) = self.stage {
+                        self.leave();
+                    }
+                }
+            }
+        }
+        let is_same = input.len() == bytes.len() && input.len() == self.on.rest.len();
+        if !is_same {
+            self.on.rest = input.to_vec();
+        }
+        let is_whole = self.h2.is_between_frames() && self.on.rest.is_empty();
+        match is_whole || self.h2.is_within_data() || !self.is_hungry {
+            true => self.begun_ms = None,
+            false => {
+                self.begun_ms.get_or_insert(now_ms);
+            }
+        }
+        Ok(())
+    }
+
+    /// The last GOAWAY of a connection that ends in peace.
+    fn leave(&mut self) {
+        self.h2.goaway(Code::NO_ERROR, "");
+        self.stage = Stage::Left;
+    }
+
+    /// The peer broke a rule that the connection can't go on without.
+    fn fatal(&mut self, fatal: Fatal) {
+        self.worker.stats.h2_errors.one();
+        log::debug!(
+            "{}: HTTP/2: {:?}: {}",
+            self.who.peer,
+            fatal.code,
+            fatal.reason
+        );
+        self.h2.goaway(fatal.code, fatal.reason);
+        self.stage = Stage::Over(End::Linger);
+    }
+
+    /// A stream has ended without a whole response.
+    fn gone(&mut self, work: &Exchange) {
+        self.worker.stats.h2_resets.one();
+        work.log(work.sent, &self.worker);
+        self.forget(work);
+    }
+
+    /// A stream isn't in the table any more.
+    fn forget(&mut self, work: &Exchange) {
+        // What its handler hadn't taken will never be.
+        self.h2.taken_by_all(work.held() as u32);
+        let streams = &self.worker.h2.streams;
+        streams.set(streams.get() - 1);
+        if self.h2.open() == 0 {
+            self.idle_ms = self.worker.clock.millis();
+        }
+    }
+
+    /// Ends a stream that can't be brought to its end.
+    fn break_off(&mut self, id: u32, code: Code) {
+        if let Some(work) = self.h2.reset(id, code) {
+            self.gone(&work);
+        }
+    }
+
+    /// The whole response is on its way.
+    fn finish(&mut self, id: u32) {
+        if let Some(work) = self.h2.finish(id) {
+            work.log(work.sent, &self.worker);
+            work.count(&self.worker);
+            self.forget(&work);
+        }
+    }
+
+    /// Puts bodies into `out`, in the order that the peer wants; has anything come of it?
+    fn fill(&mut self) -> bool {
+        let before = self.h2.out.len();
+        while let Some((id, window)) = self.h2.next_to_send() {
+            let room = OUT_BYTES_MAX.saturating_sub(self.unsent() + h2::frame::HEADER_BYTES);
+            if room == 0 {
+                break;
+            }
+            self.fill_one(id, window.min(room));
+        }
+        self.h2.out.len() > before
+    }
+
+    /// One DATA frame.
+    fn fill_one(&mut self, id: u32, bytes_max: usize) {
+        let worker = self.worker.clone();
+        let at = self.h2.begin_data(id);
+        // Apart for a moment, since the stream is in there too.
+        let mut out = std::mem::take(&mut self.h2.out);
+        let begin = out.len();
+        let filled = match self.h2.stream(id) {
+            Some(stream) => stream.work.fill(&mut out, bytes_max),
+            None => Filled::Broken,
+        };
+        self.h2.out = out;
+        let bytes = self.h2.out.len() - begin;
+        self.h2.end_data(id, at, matches!(filled, Filled::Last));
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        stream.work.sent = stream.sent;
+        if bytes > 0 {
+            stream.work.moved_ms = worker.clock.millis();
+        }
+        match filled {
+            Filled::Some => {}
+            Filled::Nothing => stream.ready = false,
+            Filled::Last => self.finish(id),
+            Filled::Broken => self.break_off(id, Code::INTERNAL_ERROR),
+            Filled::Disk(read) => {
+                stream.ready = false;
+                let job = worker.pool.run(move || read.run());
+                stream.work.wait_for_disk(Box::pin(job));
+            }
+        }
+    }
+
+    /// Looks at every stream that waits for something of ours; has anything come of it?
+    fn poll_streams(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut moved = false;
+        let mut at = 0;
+        while let Some(stream) = self.h2.streams().get_mut(at) {
+            let id = stream.id;
+            if stream.work.is_waiting() {
+                moved |= self.poll_stream(id, cx);
+            }
+            // It may have ended, and another be in its place.
+            at += usize::from(self.h2.streams().get(at).is_some_and(|it| it.id == id));
+        }
+        moved
+    }
+
+    fn poll_stream(&mut self, id: u32, cx: &mut Context<'_>) -> bool {
+        let Some(stream) = self.h2.stream(id) else {
+            return false;
+        };
+        match &mut stream.work.state {
+            State::Live(_) => self.poll_call(id, cx),
+            State::Disk(..) => {
+                let done = stream.work.poll_disk(cx);
+                match done {
+                    Poll::Pending => return false,
+                    Poll::Ready(true) => stream.ready = true,
+                    Poll::Ready(false) => self.break_off(id, Code::INTERNAL_ERROR),
+                }
+                true
+            }
+            State::Errand(errand) => match errand.work.as_mut().poll(cx) {
+                Poll::Pending => false,
+                Poll::Ready(is_overloaded) => {
+                    let asked = std::mem::take(&mut errand.asked);
+                    self.ask_again(id, asked, is_overloaded, cx);
+                    true
+                }
+            },
+            State::Discard(_) | State::Body(_) | State::New => false,
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        Facts {
+            identity: self.on.identity,
+            peer: self.who.peer,
+            now_ms: self.worker.clock.millis(),
+        }
+    }
+
+    fn is_secure(&self) -> bool {
+        self.on.stream.tls.is_some()
+    }
+}
+
+/// Bodies that wait together for being encrypted; what they are pieced together from stands on the
+/// stack.
+const BODIES_MAX: usize = 16;
+/// For who sets deadlines.
+const IDLE: (u64, Phase) = (u64::MAX, Phase::Busy);

@@ -1,0 +1,69 @@
+//! Responses that are made here and not stored anywhere: refusals, redirects, the answer to OPTIONS.
+//! What they say is the same over every version of HTTP.
+
+use super::dispatch::ALLOW;
+use crate::site::plain_error;
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+
+/// A small response.
+pub(super) struct Small {
+    pub(super) status: Status,
+    /// Field lines, but for those of every response and Content-Length.
+    pub(super) fields: Vec<u8>,
+    pub(super) body: Vec<u8>,
+}
+
+impl Small {
+    /// No.
+    pub(super) fn refusal(reject: Reject) -> Small {
+        Small {
+            status: reject.status,
+            fields: [refusal_fields(reject), HTML].concat(),
+            body: plain_error(reject.status, reject.reason),
+        }
+    }
+
+    /// Elsewhere.
+    pub(super) fn redirect(status: Status, location: &[u8]) -> Small {
+        Small {
+            status,
+            fields: [b"Location: ", location, b"\r\n", HTML].concat(),
+            body: plain_error(status, "see the Location field"),
+        }
+    }
+
+    /// What may be asked.
+    pub(super) fn options() -> Small {
+        Small {
+            status: Status::NO_CONTENT,
+            fields: ALLOW.to_vec(),
+            body: Vec::new(),
+        }
+    }
+
+    /// All field lines; a 204 has no length (RFC 9110 §8.6).
+    pub(super) fn lines(&self) -> Vec<u8> {
+        let mut lines = b"Server: anthill\r\n".to_vec();
+        lines.extend_from_slice(&self.fields);
+        if self.status != Status::NO_CONTENT {
+            let length = format!("Content-Length: {}\r\n", self.body.len());
+            lines.extend_from_slice(length.as_bytes());
+        }
+        lines
+    }
+}
+
+/// The fields that a refusal must carry (RFC 9110 §15.5.2, §15.5.6, §15.6.4).
+pub(super) fn refusal_fields(reject: Reject) -> &'static [u8] {
+    match reject.status {
+        Status::UNAUTHORIZED => b"WWW-Authenticate: Basic realm=\"anthill\", charset=\"UTF-8\"\r\n",
+        Status::METHOD_NOT_ALLOWED => ALLOW,
+        Status::SERVICE_UNAVAILABLE => RETRY_AFTER,
+        _ => b"",
+    }
+}
+
+/// To be tried again in a moment.
+pub(super) const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
+const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";

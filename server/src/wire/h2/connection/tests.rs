@@ -1,0 +1,500 @@
+//! Connections as transcripts: a client's frames in, events and our frames out, fed whole, in two
+//! parts at every place and byte by byte.
+
+use super::super::check::{cases, frames, transcript};
+use super::super::hpack;
+use super::*;
+use proptest::prelude::*;
+
+/// What a client says.
+#[derive(Clone)]
+struct Said(Vec<u8>);
+
+impl Said {
+    /// The preface and SETTINGS with this payload.
+    fn hello(settings: &[u8]) -> Said {
+        Said(PREFACE.to_vec()).frame(frame::SETTINGS, 0, 0, settings)
+    }
+
+    fn frame(mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Said {
+        frame::header(&mut self.0, payload.len(), kind, flags, stream);
+        self.0.extend_from_slice(payload);
+        self
+    }
+
+    fn get(self, id: u32) -> Said {
+        self.frame(frame::HEADERS, 5, id, &block(&[]))
+    }
+}
+
+/// GET / with these fields more.
+fn block(more: &[(&str, &str)]) -> Vec<u8> {
+    fields(
+        &[
+            &[
+                (":method", "GET"),
+                (":scheme", "https"),
+                (":path", "/"),
+                (":authority", "a"),
+            ],
+            more,
+        ]
+        .concat(),
+    )
+}
+
+fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        // Not by `push_field`, which writes names small.
+        block.extend_from_slice(&[0, name.len() as u8]);
+        block.extend_from_slice(name.as_bytes());
+        block.push(value.len() as u8);
+        block.extend_from_slice(value.as_bytes());
+    }
+    block
+}
+
+/// The events, the same however the bytes are cut, in short.
+fn events(said: &Said) -> Vec<String> {
+    let input = &said.0;
+    let whole = transcript(input, input.len());
+    assert_eq!(transcript(input, 1), whole, "byte by byte");
+    for cut in 1..input.len().min(200) {
+        assert_eq!(transcript(input, cut), whole, "in parts of {cut}");
+    }
+    let short = |event: String| match event.split_once(" Head {") {
+        Some((id, _)) => format!("{id} request {}", event.ends_with("true")),
+        None => event,
+    };
+    whole.0.into_iter().map(short).collect()
+}
+
+/// The code that ends the connection.
+fn code(said: &Said) -> Option<String> {
+    let last = events(said).pop()?;
+    let code = last.strip_prefix("Fatal { code: ")?;
+    code.split(',').next().map(str::to_owned)
+}
+
+#[test]
+fn requests_and_bodies() {
+    let mut post = block(&[("content-length", "9"), ("priority", "u=1")]);
+    post[0..4].copy_from_slice(b"\0\x07:m");
+    let said = Said::hello(b"")
+        .frame(frame::SETTINGS, frame::ACK, 0, b"")
+        .get(1)
+        .frame(frame::PING, 0, 0, b"12345678")
+        .frame(frame::HEADERS, 4, 3, &post)
+        .frame(frame::DATA, 0, 3, b"hello")
+        .frame(
+            frame::DATA,
+            frame::PADDED | frame::END_STREAM,
+            3,
+            b"\x03body\0\0\0",
+        )
+        .frame(frame::HEADERS, 0, 7, &post[..10])
+        .frame(frame::CONTINUATION, 0, 7, &post[10..20])
+        .frame(frame::CONTINUATION, frame::END_HEADERS, 7, &post[20..])
+        .frame(frame::DATA, 0, 7, b"123456789")
+        .frame(frame::HEADERS, 5, 7, &fields(&[("x-sum", "1")]))
+        .frame(
+            frame::HEADERS,
+            5 | frame::PADDED | frame::WITH_PRIORITY,
+            9,
+            &{
+                let mut padded = b"\x02\0\0\0\0\x10".to_vec();
+                padded.extend_from_slice(&block(&[]));
+                padded.extend_from_slice(b"\0\0");
+                padded
+            },
+        )
+        .frame(0x77, 0xff, 9, b"whatever");
+    let expected = [
+        "1 request true",
+        "3 request false",
+        "3 data hellobody",
+        "3 ended",
+        "7 request false",
+        "7 data 123456789",
+        "7 ended",
+        "9 request true",
+    ];
+    assert_eq!(events(&said), expected);
+}
+
+#[test]
+fn a_request_is_a_head() {
+    let mut request = Request::default();
+    let limits = Limits::default();
+    request.begin(&limits, true, false);
+    for (name, value) in [
+        (":method", "GET"),
+        (":path", "/a%20b?q=1"),
+        (":authority", "www.example.org:8443"),
+        (":scheme", "https"),
+        ("cookie", "a=1"),
+        ("user-agent", "ant"),
+        ("host", "www.example.org:8443"),
+        ("cookie", "b=2"),
+        ("te", "trailers"),
+        ("priority", "u=5, i"),
+        ("if-none-match", "\"x\""),
+    ] {
+        let taken = request.field(name.as_bytes(), value.as_bytes());
+        assert_eq!(taken, Ok(()));
+    }
+    request.end();
+    let head = request.head().expect("a head");
+    assert_eq!(head.line, b"GET /a%20b?q=1 HTTP/2.0");
+    assert_eq!(
+        (head.host, &*head.path),
+        (&b"www.example.org"[..], &b"/a b"[..])
+    );
+    assert_eq!(head.query, Some(&b"q=1"[..]));
+    assert_eq!(head.asks.user_agent, Some(&b"ant"[..]));
+    assert_eq!(head.body, BodyLength::None);
+    assert!(head.keep_alive && !head.asks.if_none_match.is_none());
+    let lines: Vec<_> = head.fields.iter().map(|(name, _)| name).collect();
+    let expected: [&[u8]; 6] = [
+        b"host",
+        b"user-agent",
+        b"te",
+        b"priority",
+        b"if-none-match",
+        b"cookie",
+    ];
+    assert_eq!(lines, expected);
+    assert_eq!(head.fields.first("cookie"), Some(&b"a=1; b=2"[..]));
+    let priority = Priority {
+        urgency: 5,
+        incremental: true,
+    };
+    assert_eq!(request.priority(), Some(priority));
+    // Kept for later, it says the same.
+    let kept = request.clone();
+    request.begin(&limits, true, false);
+    assert_eq!(
+        kept.head().expect("a head").line,
+        b"GET /a%20b?q=1 HTTP/2.0"
+    );
+}
+
+#[test]
+fn heads_that_are_refused_and_by_which_rule() {
+    let good = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":path", "/"),
+        (":authority", "a"),
+    ];
+    let without = |name: &str| -> Vec<(&str, &str)> {
+        good.into_iter().filter(|(it, _)| *it != name).collect()
+    };
+    let with = |more: &[(&'static str, &'static str)]| [&good[..], more].concat();
+    let long = "x".repeat(200);
+    let changed = |name: &'static str, value: &'static str| -> Vec<(&str, &str)> {
+        let change = |(it, old)| (it, if it == name { value } else { old });
+        good.into_iter().map(change).collect()
+    };
+    let table = [
+        (without(":method"), 215),
+        (without(":scheme"), 215),
+        (without(":path"), 215),
+        (without(":authority"), 210),
+        (with(&[(":path", "/")]), 215),
+        (with(&[(":status", "200")]), 215),
+        (with(&[("x", "y"), (":path", "/")]), 215),
+        (with(&[("X", "y")]), 202),
+        (with(&[("x y", "y")]), 202),
+        (with(&[("", "y")]), 202),
+        (with(&[("x", " y")]), 203),
+        (with(&[("x", "y\0")]), 203),
+        (with(&[("x", "a\r\nb")]), 203),
+        (with(&[("connection", "close")]), 216),
+        (with(&[("transfer-encoding", "chunked")]), 216),
+        (with(&[("te", "gzip")]), 216),
+        (with(&[("host", "b")]), 211),
+        (with(&[("content-length", "5")]), 311),
+        (with(&[("content-length", "x")]), 303),
+        (with(&[("expect", "more")]), 214),
+        (changed(":method", "GOT"), 103),
+        (changed(":path", ""), 215),
+        (changed(":path", "x"), 110),
+        (changed(":path", "*"), 110),
+        (changed(":path", "http://a/"), 110),
+        (changed(":path", "/../x"), 111),
+        (changed(":path", "/%2f"), 114),
+        (changed(":scheme", "ftp"), 110),
+        (changed(":authority", "a b"), 212),
+        (changed(":authority", "u@a"), 212),
+        (changed(":authority", ""), 212),
+        (changed(":method", "CONNECT"), 215),
+        (vec![("x", &long[..]); 101], 207),
+        (vec![("x", &long[..]); 80], 206),
+    ];
+    for (fields, rule) in table {
+        let mut request = Request::default();
+        let mut limits = Limits::default();
+        if rule == 207 {
+            limits.head_bytes *= 2;
+        }
+        request.begin(&limits, true, false);
+        for (name, value) in &fields {
+            let taken = request.field(name.as_bytes(), value.as_bytes());
+            assert_eq!(taken, Ok(()));
+        }
+        request.end();
+        let refused = request.head().map(|head| format!("{head:?}"));
+        assert_eq!(refused.map_err(|it| it.rule), Err(rule), "{fields:?}");
+    }
+}
+
+#[test]
+fn what_ends_a_connection() {
+    let hello = || Said::hello(b"");
+    let endless = (0..20).fold(hello().frame(frame::HEADERS, 1, 1, b""), |said, _| {
+        said.frame(frame::CONTINUATION, 0, 1, b"")
+    });
+    let mut bomb = vec![0x40, 1, b'a', 0x7f, 0xa1, 0x1e];
+    bomb.extend_from_slice(&[b'x'; 4_000]);
+    bomb.extend_from_slice(&[0xbe; 20]);
+    let table = [
+        (Said(b"GET / HTTP/1.1\r\n\r\n".to_vec()), "PROTOCOL_ERROR"),
+        (Said(PREFACE.to_vec()).get(1), "PROTOCOL_ERROR"),
+        (hello().get(2), "PROTOCOL_ERROR"),
+        (hello().get(0), "PROTOCOL_ERROR"),
+        (hello().get(5).get(3), "PROTOCOL_ERROR"),
+        (
+            hello().frame(frame::HEADERS, 5, 3, b"\x80"),
+            "COMPRESSION_ERROR",
+        ),
+        (hello().frame(frame::DATA, 0, 1, b"x"), "PROTOCOL_ERROR"),
+        (
+            hello().frame(frame::CONTINUATION, 4, 1, b""),
+            "PROTOCOL_ERROR",
+        ),
+        (
+            hello().frame(frame::HEADERS, 0, 1, b"").get(3),
+            "PROTOCOL_ERROR",
+        ),
+        (endless, "ENHANCE_YOUR_CALM"),
+        (
+            hello().frame(frame::HEADERS, 5, 3, &bomb),
+            "ENHANCE_YOUR_CALM",
+        ),
+        (
+            hello().frame(frame::PUSH_PROMISE, 4, 1, b"\0\0\0\x02"),
+            "PROTOCOL_ERROR",
+        ),
+        (hello().frame(frame::PING, 0, 0, b"1"), "FRAME_SIZE_ERROR"),
+        (
+            hello().frame(frame::PING, 0, 1, b"12345678"),
+            "PROTOCOL_ERROR",
+        ),
+        (
+            hello().frame(frame::RST_STREAM, 0, 1, b"\0\0\0\0"),
+            "PROTOCOL_ERROR",
+        ),
+        (
+            hello().frame(frame::WINDOW_UPDATE, 0, 0, b"\0\0\0\0"),
+            "PROTOCOL_ERROR",
+        ),
+        (
+            hello().frame(frame::WINDOW_UPDATE, 0, 0, b"\x7f\xff\xff\xff"),
+            "FLOW_CONTROL_ERROR",
+        ),
+        (
+            hello().frame(frame::PRIORITY_UPDATE, 0, 0, b"\0\0\0\0u=1"),
+            "PROTOCOL_ERROR",
+        ),
+        (
+            hello().frame(frame::SETTINGS, 1, 0, b"\0\x04\0\0\0\0"),
+            "FRAME_SIZE_ERROR",
+        ),
+    ];
+    for (said, expected) in table {
+        assert_eq!(
+            code(&said).as_deref(),
+            Some(expected),
+            "{:?}",
+            events(&said)
+        );
+    }
+}
+
+/// What a stream may bear after its end depends on who ended it.
+#[test]
+fn closed_streams() {
+    // We reset it for its priority; what was on its way is ignored.
+    let provoked = Said::hello(b"")
+        .frame(frame::HEADERS, 4, 1, &block(&[]))
+        .frame(frame::PRIORITY, 0, 1, b"\0\0\0\x01\0");
+    let late = provoked
+        .clone()
+        .frame(frame::DATA, 0, 1, b"on its way")
+        .frame(frame::HEADERS, 5, 1, &block(&[]))
+        .frame(frame::WINDOW_UPDATE, 0, 1, b"\0\0\0\x01")
+        .get(3);
+    assert_eq!(
+        events(&late),
+        ["1 request false", "1 reset", "3 request true"]
+    );
+    // The peer ended it.
+    for said in [
+        Said::hello(b"").get(3).frame(frame::DATA, 0, 3, b"x"),
+        Said::hello(b"").get(3).get(3),
+        Said::hello(b"")
+            .frame(frame::HEADERS, 4, 3, &block(&[]))
+            .frame(frame::RST_STREAM, 0, 3, b"\0\0\0\x08")
+            .frame(frame::DATA, 0, 3, b"x"),
+    ] {
+        assert_eq!(code(&said).as_deref(), Some("STREAM_CLOSED"));
+    }
+}
+
+#[test]
+fn floods_end_and_their_codes() {
+    let flood = |frames: &dyn Fn(Said, u32) -> Said| {
+        let said = (0..3_000).fold(Said::hello(b""), |said, nth| frames(said, 2 * nth + 1));
+        let (events, _) = transcript(&said.0, said.0.len());
+        let count = events.len();
+        let last = events.into_iter().next_back().unwrap_or_default();
+        (last, count)
+    };
+    let reset = flood(&|said, id| said.get(id).frame(frame::RST_STREAM, 0, id, b"\0\0\0\x08"));
+    let provoked = flood(&|said, id| {
+        said.get(id)
+            .frame(frame::WINDOW_UPDATE, 0, id, b"\0\0\0\0")
+            .frame(frame::PRIORITY, 0, id, b"")
+    });
+    let settings = flood(&|said, _| said.frame(frame::SETTINGS, 0, 0, b""));
+    let ping = flood(&|said, _| said.frame(frame::PING, 0, 0, b"12345678"));
+    let priority = flood(&|said, id| said.frame(frame::PRIORITY, 0, id, b"\0\0\0\0\0"));
+    let update = flood(&|said, id| {
+        let id = id.to_be_bytes();
+        said.frame(frame::PRIORITY_UPDATE, 0, 0, &id)
+    });
+    let window = flood(&|said, _| said.frame(frame::WINDOW_UPDATE, 0, 0, b"\0\0\0\x01"));
+    let unknown = flood(&|said, _| said.frame(0x42, 0, 0, b""));
+    for (last, count) in [
+        reset, provoked, settings, ping, priority, update, window, unknown,
+    ] {
+        assert!(last.contains("ENHANCE_YOUR_CALM"), "{last}");
+        assert!(count < 1_000, "{count} events before {last}");
+    }
+    let empty = (0..3_000).fold(
+        Said::hello(b"").frame(frame::HEADERS, 4, 1, &block(&[])),
+        |said, _| said.frame(frame::DATA, 0, 1, b""),
+    );
+    let (events, _) = transcript(&empty.0, empty.0.len());
+    assert!(
+        events
+            .last()
+            .is_some_and(|it| it.contains("ENHANCE_YOUR_CALM"))
+    );
+}
+
+#[test]
+fn windows_are_kept() {
+    let receive = |h2: &mut Connection<u32>, said: Said| {
+        let (mut request, mut strings) = (Request::default(), Strings::default());
+        let mut input = &said.0[..];
+        while !input.is_empty() {
+            let limits = Limits::default();
+            let event = h2.receive(&mut input, &mut request, &mut strings, &limits, 0);
+            assert!(event.is_ok(), "{event:?}");
+        }
+    };
+    let mut h2: Connection<u32> = Connection::new(16_384);
+    // Streams may send ten bytes.
+    receive(&mut h2, Said::hello(b"\0\x04\0\0\0\x0a").get(1));
+    assert!(h2.fits_at_once(10) && !h2.fits_at_once(11));
+    h2.accept(1, Remote::Ended, Priority::default(), 1);
+    assert_eq!(h2.next_to_send(), None, "it isn't ready");
+    h2.stream(1).expect("a stream").ready = true;
+    assert_eq!(h2.next_to_send(), Some((1, 10)));
+    let at = h2.begin_data(1);
+    h2.out.extend_from_slice(b"0123456789");
+    h2.end_data(1, at, false);
+    assert_eq!(h2.next_to_send(), None);
+    assert!(h2.stream(1).expect("a stream").is_held());
+    // More for one stream; then more for all; then less, down below nothing.
+    let said = Said(Vec::new()).frame(frame::WINDOW_UPDATE, 0, 1, b"\0\0\0\x05");
+    receive(&mut h2, said);
+    assert_eq!(h2.next_to_send(), Some((1, 5)));
+    let said = Said(Vec::new()).frame(frame::SETTINGS, 0, 0, b"\0\x04\0\0\0\x64");
+    receive(&mut h2, said);
+    assert_eq!(h2.next_to_send(), Some((1, 95)));
+    let said = Said(Vec::new()).frame(frame::SETTINGS, 0, 0, b"\0\x04\0\0\0\0");
+    receive(&mut h2, said);
+    assert_eq!(h2.next_to_send(), None);
+    assert_eq!(h2.finish(1), Some(1));
+    assert_eq!(h2.open(), 0);
+}
+
+#[test]
+fn a_smaller_table_of_the_peer_is_answered() {
+    let mut h2: Connection<u32> = Connection::new(16_384);
+    let said = Said::hello(b"\0\x01\0\0\0\0");
+    let mut input = &said.0[..];
+    let (mut request, mut strings) = (Request::default(), Strings::default());
+    let limits = Limits::default();
+    while !input.is_empty() {
+        h2.receive(&mut input, &mut request, &mut strings, &limits, 0)
+            .expect("SETTINGS");
+    }
+    h2.out.clear();
+    h2.head(1, b"\x88", true);
+    h2.head(3, b"\x88", true);
+    let expected = b"\0\0\x02\x01\x05\0\0\0\x01\x20\x88\0\0\x01\x01\x05\0\0\0\x03\x88";
+    assert_eq!(h2.out, expected);
+    // A head that is larger than a frame.
+    h2.out.clear();
+    h2.head(5, &[0x88; 20_000], false);
+    let mut block = vec![0; 9];
+    block.copy_from_slice(&h2.out[..9]);
+    assert_eq!(block, b"\0\x40\0\x01\0\0\0\0\x05");
+    assert_eq!(&h2.out[9 + 16_384..][..9], b"\0\x0e\x20\x09\x04\0\0\0\x05");
+    let mut fields = 0;
+    let whole = [&h2.out[9..9 + 16_384], &h2.out[9 + 16_384 + 9..]].concat();
+    let decoded = hpack::Decoder::default().decode(&whole, &mut strings, |_, _| {
+        fields += 1;
+        Ok(())
+    });
+    assert_eq!((decoded, fields), (Ok(()), 20_000));
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig::with_cases(cases())
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn invariants_of_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        frames(&bytes);
+    }
+
+    #[test]
+    fn invariants_of_near_frames(
+        said in proptest::collection::vec(
+            (0u8..18, any::<u8>(), 0u32..12, prop_oneof![
+                proptest::collection::vec(any::<u8>(), 0..12),
+                Just(block(&[])),
+                Just(block(&[("content-length", "4")])),
+                Just(b"\0\0\0\x04".to_vec()),
+                Just(b"\0\0\0\x01\0".to_vec()),
+                Just(b"\0\x04\0\0\0\x04".to_vec()),
+            ]), 0..24)
+    ) {
+        let hello = Said::hello(b"");
+        let said = said.into_iter().fold(hello, |said, (kind, flags, stream, payload)| {
+            said.frame(kind, flags, stream, &payload)
+        });
+        let whole = transcript(&said.0, said.0.len());
+        prop_assert_eq!(&transcript(&said.0, 1), &whole);
+        prop_assert_eq!(&transcript(&said.0, 11), &whole);
+    }
+}

@@ -1,0 +1,152 @@
+//! The frames of HTTP/2 (RFC 9113 §4, §6): their nine-byte headers, and those that we send.
+
+use super::error::Code;
+
+/// Before the payload of each frame.
+pub const HEADER_BYTES: usize = 9;
+/// What a client says first (RFC 9113 §3.4).
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+macro_rules! bytes {
+    ($( $name:ident = $value:literal; )*) => {
+        $( #[doc = concat!("`", stringify!($name), "`")] pub const $name: u8 = $value; )*
+    };
+}
+
+// Types.
+bytes! {
+    DATA = 0x0;
+    HEADERS = 0x1;
+    PRIORITY = 0x2;
+    RST_STREAM = 0x3;
+    SETTINGS = 0x4;
+    PUSH_PROMISE = 0x5;
+    PING = 0x6;
+    GOAWAY = 0x7;
+    WINDOW_UPDATE = 0x8;
+    CONTINUATION = 0x9;
+    PRIORITY_UPDATE = 0x10;
+}
+// Flags; each has its meaning with some types only.
+bytes! {
+    ACK = 0x1;
+    END_STREAM = 0x1;
+    END_HEADERS = 0x4;
+    PADDED = 0x8;
+    WITH_PRIORITY = 0x20;
+}
+
+/// The first nine bytes of a frame.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Bytes of the payload.
+    pub length: usize,
+    /// What it is.
+    pub kind: u8,
+    /// What is special about it.
+    pub flags: u8,
+    /// Which stream it is about; 0 = the connection.
+    pub stream: u32,
+}
+
+impl Header {
+    /// Reads it; the reserved bit is ignored.
+    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Header {
+        let [a, b, c, kind, flags, stream @ ..] = *bytes;
+        Header {
+            length: u32::from_be_bytes([0, a, b, c]) as usize,
+            kind,
+            flags,
+            stream: u32::from_be_bytes(stream) & 0x7fff_ffff,
+        }
+    }
+
+    /// Is this flag set?
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// Appends a frame's header.
+pub fn header(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
+    let [_, a, b, c] = (length as u32).to_be_bytes();
+    let [d, e, f, g] = stream.to_be_bytes();
+    out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
+}
+
+/// Writes the length of the frame whose header is at `at` and whose payload is all that follows.
+pub fn finish(out: &mut [u8], at: usize, flags: u8) {
+    let length = (out.len() - at - HEADER_BYTES) as u32;
+    let [_, a, b, c] = length.to_be_bytes();
+    out[at..at + 3].copy_from_slice(&[a, b, c]);
+    out[at + 4] = flags;
+}
+
+/// Appends RST_STREAM.
+pub fn reset(out: &mut Vec<u8>, stream: u32, code: Code) {
+    header(out, 4, RST_STREAM, 0, stream);
+    out.extend_from_slice(&code.0.to_be_bytes());
+}
+
+/// Appends WINDOW_UPDATE.
+pub fn window_update(out: &mut Vec<u8>, stream: u32, more_bytes: u32) {
+    header(out, 4, WINDOW_UPDATE, 0, stream);
+    out.extend_from_slice(&more_bytes.to_be_bytes());
+}
+
+/// Appends GOAWAY; `last` is the last stream that was or will be answered.
+pub fn goaway(out: &mut Vec<u8>, last: u32, code: Code, reason: &str) {
+    header(out, 8 + reason.len(), GOAWAY, 0, 0);
+    out.extend_from_slice(&last.to_be_bytes());
+    out.extend_from_slice(&code.0.to_be_bytes());
+    out.extend_from_slice(reason.as_bytes());
+}
+
+/// Appends the acknowledgement of SETTINGS.
+pub fn settings_ack(out: &mut Vec<u8>) {
+    header(out, 0, SETTINGS, ACK, 0);
+}
+
+/// Appends PING, or the answer to one.
+pub fn ping(out: &mut Vec<u8>, flags: u8, payload: &[u8; 8]) {
+    header(out, 8, PING, flags, 0);
+    out.extend_from_slice(payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_there_and_back() {
+        let mut out = Vec::new();
+        header(&mut out, 0x01_02_03, HEADERS, END_STREAM | PADDED, 5);
+        assert_eq!(out, b"\x01\x02\x03\x01\x09\0\0\0\x05");
+        let parsed = Header::parse(out.as_slice().try_into().expect("nine bytes"));
+        let expected = Header {
+            length: 0x01_02_03,
+            kind: HEADERS,
+            flags: 9,
+            stream: 5,
+        };
+        assert_eq!(parsed, expected);
+        assert!(parsed.has(END_STREAM) && !parsed.has(END_HEADERS));
+        let reserved = Header::parse(b"\0\0\0\0\0\x80\0\0\x01");
+        assert_eq!(reserved.stream, 1);
+    }
+
+    #[test]
+    fn what_we_send() {
+        let mut out = Vec::new();
+        reset(&mut out, 3, Code::CANCEL);
+        assert_eq!(out, b"\0\0\x04\x03\0\0\0\0\x03\0\0\0\x08");
+        out.clear();
+        goaway(&mut out, 7, Code::ENHANCE_YOUR_CALM, "no");
+        assert_eq!(out, b"\0\0\x0a\x07\0\0\0\0\0\0\0\0\x07\0\0\0\x0bno");
+        out.clear();
+        header(&mut out, 0, DATA, 0, 1);
+        out.extend_from_slice(b"abc");
+        finish(&mut out, 0, END_STREAM);
+        assert_eq!(out, b"\0\0\x03\0\x01\0\0\0\x01abc");
+    }
+}

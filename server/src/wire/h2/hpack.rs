@@ -1,0 +1,338 @@
+//! HPACK (RFC 7541): field blocks to fields, and fields to blocks.
+//!
+//! The decoder keeps the dynamic table that the peer builds. The encoder uses the static table
+//! alone: it keeps nothing for a connection, so a block can be made once and sent to everybody.
+
+use super::error::{Code, Fatal};
+use super::huffman;
+use super::settings::TABLE_BYTES;
+use std::collections::VecDeque;
+
+mod table;
+
+pub use table::STATIC;
+
+/// One end of the compression: the peer's dynamic table, the newest entry last.
+#[derive(Default)]
+pub struct Decoder {
+    entries: VecDeque<Entry>,
+    /// Names and values one after the other; what lies before the oldest entry is dead.
+    text: Vec<u8>,
+    /// How many bytes were cut off before `text`, in all that ever was in it.
+    cut: u32,
+    /// As RFC 7541 §4.1 counts it.
+    size: usize,
+    /// How much less than the default the peer asked the table to be.
+    less: usize,
+}
+
+struct Entry {
+    /// Where it stands, counted (round) from the first byte that ever was in the table.
+    start: u32,
+    name_bytes: u16,
+    value_bytes: u16,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        usize::from(self.name_bytes) + usize::from(self.value_bytes)
+    }
+}
+
+/// Where strings are put together while a block is decoded; for all connections of a worker.
+#[derive(Default)]
+pub struct Strings {
+    name: Vec<u8>,
+    value: Vec<u8>,
+}
+
+/// What each entry of the dynamic table counts beside its bytes (RFC 7541 §4.1).
+pub const ENTRY_OVERHEAD: usize = 32;
+const TABLE_BYTES_MAX: usize = TABLE_BYTES as usize;
+const MALFORMED: Fatal = Fatal::new(Code::COMPRESSION_ERROR, "malformed field block");
+
+impl Decoder {
+    /// Decodes one whole block; each field goes to `sink`, in order.
+    pub fn decode(
+        &mut self,
+        mut block: &[u8],
+        strings: &mut Strings,
+        mut sink: impl FnMut(&[u8], &[u8]) -> Result<(), Fatal>,
+    ) -> Result<(), Fatal> {
+        let mut at_start = true;
+        while let Some(&first) = block.first() {
+            match first {
+                0x80.. => {
+                    let index = integer(&mut block, 7)?;
+                    let (name, value) = self.entry(index)?;
+                    sink(name, value)?;
+                }
+                0x40.. => self.literal(&mut block, 6, true, strings, &mut sink)?,
+                // Changes of size stand first in a block (RFC 7541 §4.2).
+                0x20.. if at_start => {
+                    let bytes = integer(&mut block, 5)?;
+                    self.resize(bytes)?;
+                    continue;
+                }
+                0x20.. => return Err(MALFORMED),
+                // Without indexing, and never to be indexed: the same to us.
+                _ => self.literal(&mut block, 4, false, strings, &mut sink)?,
+            }
+            at_start = false;
+        }
+        Ok(())
+    }
+
+    /// What it holds in memory, bytes.
+    pub fn held_bytes(&self) -> usize {
+        self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
+    fn literal(
+        &mut self,
+        block: &mut &[u8],
+        prefix_bits: u32,
+        is_kept: bool,
+        strings: &mut Strings,
+        sink: &mut impl FnMut(&[u8], &[u8]) -> Result<(), Fatal>,
+    ) -> Result<(), Fatal> {
+        let Strings { name, value } = strings;
+        let index = integer(block, prefix_bits)?;
+        let name: &[u8] = match index {
+            0 => string(block, name)?,
+            _ if is_kept => {
+                // What is kept may push out the entry that its name is taken from.
+                name.clear();
+                name.extend_from_slice(self.entry(index)?.0);
+                name
+            }
+            _ => {
+                let value = string(block, value)?;
+                return sink(self.entry(index)?.0, value);
+            }
+        };
+        let value = string(block, value)?;
+        sink(name, value)?;
+        if is_kept {
+            self.insert(name, value);
+        }
+        Ok(())
+    }
+
+    /// The entry of an index: the static table first, then ours from the newest.
+    fn entry(&self, index: usize) -> Result<(&[u8], &[u8]), Fatal> {
+        let index = index.checked_sub(1).ok_or(MALFORMED)?;
+        if let Some((name, value)) = STATIC.get(index) {
+            return Ok((name.as_bytes(), value.as_bytes()));
+        }
+        let behind = index - STATIC.len();
+        if behind >= self.entries.len() {
+            return Err(MALFORMED);
+        }
+        let entry = &self.entries[self.entries.len() - 1 - behind];
+        let start = self.place(entry);
+        let text = &self.text[start..start + entry.bytes()];
+        Ok(text.split_at(usize::from(entry.name_bytes)))
+    }
+
+    /// Where in `text` an entry begins.
+    fn place(&self, entry: &Entry) -> usize {
+        entry.start.wrapping_sub(self.cut) as usize
+    }
+
+    fn insert(&mut self, name: &[u8], value: &[u8]) {
+        let size = name.len() + value.len() + ENTRY_OVERHEAD;
+        let max = TABLE_BYTES_MAX - self.less;
+        self.shrink_to(max.saturating_sub(size));
+        // What is larger than the table empties it, and that is no error (RFC 7541 §4.4).
+        if size > max {
+            return;
+        }
+        self.drop_the_dead();
+        let start = self.cut.wrapping_add(self.text.len() as u32);
+        self.text.extend_from_slice(name);
+        self.text.extend_from_slice(value);
+        // Both fit: the table is smaller than that.
+        self.entries.push_back(Entry {
+            start,
+            name_bytes: name.len() as u16,
+            value_bytes: value.len() as u16,
+        });
+        self.size += size;
+    }
+
+    fn resize(&mut self, bytes: usize) -> Result<(), Fatal> {
+        self.less = TABLE_BYTES_MAX.checked_sub(bytes).ok_or(MALFORMED)?;
+        self.shrink_to(bytes);
+        Ok(())
+    }
+
+    fn shrink_to(&mut self, bytes: usize) {
+        while self.size > bytes
+            && let Some(oldest) = self.entries.pop_front()
+        {
+            self.size -= oldest.bytes() + ENTRY_OVERHEAD;
+        }
+    }
+
+    /// Cuts off what belongs to no entry any more, once it is much.
+    fn drop_the_dead(&mut self) {
+        let dead = match self.entries.front() {
+            Some(oldest) => self.place(oldest),
+            None => self.text.len(),
+        };
+        if dead > TABLE_BYTES_MAX / 2 || self.entries.is_empty() {
+            self.text.drain(..dead);
+            self.cut = self.cut.wrapping_add(dead as u32);
+        }
+    }
+}
+
+/// An integer whose first byte has a prefix of so many bits (RFC 7541 §5.1).
+fn integer(block: &mut &[u8], prefix_bits: u32) -> Result<usize, Fatal> {
+    let (&first, mut rest) = block.split_first().ok_or(MALFORMED)?;
+    let prefix_max = (1u8 << prefix_bits) - 1;
+    let mut number = usize::from(first & prefix_max);
+    if first & prefix_max == prefix_max {
+        let mut shift = 0;
+        loop {
+            let (&byte, after) = rest.split_first().ok_or(MALFORMED)?;
+            rest = after;
+            if shift > INTEGER_SHIFT_MAX {
+                return Err(MALFORMED);
+            }
+            number += usize::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+    }
+    *block = rest;
+    Ok(number)
+}
+
+/// Nothing that we take is larger than four more bytes say, and zeros may not pad it for ever.
+const INTEGER_SHIFT_MAX: u32 = 21;
+
+/// A string (RFC 7541 §5.2): of the block itself, or decoded into `scratch`.
+fn string<'o, 'b: 'o, 's: 'o>(
+    block: &mut &'b [u8],
+    scratch: &'s mut Vec<u8>,
+) -> Result<&'o [u8], Fatal> {
+    let is_coded = block.first().is_some_and(|first| first & 0x80 != 0);
+    let length = integer(block, 7)?;
+    let (text, rest) = block.split_at_checked(length).ok_or(MALFORMED)?;
+    *block = rest;
+    if !is_coded {
+        return Ok(text);
+    }
+    scratch.clear();
+    huffman::decode(text, scratch).map_err(|_| MALFORMED)?;
+    Ok(scratch)
+}
+
+/// Appends `:status`, which stands first.
+pub fn push_status(status: u16, out: &mut Vec<u8>) {
+    let index = match status {
+        200 => 8,
+        204 => 9,
+        206 => 10,
+        304 => 11,
+        400 => 12,
+        404 => 13,
+        500 => 14,
+        _ => {
+            push_integer(STATUS_INDEX, 4, 0, out);
+            out.push(3);
+            let digit = |place: u16| b'0' + (status / place % 10) as u8;
+            return out.extend_from_slice(&[digit(100), digit(10), digit(1)]);
+        }
+    };
+    out.push(0x80 | index);
+}
+
+const STATUS_INDEX: usize = 8;
+
+/// Appends one field, which the peer isn't to keep. Its name is written in small letters.
+pub fn push_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    match static_name(name) {
+        Some(index) => push_integer(index, 4, 0, out),
+        None => {
+            out.push(0);
+            push_string(&name.to_ascii_lowercase(), out);
+        }
+    }
+    push_string(value, out);
+}
+
+/// Appends the fields of a head of HTTP/1.1 (lines that end with CRLF), but for those that are the
+/// connection's there.
+pub fn push_lines(lines: &[u8], out: &mut Vec<u8>) {
+    for line in lines.split(|byte| *byte == b'\n') {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            continue;
+        };
+        let name = &line[..colon];
+        let is_hop = ["Connection", "Transfer-Encoding", "Keep-Alive"]
+            .iter()
+            .any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()));
+        if !is_hop {
+            push_field(name, line[colon + 1..].trim_ascii(), out);
+        }
+    }
+}
+
+/// Appends a whole head: `:status`, then the fields of `lines`.
+pub fn push_head(status: u16, lines: &[u8], out: &mut Vec<u8>) {
+    push_status(status, out);
+    push_lines(lines, out);
+}
+
+/// Appends Date, whose value has this one length; every response has it, so it isn't coded.
+pub fn push_date(value: &[u8; 29], out: &mut Vec<u8>) {
+    out.extend_from_slice(&[0x0f, DATE_INDEX - 0x0f, value.len() as u8]);
+    out.extend_from_slice(value);
+}
+
+const DATE_INDEX: u8 = 33;
+
+/// Appends what tells the peer that our dynamic table is, and stays, empty (RFC 7541 §4.2).
+pub fn push_no_table(out: &mut Vec<u8>) {
+    out.push(0x20);
+}
+
+/// The first entry of the static table with this name.
+fn static_name(name: &[u8]) -> Option<usize> {
+    let is_same = |(known, _): &(&str, &str)| name.eq_ignore_ascii_case(known.as_bytes());
+    STATIC.iter().position(is_same).map(|at| at + 1)
+}
+
+fn push_integer(number: usize, prefix_bits: u32, pattern: u8, out: &mut Vec<u8>) {
+    let prefix_max = (1usize << prefix_bits) - 1;
+    if number < prefix_max {
+        return out.push(pattern | number as u8);
+    }
+    out.push(pattern | prefix_max as u8);
+    let mut rest = number - prefix_max;
+    while rest >= 0x80 {
+        out.push(rest as u8 | 0x80);
+        rest >>= 7;
+    }
+    out.push(rest as u8);
+}
+
+/// As it is, or coded where that is shorter.
+fn push_string(text: &[u8], out: &mut Vec<u8>) {
+    let coded = huffman::encoded_len(text);
+    if coded < text.len() {
+        push_integer(coded, 7, 0x80, out);
+        huffman::encode(text, out);
+    } else {
+        push_integer(text.len(), 7, 0, out);
+        out.extend_from_slice(text);
+    }
+}
+
+#[cfg(test)]
+mod tests;

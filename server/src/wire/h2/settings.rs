@@ -1,0 +1,118 @@
+//! Settings, the peer's and ours (RFC 9113 §6.5).
+
+use super::error::{Code, Fatal};
+use super::frame;
+use crate::limits::{H2_CONNECTION_WINDOW_BYTES, H2_STREAMS_MAX};
+
+const HEADER_TABLE_SIZE: u16 = 0x1;
+const ENABLE_PUSH: u16 = 0x2;
+const MAX_CONCURRENT_STREAMS: u16 = 0x3;
+const INITIAL_WINDOW_SIZE: u16 = 0x4;
+const MAX_FRAME_SIZE: u16 = 0x5;
+const MAX_HEADER_LIST_SIZE: u16 = 0x6;
+/// RFC 9218 §2.1.
+const NO_RFC7540_PRIORITIES: u16 = 0x9;
+
+/// Every window's size at first (RFC 9113 §6.9.2).
+pub const WINDOW_BYTES: u32 = 65_535;
+/// The largest window (RFC 9113 §6.9.1).
+pub const WINDOW_BYTES_MAX: u32 = (1 << 31) - 1;
+/// Bytes of the largest frame that either side may send if nothing else is said.
+pub const FRAME_BYTES: u32 = 16_384;
+/// Bytes of the dynamic table of HPACK if nothing else is said.
+pub const TABLE_BYTES: u32 = 4_096;
+
+/// What the peer wants.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// How much we may send on a new stream.
+    pub window_bytes: u32,
+    /// Payload of the largest frame that it takes.
+    pub frame_bytes: u32,
+    /// The dynamic table that our encoder may use; it uses none.
+    pub table_bytes: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            window_bytes: WINDOW_BYTES,
+            frame_bytes: FRAME_BYTES,
+            table_bytes: TABLE_BYTES,
+        }
+    }
+}
+
+impl Settings {
+    /// Takes the payload of a SETTINGS frame in; what is unknown is ignored.
+    pub fn apply(&mut self, payload: &[u8]) -> Result<(), Fatal> {
+        let (settings, rest) = payload.as_chunks::<6>();
+        if !rest.is_empty() {
+            let reason = "SETTINGS is no multiple of six bytes";
+            return Err(Fatal::new(Code::FRAME_SIZE_ERROR, reason));
+        }
+        for [id_high, id_low, value @ ..] in settings {
+            let value = u32::from_be_bytes(*value);
+            match u16::from_be_bytes([*id_high, *id_low]) {
+                HEADER_TABLE_SIZE => self.table_bytes = value,
+                ENABLE_PUSH if value > 1 => {
+                    return Err(Fatal::protocol("ENABLE_PUSH is neither 0 nor 1"));
+                }
+                INITIAL_WINDOW_SIZE if value > WINDOW_BYTES_MAX => {
+                    let reason = "INITIAL_WINDOW_SIZE is too large";
+                    return Err(Fatal::new(Code::FLOW_CONTROL_ERROR, reason));
+                }
+                INITIAL_WINDOW_SIZE => self.window_bytes = value,
+                MAX_FRAME_SIZE if !(FRAME_BYTES..1 << 24).contains(&value) => {
+                    return Err(Fatal::protocol("MAX_FRAME_SIZE is out of bounds"));
+                }
+                MAX_FRAME_SIZE => self.frame_bytes = value,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Appends what we say first: our settings, and a window for all bodies together.
+pub fn greet(out: &mut Vec<u8>, head_bytes: u32) {
+    let settings = [
+        (MAX_CONCURRENT_STREAMS, H2_STREAMS_MAX as u32),
+        (MAX_HEADER_LIST_SIZE, head_bytes),
+        (NO_RFC7540_PRIORITIES, 1),
+    ];
+    frame::header(out, settings.len() * 6, frame::SETTINGS, 0, 0);
+    for (id, value) in settings {
+        out.extend_from_slice(&id.to_be_bytes());
+        out.extend_from_slice(&value.to_be_bytes());
+    }
+    frame::window_update(out, 0, H2_CONNECTION_WINDOW_BYTES - WINDOW_BYTES);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_peer_says_is_taken_or_refused() {
+        let mut settings = Settings::default();
+        let payload = b"\0\x01\0\0\0\0\0\x04\0\x10\0\0\0\x05\0\x01\0\0\0\x33\0\0\0\x07";
+        assert_eq!(settings.apply(payload), Ok(()));
+        let expected = Settings {
+            window_bytes: 1 << 20,
+            frame_bytes: 1 << 16,
+            table_bytes: 0,
+        };
+        assert_eq!(settings, expected);
+        for (payload, code) in [
+            (&b"\0\x02\0\0\0\x02"[..], Code::PROTOCOL_ERROR),
+            (b"\0\x04\x80\0\0\0", Code::FLOW_CONTROL_ERROR),
+            (b"\0\x05\0\0\x3f\xff", Code::PROTOCOL_ERROR),
+            (b"\0\x05\x01\0\0\0", Code::PROTOCOL_ERROR),
+            (b"\0\x05\x01\0\0", Code::FRAME_SIZE_ERROR),
+        ] {
+            let refused = Settings::default().apply(payload).map_err(|it| it.code);
+            assert_eq!(refused, Err(code), "{payload:?}");
+        }
+    }
+}

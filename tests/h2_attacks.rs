@@ -1,0 +1,368 @@
+//! Clients of HTTP/2 that mean harm, or are broken: each is stopped within a second, by the right
+//! code, and nobody else notices.
+
+use std::time::{Duration, Instant};
+
+use anthill::wire::h2::Code;
+use anthill::wire::h2::frame::{self, PREFACE};
+
+use crate::h2::server;
+use crate::support::Server;
+use crate::support::h2::H2;
+use crate::support::wire::{BOTH, Over, Wire};
+
+const SOON: Duration = Duration::from_secs(1);
+
+/// A flood of these bytes, until the server ends the connection.
+fn flood(
+    server: &Server,
+    over: Over,
+    settings: &[u8],
+    part: &mut dyn FnMut(&mut H2) -> Vec<u8>,
+) -> u32 {
+    let mut h2 = H2::open_with(server, over, settings);
+    h2.wire.patience(Duration::from_secs(5));
+    let started = Instant::now();
+    // No more than the server reads and throws away behind its last words: who goes on after that
+    // is reset, and may not find them any more.
+    let mut sent = 0;
+    while sent < 700_000 {
+        let bytes = part(&mut h2);
+        sent += bytes.len();
+        if !h2.wire.send(bytes) {
+            break;
+        }
+    }
+    let code = loop {
+        match h2.next() {
+            Some(frame) if frame.kind == frame::GOAWAY => break frame.code(),
+            Some(_) => {}
+            None => panic!("no GOAWAY"),
+        }
+    };
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    // Others are served as ever.
+    assert_eq!(Wire::plain(server).get("/", "").status, 200);
+    code
+}
+
+/// Frames, many of them.
+fn frames(count: u32, frame: &dyn Fn(&mut Vec<u8>, u32)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    (0..count).for_each(|nth| frame(&mut bytes, nth));
+    bytes
+}
+
+fn push(bytes: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    frame::header(bytes, payload.len(), kind, flags, stream);
+    bytes.extend_from_slice(payload);
+}
+
+fn get(path: &str) -> Vec<u8> {
+    H2::block(&[
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":path", path),
+        (":authority", "localhost"),
+    ])
+}
+
+const CALM: u32 = Code::ENHANCE_YOUR_CALM.0;
+
+#[test]
+fn rapid_reset() {
+    let server = server("");
+    for over in BOTH {
+        for path in ["/", "/large.bin", "/endless", "/slow"] {
+            let block = get(path);
+            let mut next = 1;
+            let code = flood(&server, over, b"", &mut |_| {
+                let begin = next;
+                next += 200;
+                frames(100, &|bytes, nth| {
+                    let id = begin + 2 * nth;
+                    push(bytes, frame::HEADERS, 5, id, &block);
+                    push(bytes, frame::RST_STREAM, 0, id, &[0, 0, 0, 8]);
+                })
+            });
+            assert_eq!(code, CALM, "{path} {over:?}");
+        }
+    }
+}
+
+/// The client never resets: it makes the server do so.
+#[test]
+fn provoked_resets() {
+    let server = server("");
+    type Provoke = fn(&mut Vec<u8>, u32);
+    let provocations: [Provoke; 5] = [
+        |bytes, id| push(bytes, frame::WINDOW_UPDATE, 0, id, &[0, 0, 0, 0]),
+        |bytes, id| {
+            push(
+                bytes,
+                frame::WINDOW_UPDATE,
+                0,
+                id,
+                &[0x7f, 0xff, 0xff, 0xff],
+            )
+        },
+        |bytes, id| push(bytes, frame::PRIORITY, 0, id, &[0, 0, 0]),
+        |bytes, id| {
+            let on = id.to_be_bytes();
+            push(
+                bytes,
+                frame::PRIORITY,
+                0,
+                id,
+                &[on[0], on[1], on[2], on[3], 0],
+            );
+        },
+        |bytes, id| push(bytes, frame::HEADERS, 5, id, &[0x82]),
+    ];
+    let block = get("/endless");
+    for provoke in provocations {
+        let mut next = 1;
+        let code = flood(&server, Over::Plain, b"", &mut |_| {
+            let begin = next;
+            next += 200;
+            frames(100, &|bytes, nth| {
+                let id = begin + 2 * nth;
+                push(bytes, frame::HEADERS, 5, id, &block);
+                provoke(bytes, id);
+            })
+        });
+        assert_eq!(code, CALM);
+    }
+    // Requests that are malformed.
+    let bad = H2::block(&[(":method", "GET")]);
+    let mut next = 1;
+    let code = flood(&server, Over::Plain, b"", &mut |_| {
+        let begin = next;
+        next += 200;
+        frames(100, &|bytes, nth| {
+            push(bytes, frame::HEADERS, 5, begin + 2 * nth, &bad)
+        })
+    });
+    assert_eq!(code, CALM);
+}
+
+#[test]
+fn continuation_flood() {
+    let server = server("");
+    for (part, count) in [
+        (&b""[..], 1_000),
+        (b"\0\x01a\x01b", 1_000),
+        (&[0; 16_000], 10),
+    ] {
+        let mut begun = false;
+        let code = flood(&server, Over::Tls, b"", &mut |_| {
+            let bytes = frames(count, &|bytes, nth| match (begun, nth) {
+                (false, 0) => push(bytes, frame::HEADERS, 1, 1, part),
+                _ => push(bytes, frame::CONTINUATION, 0, 1, part),
+            });
+            begun = true;
+            bytes
+        });
+        assert_eq!(code, CALM);
+    }
+}
+
+/// A few bytes that stand for many: bounded by what they decode to.
+#[test]
+fn header_bombs() {
+    let server = server("");
+    let mut block = get("/");
+    // One entry of 4,000 bytes, kept in the table, then named again and again.
+    block.extend_from_slice(&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e]);
+    block.extend_from_slice(&[b'x'; 4_000]);
+    block.extend_from_slice(&[0xbe; 8_000]);
+    let mut h2 = H2::open(&server, Over::Plain);
+    h2.frame(frame::HEADERS, 5, 1, &block);
+    assert_eq!(h2.goes_away(), CALM);
+    // What is merely too large is answered, and the connection goes on.
+    let mut h2 = H2::open(&server, Over::Plain);
+    let id = h2.ask(
+        "GET",
+        "/",
+        &[("x", &"x".repeat(15_000)), ("y", &"y".repeat(2_000))],
+        true,
+    );
+    assert_eq!(h2.response(id).status, 431);
+    let many: Vec<_> = (0..101).map(|_| ("x", "y")).collect();
+    let id = h2.ask("GET", "/", &many, true);
+    assert_eq!(h2.response(id).status, 431);
+    assert_eq!(h2.get("/").status, 200);
+}
+
+#[test]
+fn floods_of_small_frames() {
+    let server = server("");
+    type Push = fn(&mut Vec<u8>, u32);
+    let floods: [(&str, Push); 8] = [
+        ("SETTINGS", |bytes, _| {
+            push(bytes, frame::SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 1])
+        }),
+        ("SETTINGS ACK", |bytes, _| {
+            push(bytes, frame::SETTINGS, 1, 0, &[])
+        }),
+        ("PING", |bytes, _| {
+            push(bytes, frame::PING, 0, 0, b"12345678")
+        }),
+        ("PRIORITY", |bytes, nth| {
+            push(bytes, frame::PRIORITY, 0, 2 * nth + 1, &[0; 5]);
+        }),
+        ("PRIORITY_UPDATE", |bytes, nth| {
+            let id = (2 * nth + 1).to_be_bytes();
+            push(
+                bytes,
+                frame::PRIORITY_UPDATE,
+                0,
+                0,
+                &[&id[..], b"u=1"].concat(),
+            );
+        }),
+        ("WINDOW_UPDATE", |bytes, _| {
+            push(bytes, frame::WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
+        }),
+        ("unknown", |bytes, _| push(bytes, 0xee, 0, 0, &[])),
+        ("GOAWAY", |bytes, _| {
+            push(bytes, frame::GOAWAY, 0, 0, &[0; 8])
+        }),
+    ];
+    for (what, push_one) in floods {
+        let code = flood(&server, Over::Plain, b"", &mut |_| {
+            frames(1_000, &|bytes, nth| push_one(bytes, nth))
+        });
+        assert_eq!(code, CALM, "{what}");
+    }
+    for (kind, payload) in [(frame::DATA, &b""[..]), (frame::DATA, b"x")] {
+        let block = H2::block(&[
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":path", "/echo"),
+            (":authority", "localhost"),
+        ]);
+        let mut begun = false;
+        let code = flood(&server, Over::Tls, b"", &mut |_| {
+            let mut bytes = Vec::new();
+            if !begun {
+                push(&mut bytes, frame::HEADERS, 4, 1, &block);
+                begun = true;
+            }
+            bytes.extend(frames(1_000, &|bytes, _| push(bytes, kind, 0, 1, payload)));
+            bytes
+        });
+        assert_eq!(code, CALM);
+    }
+    assert!(server.counter("h2_errors") >= 10);
+}
+
+/// A client that reads nothing is not written to without end either.
+#[test]
+fn a_flood_whose_answers_nobody_reads() {
+    let server = server("limits = { write_stall_seconds = 1 }");
+    let before = server.resident_kib();
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        let mut h2 = H2::open_with(&server, Over::Plain, b"\0\x04\x7f\xff\xff\xff");
+        h2.grant(0, 0x7000_0000);
+        for _ in 0..60 {
+            h2.ask("GET", "/large.bin", &[], true);
+        }
+        held.push(h2);
+    }
+    crate::support::wire::wait_until(Duration::from_secs(20), "cut off", || {
+        (server.counter("connections_closed") >= 20).then_some(())
+    });
+    let more = server.resident_kib().saturating_sub(before);
+    assert!(more < 20 * 100, "{more} KiB");
+}
+
+#[test]
+fn shut_windows_have_a_deadline() {
+    let server = server("limits = { write_stall_seconds = 1 }");
+    // One stream's: it alone is reset, whatever else is said meanwhile.
+    let mut h2 = H2::open_with(&server, Over::Tls, b"\0\x04\0\0\0\0");
+    let shut = h2.ask("GET", "/middle.bin", &[], true);
+    let started = Instant::now();
+    loop {
+        h2.frame(frame::PING, 0, 0, b"12345678");
+        let frame = h2.next().expect("a frame");
+        if frame.kind == frame::RST_STREAM {
+            assert_eq!((frame.stream, frame.code()), (shut, Code::CANCEL.0));
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(started.elapsed() < Duration::from_secs(4));
+    }
+    let id = h2.ask("GET", "/empty.txt", &[], true);
+    assert_eq!(h2.response(id).status, 200);
+    // The connection's: nothing could go on.
+    let mut h2 = H2::open_with(&server, Over::Tls, b"\0\x04\x00\x10\0\0");
+    h2.grants = false;
+    h2.ask("GET", "/large.bin", &[], true);
+    h2.ask("GET", "/middle.bin", &[], true);
+    assert_eq!(h2.goes_away(), CALM);
+}
+
+#[test]
+fn every_phase_has_a_deadline() {
+    let server = server("limits = { head_seconds = 1, handshake_seconds = 1 }");
+    let ends = |mut h2: H2, code: Code| {
+        let started = Instant::now();
+        // Without a word of ours, not even an acknowledgement.
+        let last = std::iter::from_fn(|| h2.next()).last().expect("a frame");
+        assert_eq!((last.kind, last.code()), (frame::GOAWAY, code.0));
+        assert!(started.elapsed() < Duration::from_secs(4));
+    };
+    // Half a preface, and one without SETTINGS.
+    for said in [&PREFACE[..20], &PREFACE[..]] {
+        let mut h2 = H2::silent(&server, Over::Tls);
+        h2.wire.send(said);
+        ends(h2, Code::SETTINGS_TIMEOUT);
+    }
+    // Half a frame's header, half a frame, half a block.
+    for said in [
+        &b"\0\0\x08\x06"[..],
+        b"\0\0\x08\x06\0\0\0\0\0half",
+        b"\0\0\x01\x01\x01\0\0\0\x01\x82",
+    ] {
+        let mut h2 = H2::open(&server, Over::Plain);
+        h2.wire.send(said);
+        ends(h2, Code::ENHANCE_YOUR_CALM);
+    }
+}
+
+#[test]
+fn more_streams_than_allowed_are_refused() {
+    let server = server("");
+    let mut h2 = H2::open(&server, Over::Plain);
+    let held: Vec<_> = (0..100)
+        .map(|_| h2.ask("POST", "/echo", &[], false))
+        .collect();
+    let more = h2.ask("GET", "/", &[], true);
+    let reset = h2.until(frame::RST_STREAM);
+    assert_eq!((reset.stream, reset.code()), (more, Code::REFUSED_STREAM.0));
+    h2.data(held[0], b"", true);
+    assert_eq!(h2.response(held[0]).status, 200);
+    assert_eq!(h2.get("/").status, 200);
+}
+
+/// More body than was granted.
+#[test]
+fn windows_bound_what_comes() {
+    let server = server("");
+    let mut h2 = H2::open(&server, Over::Plain);
+    h2.grants = false;
+    let id = h2.ask("POST", "/echo", &[], false);
+    for _ in 0..40 {
+        h2.data(id, &[b'x'; 16_384], false);
+    }
+    loop {
+        let frame = h2.next().expect("a frame");
+        if matches!(frame.kind, frame::RST_STREAM | frame::GOAWAY) {
+            assert_eq!(frame.code(), Code::FLOW_CONTROL_ERROR.0);
+            break;
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! HTTP/2 spoken by those who will speak it: curl, nghttp, h2load, Python's h2, Chromium; and h2spec,
+//! which knows the standard by heart.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::h2::{large, server};
+use crate::support::{Server, finish, journal, run, server_table, tool};
+
+#[test]
+fn curl_over_tls_and_with_prior_knowledge() {
+    let server = server("");
+    let body = large().repeat(8);
+    server.folder.write("body", &body);
+    let file = format!("@{}", server.folder.path("body").display());
+    for (how, url) in [
+        ("--http2", server.https("")),
+        ("--http2-prior-knowledge", server.http("")),
+    ] {
+        let ask = |arguments: &[&str]| {
+            let ran = server.curl(&[&[how], arguments].concat());
+            assert!(ran.success, "{how} {arguments:?}: {}", ran.errors());
+            ran.stdout
+        };
+        let version = ["-o", "/dev/null", "-w", "%{http_version} %{http_code}"];
+        let root = format!("{url}/");
+        assert_eq!(ask(&[&version[..], &[&root]].concat()), b"2 200");
+        assert_eq!(ask(&[&format!("{url}/large.bin")]), large());
+        let part = ask(&["-r", "1000-1009", &format!("{url}/large.bin")]);
+        assert_eq!(part, large()[1_000..1_010]);
+        let echo = format!("{url}/echo");
+        for fields in ["Expect:", "Expect: 100-continue"] {
+            let echoed = ask(&["-H", fields, "--data-binary", &file, &echo]);
+            assert!(echoed == body, "{how} {fields}: {} bytes", echoed.len());
+        }
+        let slow = format!("{url}/slow?lines=3&pause_ms=10");
+        assert_eq!(ask(&[&slow]), b"line 0\nline 1\nline 2\n");
+        if how == "--http2-prior-knowledge" {
+            // curl 7.88 can't do this without TLS, whoever answers.
+            continue;
+        }
+        let many: Vec<String> = (0..50)
+            .map(|nth| format!("{url}/middle.bin?{nth}"))
+            .collect();
+        let mut arguments = vec!["--parallel"];
+        arguments.extend(many.iter().map(String::as_str));
+        assert_eq!(ask(&arguments).len(), 50 * 100_000);
+    }
+}
+
+#[test]
+fn nghttp_and_h2load() {
+    let server = server("");
+    for url in [server.https("/"), server.http("/")] {
+        let more = format!("{url}large.bin");
+        let ran = run("nghttp", &["-nsy", "--no-verify", &url, &more], b"");
+        assert!(ran.success, "{}", ran.errors());
+        assert_eq!(ran.text().matches(" 200 ").count(), 2, "{}", ran.text());
+        let ran = run("h2load", &["-n2000", "-c10", "-m10", &url, &more], b"");
+        let said = "2000 succeeded, 0 failed, 0 errored, 0 timeout";
+        assert!(ran.text().contains(said), "{}{}", ran.text(), ran.errors());
+    }
+}
+
+/// A script that drives Debian's python3-h2.
+#[test]
+fn pythons_h2() {
+    let server = server("");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/support/h2_client.py");
+    // Debian's own: others may not have its packages.
+    let mut python = Command::new("/usr/bin/python3");
+    python.arg(script).arg(server.https_port.to_string());
+    let done = finish(python, b"");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(
+        done.stdout.trim(),
+        "50 pages, 1 echo, 1 trailer",
+        "{done:?}"
+    );
+}
+
+/// The example site, by the journal's own configuration but for its ports.
+fn journal_server(more: &str) -> Server {
+    let root = journal().join("public");
+    let root = root.to_str().expect("a path");
+    let config = server_table(more)
+        + "[log]\nformat = \"combined\"\n"
+        + &format!("[[site]]\nnames = [\"*\"]\nroot = \"{root}\"\nhttp = \"serve\"\n");
+    Server::start(&config)
+}
+
+#[test]
+fn chromium_loads_the_journal() {
+    let server = journal_server("");
+    let profile = server.folder.path("profile");
+    let profile = format!("--user-data-dir={}", profile.display());
+    let url = server.https("/");
+    let arguments = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--ignore-certificate-errors",
+        "--virtual-time-budget=5000",
+        &profile,
+        "--dump-dom",
+        &url,
+    ];
+    let ran = run("chromium", &arguments, b"");
+    assert!(
+        ran.text().contains("</html>"),
+        "{}{}",
+        ran.text(),
+        ran.errors()
+    );
+    for path in ["/", "/journal.css", "/journal.js", "/fonts/vollkorn.woff2"] {
+        server.output.wait_for(path, |line| {
+            line.contains(&format!("\"GET {path} HTTP/2.0\" 200 "))
+        });
+    }
+    let lines = server.output.all();
+    let old: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("HTTP/1.1\""))
+        .collect();
+    assert!(old.is_empty(), "{old:?}");
+}
+
+/// tools/setup.sh puts it there.
+fn h2spec() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let file = target.join("tools/h2spec");
+    match file.is_file() {
+        true => file,
+        false => tool("h2spec"),
+    }
+}
+
+#[test]
+fn h2spec_is_satisfied() {
+    let server = journal_server("h2c = true");
+    // Without TLS the port speaks HTTP/1.1 too, so a wrong preface is answered in it: all but that.
+    let but_prefaces = [
+        "generic", "hpack", "http2/4", "http2/5", "http2/6", "http2/7", "http2/8",
+    ];
+    for (port, how, least) in [
+        (server.http_port, &but_prefaces[..], 140),
+        (server.https_port, &["-t", "-k"], 145),
+        (server.https_port, &["-t", "-k", "-S"], 146),
+    ] {
+        let mut command = Command::new(h2spec());
+        command
+            .args(["-h", "localhost", "-p", &port.to_string()])
+            .args(how);
+        let done = finish(command, b"");
+        let said = &done.stdout;
+        let sum = said.lines().rfind(|line| line.contains(" tests, "));
+        let sum = sum.unwrap_or_else(|| panic!("{how:?}: {said}"));
+        assert!(
+            sum.ends_with(" passed, 0 skipped, 0 failed"),
+            "{how:?}: {said}"
+        );
+        let count = sum.split(' ').next().and_then(|it| it.parse().ok());
+        assert!(count.is_some_and(|count: u32| count >= least), "{sum}");
+    }
+}

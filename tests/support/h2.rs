@@ -1,0 +1,232 @@
+//! A client of HTTP/2 that says just the frames it is told to, and reads what comes back frame by
+//! frame.
+
+use std::collections::HashMap;
+
+use anthill::wire::h2::frame::{self, HEADER_BYTES, Header, PREFACE};
+use anthill::wire::h2::hpack::{Decoder, Strings, push_field};
+
+use super::Server;
+use super::wire::{Over, Response, Wire};
+
+/// One frame that came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+    pub payload: Vec<u8>,
+}
+
+impl Frame {
+    /// The number that RST_STREAM consists of, or GOAWAY has behind the last stream.
+    pub fn code(&self) -> u32 {
+        let at = if self.kind == frame::GOAWAY { 4 } else { 0 };
+        u32::from_be_bytes(self.payload[at..at + 4].try_into().expect("a code"))
+    }
+
+    pub fn ends(&self) -> bool {
+        matches!(self.kind, frame::DATA | frame::HEADERS) && self.flags & frame::END_STREAM != 0
+    }
+}
+
+/// A connection.
+pub struct H2 {
+    pub wire: Wire,
+    decoder: Decoder,
+    next_id: u32,
+    /// Streams of which something has come.
+    begun: HashMap<u32, Response>,
+    /// Give back window for each DATA frame.
+    pub grants: bool,
+}
+
+impl H2 {
+    /// Connects, and says the preface with SETTINGS that are empty.
+    pub fn open(server: &Server, over: Over) -> H2 {
+        H2::open_with(server, over, b"")
+    }
+
+    /// The same with these SETTINGS.
+    pub fn open_with(server: &Server, over: Over, settings: &[u8]) -> H2 {
+        let mut h2 = H2::silent(server, over);
+        h2.wire.send(PREFACE);
+        h2.frame(frame::SETTINGS, 0, 0, settings);
+        h2
+    }
+
+    /// Connects, and says nothing yet.
+    pub fn silent(server: &Server, over: Over) -> H2 {
+        H2::on(match over {
+            Over::Plain => Wire::plain(server),
+            Over::Tls => Wire::tls_as(server, "localhost", &[b"h2"]),
+        })
+    }
+
+    pub fn on(wire: Wire) -> H2 {
+        H2 {
+            wire,
+            decoder: Decoder::default(),
+            next_id: 1,
+            begun: HashMap::new(),
+            grants: true,
+        }
+    }
+
+    pub fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
+        let mut bytes = Vec::new();
+        frame::header(&mut bytes, payload.len(), kind, flags, stream);
+        bytes.extend_from_slice(payload);
+        self.wire.send(bytes)
+    }
+
+    /// A field block.
+    pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+        let mut block = Vec::new();
+        for (name, value) in fields {
+            push_field(name.as_bytes(), value.as_bytes(), &mut block);
+        }
+        block
+    }
+
+    /// Begins a request with these fields behind the usual four; its stream.
+    pub fn ask(&mut self, method: &str, path: &str, fields: &[(&str, &str)], ends: bool) -> u32 {
+        let host = [
+            (":method", method),
+            (":scheme", "https"),
+            (":path", path),
+            (":authority", "localhost"),
+        ];
+        self.ask_all(&[&host[..], fields].concat(), ends)
+    }
+
+    /// Begins a request with just these fields.
+    pub fn ask_all(&mut self, fields: &[(&str, &str)], ends: bool) -> u32 {
+        let id = self.next_id;
+        self.next_id += 2;
+        let end = if ends { frame::END_STREAM } else { 0 };
+        self.frame(
+            frame::HEADERS,
+            frame::END_HEADERS | end,
+            id,
+            &H2::block(fields),
+        );
+        id
+    }
+
+    pub fn data(&mut self, id: u32, bytes: &[u8], ends: bool) {
+        let flags = if ends { frame::END_STREAM } else { 0 };
+        self.frame(frame::DATA, flags, id, bytes);
+    }
+
+    /// GET and its response.
+    pub fn get(&mut self, path: &str) -> Response {
+        let id = self.ask("GET", path, &[], true);
+        self.response(id)
+    }
+
+    /// The next frame; None once the connection has ended.
+    pub fn next(&mut self) -> Option<Frame> {
+        let header = self.wire.take(HEADER_BYTES);
+        let header = Header::parse(header.as_slice().try_into().ok()?);
+        let payload = self.wire.take(header.length);
+        assert_eq!(payload.len(), header.length, "a frame was cut off");
+        let Header {
+            kind,
+            flags,
+            stream,
+            ..
+        } = header;
+        Some(Frame {
+            kind,
+            flags,
+            stream,
+            payload,
+        })
+    }
+
+    /// The next frame of this type, whatever comes before it.
+    pub fn until(&mut self, kind: u8) -> Frame {
+        loop {
+            let frame = self.next().expect("the connection ended before it");
+            self.note(&frame);
+            if frame.kind == kind {
+                return frame;
+            }
+        }
+    }
+
+    /// What became of a stream: its response, whole if it came to its end.
+    pub fn response(&mut self, id: u32) -> Response {
+        while let Some(frame) = self.next() {
+            let is_its_end =
+                frame.stream == id && (frame.ends() || frame.kind == frame::RST_STREAM);
+            self.note(&frame);
+            if is_its_end {
+                break;
+            }
+        }
+        self.begun.remove(&id).expect("a response")
+    }
+
+    /// What has come of a stream so far.
+    pub fn so_far(&self, id: u32) -> Option<&Response> {
+        self.begun.get(&id)
+    }
+
+    /// Keeps what a frame says of its stream, and gives back its window.
+    pub fn note(&mut self, frame: &Frame) {
+        match frame.kind {
+            frame::HEADERS => {
+                assert!(frame.flags & frame::END_HEADERS != 0, "{frame:?}");
+                let mut fields = Vec::new();
+                let mut strings = Strings::default();
+                self.decoder
+                    .decode(&frame.payload, &mut strings, |name, value| {
+                        let [name, value] = [name, value].map(super::lossy);
+                        fields.push((name, value));
+                        Ok(())
+                    })
+                    .expect("a field block");
+                let (name, status) = fields.remove(0);
+                assert_eq!(name, ":status");
+                let response = Response {
+                    status: status.parse().expect("a status"),
+                    fields,
+                    body: Vec::new(),
+                    whole: frame.ends(),
+                };
+                self.begun.insert(frame.stream, response);
+            }
+            frame::DATA => {
+                let response = self.begun.get_mut(&frame.stream).expect("a head first");
+                response.body.extend_from_slice(&frame.payload);
+                response.whole = frame.ends();
+                let taken = frame.payload.len() as u32;
+                if taken > 0 && self.grants {
+                    self.grant(0, taken);
+                    if !frame.ends() {
+                        self.grant(frame.stream, taken);
+                    }
+                }
+            }
+            frame::SETTINGS if frame.flags & frame::ACK == 0 => {
+                self.frame(frame::SETTINGS, frame::ACK, 0, b"");
+            }
+            _ => {}
+        }
+    }
+
+    pub fn grant(&mut self, id: u32, bytes: u32) {
+        self.frame(frame::WINDOW_UPDATE, 0, id, &bytes.to_be_bytes());
+    }
+
+    /// GOAWAY's code, and then the end; whatever came before it.
+    pub fn goes_away(&mut self) -> u32 {
+        let code = self.until(frame::GOAWAY).code();
+        while let Some(frame) = self.next() {
+            assert_ne!(frame.kind, frame::HEADERS, "a response behind GOAWAY");
+        }
+        code
+    }
+}
