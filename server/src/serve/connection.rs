@@ -231,11 +231,17 @@ impl Connection {
                 }
                 match ready!(read) {
                     Ok(0) => return Poll::Ready(self.ended(cx)),
-                    Err(_) => {
+                    Err(error) => {
                         if self.stream.tls.is_some() && self.identity.is_none() {
                             worker.stats.handshakes_failed.one();
                         }
-                        return Poll::Ready(Next::End(End::Close));
+                        // An alert was sent, which a reset would overtake: the peer may have begun
+                        // to send requests, for it is done with the handshake before we are.
+                        let end = match error.kind() {
+                            io::ErrorKind::InvalidData => End::Linger,
+                            _ => End::Close,
+                        };
+                        return Poll::Ready(Next::End(end));
                     }
                     Ok(read) => filled += read,
                 }
