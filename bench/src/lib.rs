@@ -1,2 +1,3 @@
 //! Measures web servers side by side, and reports it.
 pub mod result;
+pub mod result_file;
