@@ -1,3 +1,7 @@
 //! Measures web servers side by side, and reports it.
+pub mod browser;
+pub mod published;
+pub mod report;
 pub mod result;
 pub mod result_file;
+pub mod statistics;
