@@ -1,2 +1,4 @@
 //! Measures web servers side by side, and reports it.
+pub mod extrapolate;
 pub mod result;
+pub mod statistics;
