@@ -1,4 +1,5 @@
 //! Measures web servers side by side, and reports it.
 pub mod extrapolate;
 pub mod result;
+pub mod result_file;
 pub mod statistics;
