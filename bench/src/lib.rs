@@ -1,5 +1,6 @@
 //! Measures web servers side by side, and reports it.
 pub mod browser;
+pub mod extrapolate;
 pub mod published;
 pub mod report;
 pub mod result;
