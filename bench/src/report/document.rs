@@ -62,8 +62,8 @@ pub struct Table {
     pub head: Vec<String>,
     /// As many cells in each as there are titles.
     pub rows: Vec<Row>,
-    /// The column that is about us, if one is.
-    pub our_column: Option<usize>,
+    /// The columns that are about us.
+    pub our_columns: Vec<usize>,
 }
 
 /// A row of a table.

@@ -28,7 +28,8 @@ pub fn method(run: &Run) -> Block {
         _ => format!("Medians of {number} interleaved rounds"),
     };
     if most > 1 {
-        if let Some(seconds) = statistics::median(&seconds) {
+        // A page's rounds are over before a reader could count.
+        if let Some(seconds) = statistics::median(&seconds).filter(|seconds| *seconds >= 0.5) {
             text += &format!(" of {} s", number::plain(seconds));
         }
         text += ". ";
@@ -130,7 +131,7 @@ fn machine(run: &Run) -> Table {
         ("processor", machine.cpu.clone()),
         ("processors", machine.cpus.to_string()),
         ("architecture", machine.architecture.clone()),
-        ("memory", number::bytes(machine.memory_bytes as f64)),
+        ("memory", number::memory(machine.memory_bytes)),
         ("system", machine.system.clone()),
         ("kernel", machine.kernel.clone()),
         ("governor", machine.governor.clone().unwrap_or_default()),
@@ -228,7 +229,7 @@ fn rounds(run: &Run) -> Vec<Block> {
             caption,
             head,
             rows,
-            our_column: None,
+            our_columns: Vec::new(),
         }));
         if let Some(round) = run
             .cells

@@ -45,11 +45,10 @@ fn contents(out: &mut String, sections: &[Section]) {
 }
 
 fn section(out: &mut String, number: usize, section: &Section) {
-    let _ = writeln!(
-        out,
-        "<section id=\"s{number}\">\n<h2>{}</h2>",
-        escape(&section.heading)
-    );
+    let _ = writeln!(out, "<section id=\"s{number}\">");
+    if !section.heading.is_empty() {
+        let _ = writeln!(out, "<h2>{}</h2>", escape(&section.heading));
+    }
     for part in &section.blocks {
         block(out, part);
     }
@@ -97,7 +96,7 @@ fn table_html(out: &mut String, table: &Table) {
     }
     out.push_str("<thead><tr>");
     for (column, title) in table.head.iter().enumerate() {
-        let class = if table.our_column == Some(column) {
+        let class = if table.our_columns.contains(&column) {
             " class=\"ours\""
         } else {
             ""
@@ -106,19 +105,19 @@ fn table_html(out: &mut String, table: &Table) {
     }
     out.push_str("</tr></thead>\n<tbody>\n");
     for row in &table.rows {
-        row_html(out, row, table.our_column);
+        row_html(out, row, &table.our_columns);
     }
     out.push_str("</tbody></table></div>\n");
 }
 
-fn row_html(out: &mut String, row: &Row, our_column: Option<usize>) {
+fn row_html(out: &mut String, row: &Row, our_columns: &[usize]) {
     out.push_str(match (row.ours, row.published) {
         (true, _) => "<tr class=\"ours\">",
         (_, true) => "<tr class=\"published\">",
         _ => "<tr>",
     });
     for (column, entry) in row.cells.iter().enumerate() {
-        let class = if our_column == Some(column) {
+        let class = if our_columns.contains(&column) {
             " class=\"ours\""
         } else {
             ""
@@ -171,7 +170,7 @@ mod tests {
                 cells: vec![Entry::with(bad, bad)],
                 ..Row::default()
             }],
-            our_column: None,
+            our_columns: Vec::new(),
         };
         let folded = Folded {
             summary: bad.into(),

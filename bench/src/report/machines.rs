@@ -2,7 +2,7 @@
 //! costs on each.
 
 use crate::published::Source;
-use crate::report::document::{Block, Entry, Row, Section, Table};
+use crate::report::document::{Block, Entry, Folded, Row, Section, Table};
 use crate::report::metric::Metric;
 use crate::report::number;
 use crate::report::view::{View, is_ours};
@@ -19,11 +19,20 @@ pub fn summary(runs: &[&Run], sources: &[Source]) -> Option<Section> {
     }
     let shared = |name: &str| runs.iter().all(|run| most_loaded(run, name).is_some());
     let contenders = first.contenders.iter().filter(|facts| shared(&facts.name));
-    let mut blocks = Vec::new();
+    let (mut blocks, mut folded) = (Vec::new(), Vec::new());
     for facts in contenders {
-        blocks.push(Block::Heading(facts.title.clone()));
-        blocks.push(Block::Table(table(runs, &facts.name, sources)));
+        let table = Block::Table(table(runs, &facts.name, sources));
+        if is_ours(&facts.name) {
+            blocks.extend([Block::Heading(facts.title.clone()), table]);
+        } else {
+            let summary = facts.title.clone();
+            folded.push(Block::Folded(Folded {
+                summary,
+                blocks: vec![table],
+            }));
+        }
     }
+    blocks.extend(folded);
     Some(Section {
         heading: format!("{}, by machine", first.suite),
         blocks,
@@ -97,7 +106,7 @@ fn measured_column(run: &Run, contender: &str) -> Option<Column> {
 
 fn facts(machine: &Machine, connections: String) -> Vec<Entry> {
     let price = machine.price.as_ref().map_or("–".to_owned(), cost);
-    let memory = number::bytes(machine.memory_bytes as f64);
+    let memory = number::memory(machine.memory_bytes);
     vec![
         format!("{} × {}", machine.cpus, machine.cpu).into(),
         machine.architecture.clone().into(),

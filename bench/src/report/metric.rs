@@ -201,6 +201,8 @@ fn extra_format(key: &str, value: f64) -> String {
         Some("bytes") => number::bytes(value),
         Some("celsius") => format!("{} °C", number::whole(value)),
         Some("percent") => format!("{} %", number::plain(value)),
+        _ if value.fract() == 0.0 => number::whole(value),
+        _ if value.fract() == 0.0 => number::whole(value),
         _ => number::plain(value),
     }
 }
@@ -209,6 +211,8 @@ fn extra_title(key: &str) -> String {
     match key {
         "dom_content_loaded_ms" => return "DOMContentLoaded".into(),
         "temperature_celsius" => return "core temperature".into(),
+        "resource_bytes" => return "resources".into(),
+        "resource_bytes" => return "resources".into(),
         _ => {}
     }
     let without_unit = unit(key)

@@ -80,10 +80,11 @@ pub fn document(runs: &[Run], published: Published) -> Document {
         let of_suite: Vec<&Run> = runs.iter().filter(|run| run.suite == suite).collect();
         sections.extend(machines::summary(&of_suite, &sources));
         let several = of_suite.len() > 1;
+        let alone = runs.len() == 1;
         sections.extend(
             of_suite
                 .into_iter()
-                .map(|run| section(run, &sources, several)),
+                .map(|run| section(run, &sources, several, alone)),
         );
     }
     Document {
@@ -114,14 +115,14 @@ fn subtitle(runs: &[Run]) -> String {
 
 fn machine_line(run: &Run) -> String {
     let machine = &run.machine;
-    let memory = number::bytes(machine.memory_bytes as f64);
+    let memory = number::memory(machine.memory_bytes);
     format!(
         "{}: {} × {}, {memory}, {}",
         machine.name, machine.cpus, machine.cpu, machine.system
     )
 }
 
-fn section(run: &Run, sources: &[Source], several: bool) -> Section {
+fn section(run: &Run, sources: &[Source], several: bool, alone: bool) -> Section {
     let view = View { run };
     let mut blocks = vec![facts::method(run)];
     blocks.extend(facts::warnings(run));
@@ -129,9 +130,11 @@ fn section(run: &Run, sources: &[Source], several: bool) -> Section {
     blocks.extend(published_tables(run, sources));
     blocks.extend(facts::details(run));
     let day = run.begun.get(..10).unwrap_or_default();
-    let heading = match several {
-        true => format!("{}: {}, {day}", run.title, run.machine.name),
-        false => run.title.clone(),
+    let heading = match (alone, several) {
+        // The page's own heading says it.
+        (true, _) => String::new(),
+        (_, true) => format!("{}: {}, {day}", run.title, run.machine.name),
+        _ => run.title.clone(),
     };
     Section { heading, blocks }
 }

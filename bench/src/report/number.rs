@@ -51,6 +51,16 @@ pub fn bytes(value: f64) -> String {
     }
 }
 
+/// A machine's memory, which is made in powers of two: `32 GiB`; `512 MB` if it isn't quite.
+pub fn memory(value: u64) -> String {
+    let gibibytes = value as f64 / (1u64 << 30) as f64;
+    if gibibytes >= 0.95 {
+        format!("{} GiB", three_digits(gibibytes))
+    } else {
+        bytes(value as f64)
+    }
+}
+
 /// The size of a file as its maker named it: `16 KB` for 16,384 bytes, `5,100 bytes` for others.
 pub fn file_size(bytes: u64) -> String {
     match bytes {

@@ -21,7 +21,7 @@ pub fn scenario(view: View, scenario: &Scenario, metrics: &[Metric]) -> Table {
         .ours()
         .filter(|ours| contenders.len() > 1 && view.cell(scenario, &ours.name).is_some());
     if against.is_some() {
-        head.push("CPU per request, against anthill".to_owned());
+        head.push("CPU per request, × anthill's".to_owned());
     }
     let row = |facts: &&ContenderFacts| {
         let mut cells = vec![name(facts)];
@@ -68,14 +68,12 @@ pub fn metric(view: View, scenarios: &[&Scenario], metric: Metric) -> Table {
             ..Row::default()
         }
     };
+    let ours = contenders.iter().position(|facts| is_ours(&facts.name));
     Table {
         caption: metric.title(),
         head,
         rows: scenarios.iter().map(row).collect(),
-        our_column: contenders
-            .iter()
-            .position(|facts| is_ours(&facts.name))
-            .map(|place| place + 1),
+        our_columns: Vec::from_iter(ours.map(|place| place + 1)),
     }
 }
 
@@ -191,13 +189,12 @@ fn against_ours(
 }
 
 /// What is said of a server under load, the most telling first.
-pub const LOAD: [Metric; 10] = [
+pub const LOAD: [Metric; 9] = [
     Metric::Rate,
     Metric::CpuPerRequest,
     Metric::PerCpuSecond,
     Metric::Memory,
     Metric::Percentile("50"),
-    Metric::Percentile("90"),
     Metric::Percentile("99"),
     Metric::Percentile("99.9"),
     Metric::Longest,

@@ -74,7 +74,7 @@ fn table(
             "variance".into(),
         ],
         rows: metrics.iter().filter_map(row).collect(),
-        our_column: is_ours(&second.name).then_some(2),
+        our_columns: Vec::from_iter(is_ours(&second.name).then_some(2)),
     }
 }
 

@@ -11,29 +11,23 @@ use crate::result::{ContenderFacts, Scenario};
 
 /// The blocks of a run; `other` is what varies besides the users.
 pub fn blocks(view: View, other: &str) -> Vec<Block> {
-    let mut blocks = Vec::new();
-    for metric in [
-        Metric::Rate,
-        Metric::Mean,
-        Metric::Longest,
-        Metric::Availability,
-    ] {
-        let by_users = view.groups_over("users");
-        blocks.extend(
-            by_users
-                .iter()
-                .filter_map(|group| over(view, group, "users", metric))
-                .map(Block::Curves),
-        );
+    let mut blocks = charts(view, "users", Metric::Rate);
+    for metric in [Metric::Mean, Metric::Longest, Metric::Availability] {
+        blocks.extend(folded_charts(view, "users", metric));
     }
     if other == "nodes" {
-        for metric in [Metric::Rate, Metric::Longest] {
-            let by_nodes = view.groups_over("nodes");
-            let drawn = by_nodes
-                .iter()
-                .filter_map(|group| over(view, group, "nodes", metric));
-            blocks.extend(drawn.map(Block::Curves));
+        let mut by_nodes = charts(view, "nodes", Metric::Rate);
+        // Few users don't need many nodes: the last chart, of the most users, shows what nodes give.
+        blocks.extend(by_nodes.pop());
+        if !by_nodes.is_empty() {
+            let summary = "Requests/s by nodes, of fewer users".to_owned();
+            blocks.push(Block::Folded(Folded {
+                summary,
+                blocks: by_nodes,
+            }));
         }
+        blocks.extend(folded_charts(view, "nodes", Metric::Shortest));
+        blocks.extend(folded_charts(view, "nodes", Metric::Longest));
     }
     let scenarios = view.scenarios();
     for metric in tables::present(view, &scenarios, &METRICS) {
@@ -49,6 +43,31 @@ pub fn blocks(view: View, other: &str) -> Vec<Block> {
         }
     }
     blocks
+}
+
+/// A chart for each group of scenarios that differ in this alone, those of more users last.
+fn charts(view: View, key: &str, metric: Metric) -> Vec<Block> {
+    let mut groups = view.groups_over(key);
+    let users = |group: &Vec<&Scenario>| {
+        group
+            .first()
+            .and_then(|scenario| scenario.number("users"))
+            .unwrap_or(0.0)
+    };
+    if key != "users" {
+        groups.sort_by(|a, b| users(a).total_cmp(&users(b)));
+    }
+    groups
+        .iter()
+        .filter_map(|group| over(view, group, key, metric))
+        .map(Block::Curves)
+        .collect()
+}
+
+fn folded_charts(view: View, key: &str, metric: Metric) -> Option<Block> {
+    let blocks = charts(view, key, metric);
+    let summary = format!("{} by {key}", tables::caption(metric));
+    (!blocks.is_empty()).then_some(Block::Folded(Folded { summary, blocks }))
 }
 
 /// A metric of a group of scenarios over the parameter in which they differ; `None` of one scenario,
@@ -69,7 +88,12 @@ fn over(view: View, group: &[&Scenario], key: &str, metric: Metric) -> Option<Cu
     {
         return None;
     }
-    let up = Scale::fitting(all().flat_map(|(_, estimate)| [estimate.median, estimate.ends().1]));
+    let values_of = all().flat_map(|(_, estimate)| [estimate.median, estimate.ends().1]);
+    // Of rates the largest matter, and of times the proportions.
+    let up = match metric {
+        Metric::Rate | Metric::Availability => Scale::linear(values_of),
+        _ => Scale::fitting(values_of),
+    };
     let places: Vec<f64> = group
         .iter()
         .filter_map(|scenario| scenario.number(key))

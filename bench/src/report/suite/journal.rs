@@ -57,13 +57,13 @@ fn setups(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Ta
         .map(|metric| row(view, scenario, metric, &contenders, published))
         .collect();
     rows.extend(for_money(view, scenario, &contenders, published));
-    let our_column = contenders
+    let ours = contenders
         .iter()
         .position(|facts| crate::report::view::is_ours(&facts.name));
     Table {
         head,
         rows,
-        our_column: our_column.map(|place| place + 1),
+        our_columns: Vec::from_iter(ours.map(|place| place + 1)),
         ..Table::default()
     }
 }
@@ -122,7 +122,7 @@ fn for_money(
     })
 }
 
-const METRICS: [Metric; 16] = [
+const METRICS: [Metric; 15] = [
     Metric::Rate,
     Metric::Throughput,
     Metric::Percentile("50"),
@@ -137,6 +137,5 @@ const METRICS: [Metric; 16] = [
     Metric::PerCpuSecond,
     Metric::Memory,
     Metric::Extra("temperature_celsius"),
-    Metric::Availability,
     Metric::PerDay,
 ];

@@ -12,18 +12,21 @@ use crate::result::{ContenderFacts, Scenario};
 pub fn blocks(view: View) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut folded = Vec::new();
-    for (number, (name, scenarios)) in charts(view).into_iter().enumerate() {
-        let measured = Block::Groups(groups(view, &name, &scenarios, Metric::Rate));
-        let extrapolated = Block::Groups(groups(view, &name, &scenarios, Metric::Extrapolated));
-        if number < CHARTS_IN_SIGHT {
-            blocks.push(measured);
-            blocks.push(extrapolated);
-        } else {
-            folded.extend([measured, extrapolated]);
+    let charts = charts(view);
+    for (name, scenarios) in &charts {
+        let measured = Block::Groups(groups(view, name, scenarios, Metric::Rate));
+        let extrapolated = Block::Groups(groups(view, name, scenarios, Metric::Extrapolated));
+        match place(&charts, scenarios) {
+            Place::Fewest => {
+                blocks.push(measured);
+                folded.push(extrapolated);
+            }
+            Place::Many => blocks.extend([measured, extrapolated]),
+            Place::Between => folded.extend([measured, extrapolated]),
         }
     }
     if !folded.is_empty() {
-        let summary = "Charts of the other numbers of connections".to_owned();
+        let summary = "The other charts".to_owned();
         blocks.push(Block::Folded(Folded {
             summary,
             blocks: folded,
@@ -42,46 +45,55 @@ pub fn blocks(view: View) -> Vec<Block> {
     blocks
 }
 
-/// A chart for each combination of all parameters but size and threads: those at the ends of the
-/// connections first, since the source document showed one and sixteen.
-fn charts<'r>(view: View<'r>) -> Vec<(String, Vec<&'r Scenario>)> {
-    let mut charts: Vec<(String, Vec<&Scenario>)> = Vec::new();
-    for group in view
-        .groups_over("threads")
-        .into_iter()
-        .chain(without_threads(view))
-    {
-        for scenario in group {
-            let name = chart_name(scenario);
-            match charts.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, members)) => members.push(scenario),
-                None => charts.push((name, vec![scenario])),
-            }
+/// Which of a protocol's charts it is.
+enum Place {
+    /// Of the fewest connections: the source document's first chart.
+    Fewest,
+    /// Of 16 for each vCPU, its second and third, or of the most if there is no such.
+    Many,
+    /// Any other.
+    Between,
+}
+
+fn place(charts: &[Chart], scenarios: &[&Scenario]) -> Place {
+    let own = connections(scenarios);
+    let same = charts
+        .iter()
+        .filter(|(_, other)| protocol(other) == protocol(scenarios));
+    let all: Vec<f64> = same.map(|(_, other)| connections(other)).collect();
+    let most = all.iter().copied().fold(0.0, f64::max);
+    let many = if all.contains(&DOCUMENTED_CONNECTIONS) {
+        DOCUMENTED_CONNECTIONS
+    } else {
+        most
+    };
+    match own {
+        own if own == many => Place::Many,
+        own if all.iter().all(|other| own <= *other) => Place::Fewest,
+        _ => Place::Between,
+    }
+}
+
+fn protocol<'r>(scenarios: &[&'r Scenario]) -> Option<&'r str> {
+    scenarios
+        .first()
+        .and_then(|scenario| scenario.word("protocol"))
+}
+
+/// A chart for each protocol and number of connections, its sizes rising.
+fn charts(view: View<'_>) -> Vec<Chart<'_>> {
+    let mut charts: Vec<Chart> = Vec::new();
+    for scenario in view.scenarios() {
+        let name = chart_name(scenario);
+        match charts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, members)) => members.push(scenario),
+            None => charts.push((name, vec![scenario])),
         }
     }
     for (_, members) in &mut charts {
         members.sort_by(|a, b| size(a).total_cmp(&size(b)));
     }
-    charts.sort_by_key(|(_, members)| std::cmp::Reverse(members.len()));
-    if charts.len() > 2 {
-        let most = charts
-            .iter()
-            .enumerate()
-            .max_by(|a, b| connections(a.1).total_cmp(&connections(b.1)));
-        if let Some(place) = most.map(|(place, _)| place) {
-            let chart = charts.remove(place);
-            charts.insert(1, chart);
-        }
-    }
     charts
-}
-
-fn without_threads(view: View<'_>) -> Vec<Vec<&Scenario>> {
-    let all = view
-        .scenarios()
-        .into_iter()
-        .filter(|scenario| scenario.number("threads").is_none());
-    vec![all.collect()]
 }
 
 fn chart_name(scenario: &Scenario) -> String {
@@ -101,12 +113,14 @@ fn chart_name(scenario: &Scenario) -> String {
     parts.join(", ")
 }
 
-fn connections(chart: &(String, Vec<&Scenario>)) -> f64 {
-    chart
-        .1
-        .first()
-        .and_then(|scenario| scenario.number("connections"))
-        .unwrap_or(0.0)
+/// For each vCPU, if the suite says so.
+fn connections(scenarios: &[&Scenario]) -> f64 {
+    let of = |scenario: &&Scenario| {
+        scenario
+            .number("connections_per_cpu")
+            .or_else(|| scenario.number("connections"))
+    };
+    scenarios.first().and_then(of).unwrap_or(0.0)
 }
 
 fn size(scenario: &Scenario) -> f64 {
@@ -157,5 +171,9 @@ const METRICS: [Metric; 7] = [
     Metric::Percentile("99"),
     Metric::Failed,
 ];
-const CHARTS_IN_SIGHT: usize = 2;
+/// The scenarios of a chart, and what it is called.
+type Chart<'r> = (String, Vec<&'r Scenario>);
+
+/// For each vCPU, in the source document's second chart.
+const DOCUMENTED_CONNECTIONS: f64 = 16.0;
 const EXTRAPOLATION: &str = "Extrapolated: requests/s ÷ CPU time of the server × CPU time of server and client together, as the source document does. It gives the server the client's time at equal efficiency, and says too little of a server that was not saturated.";

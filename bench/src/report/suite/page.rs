@@ -4,6 +4,7 @@ use crate::report::document::{Block, Entry, Row, Table};
 use crate::report::metric::Metric;
 use crate::report::tables;
 use crate::report::view::{View, is_ours};
+use crate::result::{ContenderFacts, Scenario};
 
 /// The blocks of a run.
 pub fn blocks(view: View) -> Vec<Block> {
@@ -42,16 +43,17 @@ fn table(view: View) -> Table {
             ..Row::default()
         }
     };
+    let is_ours = |(place, (facts, _)): (usize, &(&ContenderFacts, &Scenario))| {
+        is_ours(&facts.name).then_some(place + 1)
+    };
+    let ours = columns.iter().enumerate().filter_map(is_ours).collect();
     Table {
         head,
         rows: tables::present(view, &scenarios, &METRICS)
             .into_iter()
             .map(row)
             .collect(),
-        our_column: columns
-            .iter()
-            .position(|(facts, _)| is_ours(&facts.name))
-            .map(|place| place + 1),
+        our_columns: ours,
         ..Table::default()
     }
 }
