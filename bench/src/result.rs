@@ -238,14 +238,19 @@ impl Usage {
 
     /// Share of its processors that was used, 0 to 1; `None` if it was held to none.
     pub fn busy(&self, seconds: f64) -> Option<f64> {
-        (self.cpus > 0 && seconds > 0.0).then(|| self.cpu_seconds() / seconds / f64::from(self.cpus))
+        (self.cpus > 0 && seconds > 0.0)
+            .then(|| self.cpu_seconds() / seconds / f64::from(self.cpus))
     }
 }
 
 impl Round {
     /// Requests a second.
     pub fn rate(&self) -> f64 {
-        if self.seconds > 0.0 { self.requests as f64 / self.seconds } else { 0.0 }
+        if self.seconds > 0.0 {
+            self.requests as f64 / self.seconds
+        } else {
+            0.0
+        }
     }
 
     /// CPU time of the server for each request, microseconds; `None` without requests.
