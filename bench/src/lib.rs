@@ -1,2 +1,4 @@
 //! Measures web servers side by side, and reports it.
+pub mod machine;
+pub mod process;
 pub mod result;
