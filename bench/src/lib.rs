@@ -1,4 +1,8 @@
 //! Measures web servers side by side, and reports it.
+pub mod catalogue;
 pub mod machine;
+pub mod nearest;
 pub mod process;
+pub mod program;
 pub mod result;
+pub mod template;
