@@ -2,7 +2,9 @@
 pub mod catalogue;
 pub mod machine;
 pub mod nearest;
+pub mod probe;
 pub mod process;
 pub mod program;
 pub mod result;
+pub mod site;
 pub mod template;
