@@ -1,7 +1,9 @@
 //! Measures web servers side by side, and reports it.
 pub mod catalogue;
+pub mod contender;
 pub mod machine;
 pub mod nearest;
+pub mod ports;
 pub mod probe;
 pub mod process;
 pub mod program;
