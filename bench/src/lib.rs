@@ -1,8 +1,21 @@
 //! Measures web servers side by side, and reports it.
+pub mod catalogue;
+pub mod contender;
 pub mod extrapolate;
 pub mod load;
+pub mod machine;
+pub mod nearest;
+pub mod ports;
+pub mod probe;
+pub mod process;
+pub mod program;
 pub mod progress;
 pub mod result;
 pub mod result_file;
 pub mod rounds;
+pub mod site;
 pub mod statistics;
+pub mod template;
+
+/// What results name as their writer.
+pub const TOOL: &str = concat!("anthill-bench ", env!("CARGO_PKG_VERSION"));
