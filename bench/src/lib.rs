@@ -1,7 +1,9 @@
 //! Measures web servers side by side, and reports it.
 pub mod catalogue;
 pub mod contender;
+pub mod driver;
 pub mod extrapolate;
+pub mod import;
 pub mod load;
 pub mod machine;
 pub mod nearest;
