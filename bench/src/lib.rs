@@ -1,6 +1,7 @@
 //! Measures web servers side by side, and reports it.
 pub mod catalogue;
 pub mod contender;
+pub mod cores;
 pub mod driver;
 pub mod extrapolate;
 pub mod import;
@@ -16,7 +17,9 @@ pub mod result;
 pub mod result_file;
 pub mod rounds;
 pub mod site;
+pub mod stage;
 pub mod statistics;
+pub mod suite;
 pub mod template;
 
 /// What results name as their writer.
