@@ -1,10 +1,12 @@
 //! Measures web servers side by side, and reports it.
 pub mod catalogue;
+pub mod cli;
 pub mod contender;
 pub mod cores;
 pub mod driver;
 pub mod extrapolate;
 pub mod import;
+pub mod interrupt;
 pub mod load;
 pub mod machine;
 pub mod nearest;
@@ -20,6 +22,7 @@ pub mod site;
 pub mod stage;
 pub mod statistics;
 pub mod suite;
+pub mod summary;
 pub mod template;
 
 /// What results name as their writer.
