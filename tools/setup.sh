@@ -19,7 +19,13 @@ test       ps                      procps
 test       unshare                 util-linux
 test       mount                   mount
 test       strace                  strace
+test       nginx                   nginx-light
+test       lighttpd                lighttpd
+test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 release    musl-gcc                musl-tools
+peers      nginx                   nginx-light
+peers      lighttpd                lighttpd
+peers      /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 musl_std   /usr/lib/rustlib/src/rust/library/std/Cargo.toml  rust-web-src
 musl_std   /usr/lib/llvm-14/lib/libunwind.a                  libunwind-14-dev
 '

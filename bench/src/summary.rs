@@ -1,0 +1,67 @@
+//! The last lines on the terminal: a table of medians, for those who don't make a report of it.
+
+use crate::result::{Cell, Round, Run};
+use crate::statistics::{compare, interval, median};
+
+/// One table for each scenario, fastest first by CPU time for each request, where that is known.
+pub fn text(run: &Run) -> String {
+    let mut text = String::new();
+    for scenario in &run.scenarios {
+        let cells = run.cells.iter().filter(|cell| cell.scenario == scenario.id);
+        let mut rows: Vec<(&Cell, f64)> = cells
+            .filter_map(|cell| Some((cell, median(&values(cell, Round::rate))?)))
+            .collect();
+        rows.sort_by(|a, b| b.1.total_cmp(&a.1));
+        if rows.is_empty() {
+            continue;
+        }
+        text.push_str(&format!(
+            "\n{}\n  {:<26}{:>12}{:>21}{:>12}{:>10}{:>10}\n",
+            scenario.title, "", "requests/s", "interval", "µs CPU each", "p99 ms", "MB"
+        ));
+        for (nth, (cell, rate)) in rows.iter().enumerate() {
+            let before = nth.checked_sub(1).map(|before| rows[before].0);
+            text.push_str(&row(cell, *rate, before));
+        }
+    }
+    text
+}
+
+fn row(cell: &Cell, rate: f64, before: Option<&Cell>) -> String {
+    let rates = values(cell, Round::rate);
+    let interval = interval(&rates).map_or(String::new(), |interval| {
+        format!(
+            "{:.0}–{:.0} ({:.0} %)",
+            interval.low,
+            interval.high,
+            interval.confidence * 100.0
+        )
+    });
+    let of = |value: fn(&Round) -> Option<f64>| {
+        let known: Vec<f64> = cell.rounds.iter().filter_map(value).collect();
+        median(&known).map_or("–".to_owned(), |value| format!("{value:.1}"))
+    };
+    let p99 = |round: &Round| Some(round.latency.as_ref()?.percentiles_us.get("99")? / 1e3);
+    let memory = |round: &Round| match round.server.peak_pss_bytes {
+        0 => None,
+        bytes => Some(bytes as f64 / 1e6),
+    };
+    let compared = before.and_then(|before| compare(&rates, &values(before, Round::rate)));
+    let remark = compared.map_or("", |compared| compared.verdict.remark());
+    let remark = if remark.is_empty() {
+        String::new()
+    } else {
+        format!("  (to the one above: {remark})")
+    };
+    format!(
+        "  {:<26}{rate:>12.0}{interval:>21}{:>12}{:>10}{:>10}{remark}\n",
+        cell.contender,
+        of(Round::server_us_per_request),
+        of(p99),
+        of(memory)
+    )
+}
+
+fn values(cell: &Cell, value: fn(&Round) -> f64) -> Vec<f64> {
+    cell.rounds.iter().map(value).collect()
+}
