@@ -11,6 +11,8 @@ pub mod interrupt;
 pub mod load;
 pub mod machine;
 pub mod nearest;
+pub mod page_load;
+pub mod page_stage;
 pub mod ports;
 pub mod probe;
 pub mod process;

@@ -17,6 +17,7 @@ use crate::cores::Cores;
 use crate::driver::{Driver, DriverError, Measured, Watch};
 use crate::load::{Expect, Length, Plan};
 use crate::machine::temperature_celsius;
+use crate::page_stage::PageStage;
 use crate::probe;
 use crate::process::{Counting, Measuring, Tree};
 use crate::result::{ContenderFacts, Failures, Round, Run, Usage};
@@ -52,6 +53,8 @@ pub struct Stage<'s> {
     pub playing: Option<Playing>,
     /// What contenders were started with, by name.
     pub facts: BTreeMap<String, ContenderFacts>,
+    /// The browser of the suite that needs one.
+    pub pages: PageStage,
     /// Why CPU time isn't counted by control groups, if it isn't.
     pub coarse: Option<String>,
 }
@@ -93,19 +96,24 @@ impl Measure for Stage<'_> {
         let Some(playing) = &self.playing else {
             return Err(Trouble::failed("it is not running"));
         };
+        if act.setting == Setting::Browser {
+            return self.open_page(scenario);
+        }
         let plan = self.plan(case, act, entry, playing)?;
         if case.tried {
             self.try_once(&plan)?;
         }
         let watch = Audience::new(playing, self.server_cpus());
-        let measured = self.driver.measure(&plan, &playing.folder, &watch, self.stop);
+        let measured = self
+            .driver
+            .measure(&plan, &playing.folder, &watch, self.stop);
         if self.stop.load(Ordering::Relaxed) {
             return Err(Trouble::Interrupted);
         }
         for contender in playing.nodes.iter().chain([&playing.contender]) {
-            contender
-                .alive()
-                .map_err(|died| Trouble::failed(format!("it died while it was measured: {died}")))?;
+            contender.alive().map_err(|died| {
+                Trouble::failed(format!("it died while it was measured: {died}"))
+            })?;
         }
         let measured = measured.map_err(|error| match error {
             DriverError::Interrupted => Trouble::Interrupted,
@@ -153,6 +161,7 @@ impl Stage<'_> {
             Setting::Single {
                 tls, keep_alive, ..
             } => (tls, keep_alive),
+            Setting::Browser => (true, true),
             Setting::Node { .. } | Setting::Cluster { .. } => (false, true),
         };
         let connections = act.cases.iter().map(|case| case.plan.connections).max();
@@ -256,8 +265,8 @@ impl Stage<'_> {
         let path = &plan.paths[0];
         let authority = self.site.certificate.authority_pem.as_str();
         let answer = probe::get(address, path, plan.tls.is_some().then_some(authority));
-        let answer =
-            answer.map_err(|error| Trouble::failed(format!("it doesn't answer {path}: {error}")))?;
+        let answer = answer
+            .map_err(|error| Trouble::failed(format!("it doesn't answer {path}: {error}")))?;
         if answer.status != 200 {
             return Err(Trouble::failed(format!(
                 "it answers wrongly: {path} with status {}",
@@ -285,7 +294,10 @@ impl Stage<'_> {
         );
         if published {
             let body = entry.published.as_ref()?.body.clone();
-            return body.map_or_else(|| self.site.hello().content().ok(), |b| Some(b.into_bytes()));
+            return body.map_or_else(
+                || self.site.hello().content().ok(),
+                |b| Some(b.into_bytes()),
+            );
         }
         let file = match path {
             Site::COMPLEX_SCRIPT => Site::CACHED_PAGE,
@@ -309,10 +321,33 @@ impl Stage<'_> {
             Ok(outcome) if outcome.requests == 1 => Ok(()),
             Ok(outcome) => {
                 let why = outcome.first_failures.into_values().next();
-                Err(Trouble::Unable(why.unwrap_or_else(|| "no answer".to_owned())))
+                Err(Trouble::Unable(
+                    why.unwrap_or_else(|| "no answer".to_owned()),
+                ))
             }
             Err(error) => Err(Trouble::Unable(error.to_string())),
         }
+    }
+
+    /// Has the browser load the page: cold, and in the same breath again for the scenario after it.
+    fn open_page(&mut self, scenario: usize) -> Result<Round, Trouble> {
+        let Some(playing) = &self.playing else {
+            return Err(Trouble::failed("it is not running"));
+        };
+        if scenario > 0 {
+            let cached = self.pages.cached();
+            return cached.ok_or_else(|| Trouble::failed("the page did not load before"));
+        }
+        let address = playing.contender.address(true);
+        let round = self.pages.cold(&self.site, address);
+        playing
+            .contender
+            .alive()
+            .map_err(|died| Trouble::failed(format!("it died while it was measured: {died}")))?;
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Trouble::Interrupted);
+        }
+        round.map_err(|error| Trouble::failed(error.to_string()))
     }
 
     /// What started just as the user ended it goes at once.
@@ -361,7 +396,10 @@ impl<'p> Audience<'p> {
 
     /// Adds to a round what was seen.
     fn applaud(self, mut round: Round) -> Round {
-        let seen = self.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let seen = self
+            .seen
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         let Some(seen) = seen else {
             return round;
         };
@@ -377,7 +415,10 @@ impl<'p> Audience<'p> {
             let memory: u64 = seen.nodes.iter().map(|node| node.peak_pss_bytes).sum();
             note("nodes_memory_bytes", memory as f64);
             note("balancer_memory_bytes", balancer.peak_pss_bytes as f64);
-            note("balancer_cpu_percent", balancer.cpu_seconds() / seconds * 100.0);
+            note(
+                "balancer_cpu_percent",
+                balancer.cpu_seconds() / seconds * 100.0,
+            );
             if let Some(load) = seen.load_average {
                 note("load_average", load);
             }
@@ -423,7 +464,11 @@ fn judge(measured: Measured, plan: &Plan, failures_are_expected: bool) -> Result
     if failures_are_expected && round.requests > 0 {
         return Ok(round);
     }
-    let detail = |kind: &str| details.get(kind).map_or(String::new(), |d| format!(" ({d})"));
+    let detail = |kind: &str| {
+        details
+            .get(kind)
+            .map_or(String::new(), |d| format!(" ({d})"))
+    };
     if round.requests == 0 {
         let why = match failed {
             0 => format!("it hangs: no answer in {} s", round.seconds.round()),
@@ -466,7 +511,7 @@ fn role(setting: Setting, nodes: &[Contender]) -> Role {
             published: true, ..
         } => Role::Published,
         Setting::Single { cgi: true, .. } => Role::Cgi,
-        Setting::Single { .. } | Setting::Node { .. } => Role::Static,
+        Setting::Single { .. } | Setting::Node { .. } | Setting::Browser => Role::Static,
     }
 }
 

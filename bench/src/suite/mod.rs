@@ -7,6 +7,7 @@ mod handshake;
 mod hello;
 mod journal;
 mod matrix;
+mod page;
 mod protocols;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ pub static SUITES: &[Suite] = &[
     dynamic::SUITE,
     handshake::SUITE,
     protocols::SUITE,
+    page::SUITE,
 ];
 
 /// What the user asked for, and what the machine gives.
@@ -115,6 +117,8 @@ pub enum Setting {
         /// Of one processor, 0 to 1.
         share: f64,
     },
+    /// By itself, with TLS, for a browser.
+    Browser,
 }
 
 /// Who takes part.
@@ -144,7 +148,8 @@ pub struct Case {
 impl Wishes {
     /// Rounds: the user's, or the suite's.
     pub fn rounds(&self, usual: u32) -> u32 {
-        self.rounds.unwrap_or(if self.quick { QUICK_ROUNDS } else { usual })
+        self.rounds
+            .unwrap_or(if self.quick { QUICK_ROUNDS } else { usual })
     }
 
     /// Sets a plan's length and warm-up: the user's, or the suite's seconds.
@@ -217,7 +222,11 @@ impl Cast {
 
     /// What an entry lacks to take part, if anything.
     pub fn lacking(&self, entry: &Entry) -> Option<String> {
-        if self.only.as_ref().is_some_and(|only| !only.contains(&entry.name)) {
+        if self
+            .only
+            .as_ref()
+            .is_some_and(|only| !only.contains(&entry.name))
+        {
             return Some("it has no part in that".to_owned());
         }
         if let Some(ability) = self.needs.iter().find(|ability| !entry.can(**ability)) {
@@ -238,7 +247,10 @@ impl Case {
             Protocol::Http3 => "h3",
         };
         let mut parameters = BTreeMap::from([
-            ("connections".to_owned(), Parameter::Count(plan.connections as u64)),
+            (
+                "connections".to_owned(),
+                Parameter::Count(plan.connections as u64),
+            ),
             ("keep_alive".to_owned(), Parameter::Flag(plan.keep_alive)),
             ("tls".to_owned(), Parameter::Flag(plan.tls.is_some())),
             ("protocol".to_owned(), Parameter::Word(protocol.to_owned())),
