@@ -2,6 +2,7 @@
 pub mod browser;
 pub mod catalogue;
 pub mod cli;
+pub mod compare;
 pub mod contender;
 pub mod cores;
 pub mod driver;

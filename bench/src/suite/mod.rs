@@ -148,8 +148,7 @@ pub struct Case {
 impl Wishes {
     /// Rounds: the user's, or the suite's.
     pub fn rounds(&self, usual: u32) -> u32 {
-        self.rounds
-            .unwrap_or(if self.quick { QUICK_ROUNDS } else { usual })
+        self.rounds.unwrap_or(if self.quick { QUICK_ROUNDS } else { usual })
     }
 
     /// Sets a plan's length and warm-up: the user's, or the suite's seconds.
@@ -222,11 +221,7 @@ impl Cast {
 
     /// What an entry lacks to take part, if anything.
     pub fn lacking(&self, entry: &Entry) -> Option<String> {
-        if self
-            .only
-            .as_ref()
-            .is_some_and(|only| !only.contains(&entry.name))
-        {
+        if self.only.as_ref().is_some_and(|only| !only.contains(&entry.name)) {
             return Some("it has no part in that".to_owned());
         }
         if let Some(ability) = self.needs.iter().find(|ability| !entry.can(**ability)) {
@@ -247,10 +242,7 @@ impl Case {
             Protocol::Http3 => "h3",
         };
         let mut parameters = BTreeMap::from([
-            (
-                "connections".to_owned(),
-                Parameter::Count(plan.connections as u64),
-            ),
+            ("connections".to_owned(), Parameter::Count(plan.connections as u64)),
             ("keep_alive".to_owned(), Parameter::Flag(plan.keep_alive)),
             ("tls".to_owned(), Parameter::Flag(plan.tls.is_some())),
             ("protocol".to_owned(), Parameter::Word(protocol.to_owned())),

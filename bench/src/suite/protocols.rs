@@ -32,11 +32,7 @@ fn lay_out(wishes: &Wishes) -> Programme {
 }
 
 fn act(wishes: &Wishes, id: &str, protocol: Protocol, ability: Ability) -> Act {
-    let streams = if protocol == Protocol::Http1 {
-        1
-    } else {
-        STREAMS
-    };
+    let streams = if protocol == Protocol::Http1 { 1 } else { STREAMS };
     let plan = Plan {
         protocol,
         streams,
