@@ -76,7 +76,8 @@ impl Measure for Stage<'_> {
         if let Setting::Node { share } = act.setting {
             setup.share = Some(share);
         }
-        let contender = Contender::start(&entry, &setup).map_err(cannot_start)?;
+        let contender = Contender::start(&entry, &setup);
+        let contender = contender.map_err(|error| cannot_start(&entry, error))?;
         self.note(&contender);
         self.playing = Some(Playing {
             contender,
@@ -115,6 +116,7 @@ impl Measure for Stage<'_> {
             round: watch.applaud(measured.round),
             ..measured
         };
+        self.still_answers(&measured.round, &plan, act, entry)?;
         judge(measured, &plan, act.until_failures)
     }
 
@@ -189,7 +191,7 @@ impl Stage<'_> {
             setup.host = node_address(number);
             setup.share = Some(share);
             setup.workers = 1;
-            let node = Contender::start(entry, &setup).map_err(cannot_start)?;
+            let node = Contender::start(entry, &setup).map_err(|error| cannot_start(entry, error))?;
             started.push(node);
         }
         Ok(started)
@@ -272,6 +274,32 @@ impl Stage<'_> {
             ))),
             _ => Ok(answer.body.len() as u64),
         }
+    }
+
+    /// Requests that were given up may be those of a server that is overloaded, or of one that hangs:
+    /// it is asked once more.
+    fn still_answers(
+        &self,
+        round: &Round,
+        plan: &Plan,
+        act: &Act,
+        entry: &Entry,
+    ) -> Result<(), Trouble> {
+        let given_up = round.failures.get(Failures::TIMEOUT).copied().unwrap_or(0);
+        if given_up == 0 && round.requests > 0 {
+            return Ok(());
+        }
+        let again = self.look(plan, plan.addresses[0], act, entry);
+        let Err(Trouble::Failed { why, .. }) = again else {
+            return Ok(());
+        };
+        Err(Trouble::Failed {
+            why: format!(
+                "it hangs: {given_up} requests had no answer within {} s; asked once more, {why}",
+                plan.timeout_seconds
+            ),
+            round: Some(Box::new(round.clone())),
+        })
     }
 
     /// What a path should give, if it is known beforehand.
@@ -426,9 +454,9 @@ fn judge(measured: Measured, plan: &Plan, failures_are_expected: bool) -> Result
     let detail = |kind: &str| details.get(kind).map_or(String::new(), |d| format!(" ({d})"));
     if round.requests == 0 {
         let why = match failed {
-            0 => format!("it hangs: no answer in {} s", round.seconds.round()),
+            0 => format!("it is too slow: no answer in {} s", round.seconds.round()),
             _ if of(Failures::TIMEOUT) == failed => format!(
-                "it hangs: no answer within {} s, {failed} times",
+                "it is too slow: no answer within {} s, {failed} times",
                 plan.timeout_seconds
             ),
             _ => format!("nothing it answered was right: {}", words(&round, &detail)),
@@ -470,8 +498,11 @@ fn role(setting: Setting, nodes: &[Contender]) -> Role {
     }
 }
 
-fn cannot_start(error: StartError) -> Trouble {
-    Trouble::failed(error.to_string())
+fn cannot_start(entry: &Entry, error: StartError) -> Trouble {
+    let text = error.to_string();
+    // Whose it is, is said by who shows it.
+    let text = text.strip_prefix(&format!("{}: ", entry.name)).unwrap_or(&text);
+    Trouble::failed(format!("it doesn't start: {text}"))
 }
 
 /// 127.0.1.1 and on: a loopback address of its own for each node.

@@ -92,6 +92,7 @@ pub static COMMANDS: &[Command] = &[
             option("rounds", "N", "Rounds of each, instead of 5"),
             option("seconds", "S", "Seconds of a round, instead of 5"),
             option("warm-up", "S", "Seconds before each round that don't count, instead of 1"),
+            option("timeout", "S", "Seconds until a response is given up, instead of 10"),
             switch("quick", "Fewer scenarios, 3 rounds of 1 s: to see that it works"),
             switch("as-published", "With the settings of the source document, unequal as they were"),
             option(
@@ -99,7 +100,7 @@ pub static COMMANDS: &[Command] = &[
                 "NAME",
                 "Ask by embedded (our own), wrk, ab, siege or h2load",
             ),
-            output("Where the result goes, instead of SUITE.json"),
+            output("Where the result goes, instead of SUITE.json (or SUITE-2.json)"),
             option("csv", "FILE", "matrix: also as CSV with Spare Cores' columns"),
             option("machine", "FILE", "A profile of this machine (TOML: name, price)"),
             CATALOGUE,

@@ -51,6 +51,8 @@ pub struct Wishes {
     pub seconds: Option<f64>,
     /// Seconds of warm-up, if not the suite's own.
     pub warm_up_seconds: Option<f64>,
+    /// Seconds until a response is given up, if not the usual.
+    pub timeout_seconds: Option<f64>,
     /// Processors of the server.
     pub server_cpus: usize,
     /// Processors of the client.
@@ -157,6 +159,15 @@ impl Wishes {
         plan.warm_up_seconds = self.warm_up_seconds.unwrap_or(warm_up);
     }
 
+    /// With a warm-up that is long enough for all handshakes, if the user gave none.
+    pub fn kept_alive_over_tls(&self, mut plan: Plan) -> Plan {
+        plan.tls = Some(usual_tls());
+        if self.warm_up_seconds.is_none() {
+            plan.warm_up_seconds += plan.connections as f64 * HANDSHAKE_SECONDS;
+        }
+        plan
+    }
+
     /// A plan of so many connections for a path, on all of the client's processors.
     pub fn plan(&self, path: &str, connections: usize) -> Plan {
         let mut plan = Plan {
@@ -166,6 +177,7 @@ impl Wishes {
             threads: self.client_cpus.max(1),
             ..Plan::default()
         };
+        plan.timeout_seconds = self.timeout_seconds.unwrap_or(plan.timeout_seconds);
         self.time(&mut plan, SECONDS);
         plan
     }
@@ -322,6 +334,8 @@ const QUICK_SECONDS: f64 = 1.0;
 /// Until connections stand, files are in memory and a just-in-time compiler has seen the hot code.
 const WARM_UP_SECONDS: f64 = 1.0;
 const QUICK_WARM_UP_SECONDS: f64 = 0.3;
+/// What a full handshake takes on one slow processor of each side.
+const HANDSHAKE_SECONDS: f64 = 0.002;
 
 #[cfg(test)]
 mod tests;
