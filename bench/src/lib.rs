@@ -1,4 +1,5 @@
 //! Measures web servers side by side, and reports it.
+pub mod browser;
 pub mod catalogue;
 pub mod cli;
 pub mod contender;
@@ -15,6 +16,8 @@ pub mod probe;
 pub mod process;
 pub mod program;
 pub mod progress;
+pub mod published;
+pub mod report;
 pub mod result;
 pub mod result_file;
 pub mod rounds;

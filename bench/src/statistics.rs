@@ -199,7 +199,10 @@ mod tests {
         ] {
             let found = of(n);
             assert_eq!((found.low, found.high), (low, high), "{n}");
-            assert!((found.confidence - confidence).abs() < 1e-8, "{n}: {found:?}");
+            assert!(
+                (found.confidence - confidence).abs() < 1e-8,
+                "{n}: {found:?}"
+            );
         }
     }
 
