@@ -37,9 +37,8 @@ pub(super) fn run(typed: &Typed) -> Done {
     let cast = Cast::choose(&catalogue, &programme, order.with.as_deref())?;
     order.check_driver(&programme)?;
     let mut run = order.begin(suite, &programme, &cast);
-    let failed = |error: std::io::Error| {
-        Problem::failure(format!("{}: {error}", order.output.display()))
-    };
+    let failed =
+        |error: std::io::Error| Problem::failure(format!("{}: {error}", order.output.display()));
     order.try_output().map_err(failed)?;
     interrupt::watch(&STOP).map_err(failed)?;
     process::raise_open_files();
@@ -113,7 +112,9 @@ impl<'t> Order<'t> {
             with: names(typed.value("with"))?,
             driver: driver(typed.value("driver"))?,
             cores,
-            port: typed.number("port", "a port below 65535", |n: &u16| (1..u16::MAX).contains(n))?,
+            port: typed.number("port", "a port below 65535", |n: &u16| {
+                (1..u16::MAX).contains(n)
+            })?,
             profile: profile
                 .map_err(|error| Problem::usage(error.to_string()))?
                 .unwrap_or_default(),
@@ -124,7 +125,10 @@ impl<'t> Order<'t> {
     /// Better now than after an hour: whether the result can be written, without touching what may
     /// be there.
     fn try_output(&self) -> std::io::Result<()> {
-        let folder = self.output.parent().filter(|path| !path.as_os_str().is_empty());
+        let folder = self
+            .output
+            .parent()
+            .filter(|path| !path.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder)?;
         if self.output.is_dir() {
@@ -266,7 +270,9 @@ impl<'t> Order<'t> {
             std::fs::create_dir_all(&folder)?;
             return Ok((folder.canonicalize()?, None));
         }
-        let temporary = tempfile::Builder::new().prefix("anthill-bench-").tempdir()?;
+        let temporary = tempfile::Builder::new()
+            .prefix("anthill-bench-")
+            .tempdir()?;
         Ok((temporary.path().to_owned(), Some(temporary)))
     }
 
@@ -398,7 +404,10 @@ impl<'c> Cast<'c> {
     fn groups(&self, programme: &Programme) -> (Vec<Group>, Vec<Act>) {
         let (mut groups, mut acts) = (Vec::new(), Vec::new());
         for act in &programme.acts {
-            let with_part = self.present.iter().filter(|entry| self.has_part(act, entry));
+            let with_part = self
+                .present
+                .iter()
+                .filter(|entry| self.has_part(act, entry));
             let contenders: Vec<String> = with_part.map(|entry| entry.name.clone()).collect();
             if contenders.is_empty() {
                 continue;
@@ -421,7 +430,10 @@ fn named<'c>(
     names: &[String],
 ) -> Result<Vec<&'c Entry>, Problem> {
     let mut wanted: Vec<&Entry> = Vec::new();
-    let only = programme.acts.iter().filter_map(|act| act.cast.only.as_ref());
+    let only = programme
+        .acts
+        .iter()
+        .filter_map(|act| act.cast.only.as_ref());
     for name in names.iter().chain(only.flatten()) {
         let entry = catalogue.contender(name);
         let entry = entry.map_err(|unknown| Problem::usage(unknown.to_string()))?;
@@ -482,7 +494,10 @@ fn driver(name: Option<&str>) -> Result<Driver, Problem> {
         return Ok(Driver::default());
     };
     Driver::named(name).ok_or_else(|| {
-        let names: Vec<&str> = crate::driver::DRIVERS.iter().map(|driver| driver.name()).collect();
+        let names: Vec<&str> = crate::driver::DRIVERS
+            .iter()
+            .map(|driver| driver.name())
+            .collect();
         Problem::usage(format!("unknown driver `{name}`")).help(names.join(", "))
     })
 }

@@ -17,9 +17,16 @@ const CONNECTIONS: [usize; 3] = [10, 500, 1_500];
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("A page of 5,100 bytes over TLS, kept alive", wishes);
-    let connections: &[usize] = if wishes.quick { &[10, 500] } else { &CONNECTIONS };
+    let connections: &[usize] = if wishes.quick {
+        &[10, 500]
+    } else {
+        &CONNECTIONS
+    };
     // Each on a start of its own, since memory is one of its figures.
-    programme.acts = connections.iter().map(|&count| act(wishes, count)).collect();
+    programme.acts = connections
+        .iter()
+        .map(|&count| act(wishes, count))
+        .collect();
     if wishes.as_published {
         programme.pinned = false;
         programme.notes.push(

@@ -146,7 +146,8 @@ pub struct Case {
 impl Wishes {
     /// Rounds: the user's, or the suite's.
     pub fn rounds(&self, usual: u32) -> u32 {
-        self.rounds.unwrap_or(if self.quick { QUICK_ROUNDS } else { usual })
+        self.rounds
+            .unwrap_or(if self.quick { QUICK_ROUNDS } else { usual })
     }
 
     /// Sets a plan's length and warm-up: the user's, or the suite's seconds.
@@ -229,7 +230,11 @@ impl Cast {
 
     /// What an entry lacks to take part, if anything.
     pub fn lacking(&self, entry: &Entry) -> Option<String> {
-        if self.only.as_ref().is_some_and(|only| !only.contains(&entry.name)) {
+        if self
+            .only
+            .as_ref()
+            .is_some_and(|only| !only.contains(&entry.name))
+        {
             return Some("it has no part in that".to_owned());
         }
         if let Some(ability) = self.needs.iter().find(|ability| !entry.can(**ability)) {
@@ -250,7 +255,10 @@ impl Case {
             Protocol::Http3 => "h3",
         };
         let mut parameters = BTreeMap::from([
-            ("connections".to_owned(), Parameter::Count(plan.connections as u64)),
+            (
+                "connections".to_owned(),
+                Parameter::Count(plan.connections as u64),
+            ),
             ("keep_alive".to_owned(), Parameter::Flag(plan.keep_alive)),
             ("tls".to_owned(), Parameter::Flag(plan.tls.is_some())),
             ("protocol".to_owned(), Parameter::Word(protocol.to_owned())),
@@ -316,7 +324,7 @@ fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (nth, digit) in digits.chars().enumerate() {
-        if nth > 0 && (digits.len() - nth) % 3 == 0 {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -32,7 +32,11 @@ fn lay_out(wishes: &Wishes) -> Programme {
 }
 
 fn act(wishes: &Wishes, id: &str, protocol: Protocol, ability: Ability) -> Act {
-    let streams = if protocol == Protocol::Http1 { 1 } else { STREAMS };
+    let streams = if protocol == Protocol::Http1 {
+        1
+    } else {
+        STREAMS
+    };
     let path = Site::path_of(Site::JOURNAL_BYTES);
     let plan = Plan {
         protocol,
