@@ -2,6 +2,7 @@
 pub mod browser;
 pub mod catalogue;
 pub mod cli;
+pub mod compare;
 pub mod contender;
 pub mod cores;
 pub mod driver;
@@ -11,6 +12,8 @@ pub mod interrupt;
 pub mod load;
 pub mod machine;
 pub mod nearest;
+pub mod page_load;
+pub mod page_stage;
 pub mod ports;
 pub mod probe;
 pub mod process;

@@ -17,6 +17,7 @@ use crate::cores::Cores;
 use crate::driver::{Driver, DriverError, Measured, Watch};
 use crate::load::{Expect, Length, Plan};
 use crate::machine::temperature_celsius;
+use crate::page_stage::PageStage;
 use crate::probe;
 use crate::process::{Counting, Measuring, Tree};
 use crate::result::{ContenderFacts, Failures, Round, Run, Usage};
@@ -52,6 +53,8 @@ pub struct Stage<'s> {
     pub playing: Option<Playing>,
     /// What contenders were started with, by name.
     pub facts: BTreeMap<String, ContenderFacts>,
+    /// The browser of the suite that needs one.
+    pub pages: PageStage,
     /// Why CPU time isn't counted by control groups, if it isn't.
     pub coarse: Option<String>,
 }
@@ -94,6 +97,9 @@ impl Measure for Stage<'_> {
         let Some(playing) = &self.playing else {
             return Err(Trouble::failed("it is not running"));
         };
+        if act.setting == Setting::Browser {
+            return self.open_page(scenario);
+        }
         let plan = self.plan(case, act, entry, playing)?;
         if case.tried {
             self.try_once(&plan)?;
@@ -157,6 +163,7 @@ impl Stage<'_> {
             Setting::Single {
                 tls, keep_alive, ..
             } => (tls, keep_alive),
+            Setting::Browser => (true, true),
             Setting::Node { .. } | Setting::Cluster { .. } => (false, true),
         };
         let connections = act.cases.iter().map(|case| case.plan.connections).max();
@@ -351,6 +358,27 @@ impl Stage<'_> {
         }
     }
 
+    /// Has the browser load the page: cold, and in the same breath again for the scenario after it.
+    fn open_page(&mut self, scenario: usize) -> Result<Round, Trouble> {
+        let Some(playing) = &self.playing else {
+            return Err(Trouble::failed("it is not running"));
+        };
+        if scenario > 0 {
+            let cached = self.pages.cached();
+            return cached.ok_or_else(|| Trouble::failed("the page did not load before"));
+        }
+        let address = playing.contender.address(true);
+        let round = self.pages.cold(&self.site, address);
+        playing
+            .contender
+            .alive()
+            .map_err(|died| Trouble::failed(format!("it died while it was measured: {died}")))?;
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Trouble::Interrupted);
+        }
+        round.map_err(|error| Trouble::failed(error.to_string()))
+    }
+
     /// What started just as the user ended it goes at once.
     fn leave_if_interrupted(&mut self, turn: Turn<'_>) -> Result<(), Trouble> {
         if self.stop.load(Ordering::Relaxed) {
@@ -512,7 +540,7 @@ fn role(setting: Setting, nodes: &[Contender]) -> Role {
             published: true, ..
         } => Role::Published,
         Setting::Single { cgi: true, .. } => Role::Cgi,
-        Setting::Single { .. } | Setting::Node { .. } => Role::Static,
+        Setting::Single { .. } | Setting::Node { .. } | Setting::Browser => Role::Static,
     }
 }
 

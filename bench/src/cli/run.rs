@@ -17,6 +17,7 @@ use crate::interrupt;
 use crate::load::Length;
 use crate::machine::Profile;
 use crate::nearest::nearest;
+use crate::page_stage::PageStage;
 use crate::process;
 use crate::progress::Progress;
 use crate::result::{Cell, ContenderFacts, FORMAT, Machine, Run};
@@ -233,6 +234,7 @@ impl<'t> Order<'t> {
             stop: &STOP,
             playing: None,
             facts: BTreeMap::new(),
+            pages: PageStage::default(),
             coarse: None,
         };
         let mut progress = if self.typed.has("silent") {

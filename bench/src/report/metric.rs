@@ -212,7 +212,6 @@ fn extra_title(key: &str) -> String {
         "dom_content_loaded_ms" => return "DOMContentLoaded".into(),
         "temperature_celsius" => return "core temperature".into(),
         "resource_bytes" => return "resources".into(),
-        "resource_bytes" => return "resources".into(),
         _ => {}
     }
     let without_unit = unit(key)

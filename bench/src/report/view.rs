@@ -187,7 +187,6 @@ pub fn is_ours(name: &str) -> bool {
 /// An estimate for a table: the median, and in smaller print the interval.
 pub fn entry(metric: Metric, estimate: &Estimate) -> Entry {
     let text = metric.format(estimate.median);
-    // Of requests a day it is that of the rate again.
     match estimate.interval {
         // A day's requests are the rate again, whose interval stands there.
         Some(interval) if interval.low < interval.high && metric != Metric::PerDay => {

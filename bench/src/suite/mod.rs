@@ -7,6 +7,7 @@ mod handshake;
 mod hello;
 mod journal;
 mod matrix;
+mod page;
 mod protocols;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ pub static SUITES: &[Suite] = &[
     dynamic::SUITE,
     handshake::SUITE,
     protocols::SUITE,
+    page::SUITE,
 ];
 
 /// What the user asked for, and what the machine gives.
@@ -117,6 +119,8 @@ pub enum Setting {
         /// Of one processor, 0 to 1.
         share: f64,
     },
+    /// By itself, with TLS, for a browser.
+    Browser,
 }
 
 /// Who takes part.
