@@ -79,7 +79,9 @@ fn cores(allowed: &[usize], folder: &Path) -> Vec<BTreeSet<usize>> {
             continue;
         }
         let file = folder.join(format!("cpu{cpu}/topology/thread_siblings_list"));
-        let siblings = fs::read_to_string(file).ok().and_then(|text| parse_list(&text));
+        let siblings = fs::read_to_string(file)
+            .ok()
+            .and_then(|text| parse_list(&text));
         let mut core: BTreeSet<usize> = siblings.unwrap_or_default().into_iter().collect();
         core.retain(|sibling| allowed.contains(sibling));
         core.insert(cpu);

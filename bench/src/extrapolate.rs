@@ -118,7 +118,7 @@ pub fn csv(run: &Run, contender: &str) -> String {
 
 /// `512k`; what is no whole number of kilobytes stays in bytes.
 fn kilobytes(bytes: u64) -> String {
-    if bytes > 0 && bytes % 1024 == 0 {
+    if bytes > 0 && bytes.is_multiple_of(1024) {
         format!("{}k", bytes / 1024)
     } else {
         bytes.to_string()

@@ -102,7 +102,10 @@ impl Piece {
 fn beginning(line: &str) -> Option<Driver> {
     let line = line.trim_start();
     let (driver, _) = [
-        (Driver::Wrk, line.starts_with("Running ") && line.contains("test @ ")),
+        (
+            Driver::Wrk,
+            line.starts_with("Running ") && line.contains("test @ "),
+        ),
         (Driver::Ab, line.starts_with("Server Software:")),
         (Driver::Siege, line.starts_with("Transactions:")),
         (Driver::Siege, line.contains("\"transactions\":")),
@@ -136,7 +139,9 @@ fn pieces(text: &str) -> Vec<Piece> {
     for piece in &mut pieces {
         if piece.driver == Driver::Siege {
             // Its brace stands alone in the line before.
-            piece.text = piece.text.replace("{\t\"transactions\"", "\"transactions\"");
+            piece.text = piece
+                .text
+                .replace("{\t\"transactions\"", "\"transactions\"");
             if piece.text.contains(siege::MARK_JSON) {
                 piece.text.insert(0, '{');
             }
@@ -231,7 +236,9 @@ mod tests {
     fn a_page_with_several() {
         let ab = include_str!("../tests/drivers/ab.txt").replace('\n', "\n    ");
         let wrk = include_str!("../tests/drivers/wrk.txt").replace('\n', "\n  ");
-        let page = format!("# Benchmarks\n\n##Nginx\n\n    {ab}\n\n## Go\n\nwith\n\n    {ab}\n\n  {wrk}\n");
+        let page = format!(
+            "# Benchmarks\n\n##Nginx\n\n    {ab}\n\n## Go\n\nwith\n\n    {ab}\n\n  {wrk}\n"
+        );
         let run = import("page.md", &page, "").expect("outputs");
         let names: Vec<&str> = run.contenders.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["Nginx", "Go"]);
@@ -254,6 +261,9 @@ mod tests {
         let whole = include_str!("../tests/drivers/wrk.txt");
         let cut = format!("\n{}", &whole[..whole.len() / 2]);
         let bad = import("wrk.txt", &cut, "").expect_err("cut off");
-        assert!(bad.to_string().starts_with("wrk.txt, line 2: the output of wrk"));
+        assert!(
+            bad.to_string()
+                .starts_with("wrk.txt, line 2: the output of wrk")
+        );
     }
 }

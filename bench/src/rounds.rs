@@ -138,7 +138,12 @@ impl Collection<'_> {
     /// Rows and empty cells, in the order of the tables.
     fn lay_out(&mut self, group: &Group) {
         for scenario in &group.scenarios {
-            if !self.run.scenarios.iter().any(|known| known.id == scenario.id) {
+            if !self
+                .run
+                .scenarios
+                .iter()
+                .any(|known| known.id == scenario.id)
+            {
                 self.run.scenarios.push(scenario.clone());
             }
             for contender in &group.contenders {
@@ -310,9 +315,7 @@ mod tests {
         }
     }
 
-    fn script<'s>(
-        answers: impl Fn(&Turn<'_>, usize) -> Result<Round, Trouble> + 's,
-    ) -> Script<'s> {
+    fn script<'s>(answers: impl Fn(&Turn<'_>, usize) -> Result<Round, Trouble> + 's) -> Script<'s> {
         Script {
             log: Vec::new(),
             script: Box::new(answers),

@@ -79,7 +79,8 @@ impl Measure for Stage<'_> {
         if let Setting::Node { share } = act.setting {
             setup.share = Some(share);
         }
-        let contender = Contender::start(&entry, &setup).map_err(cannot_start)?;
+        let contender = Contender::start(&entry, &setup);
+        let contender = contender.map_err(|error| cannot_start(&entry, error))?;
         self.note(&contender);
         self.playing = Some(Playing {
             contender,
@@ -104,14 +105,16 @@ impl Measure for Stage<'_> {
             self.try_once(&plan)?;
         }
         let watch = Audience::new(playing, self.server_cpus());
-        let measured = self.driver.measure(&plan, &playing.folder, &watch, self.stop);
+        let measured = self
+            .driver
+            .measure(&plan, &playing.folder, &watch, self.stop);
         if self.stop.load(Ordering::Relaxed) {
             return Err(Trouble::Interrupted);
         }
         for contender in playing.nodes.iter().chain([&playing.contender]) {
-            contender
-                .alive()
-                .map_err(|died| Trouble::failed(format!("it died while it was measured: {died}")))?;
+            contender.alive().map_err(|died| {
+                Trouble::failed(format!("it died while it was measured: {died}"))
+            })?;
         }
         let measured = measured.map_err(|error| match error {
             DriverError::Interrupted => Trouble::Interrupted,
@@ -121,6 +124,7 @@ impl Measure for Stage<'_> {
             round: watch.applaud(measured.round),
             ..measured
         };
+        self.still_answers(&measured.round, &plan, act, entry)?;
         judge(measured, &plan, act.until_failures)
     }
 
@@ -196,7 +200,8 @@ impl Stage<'_> {
             setup.host = node_address(number);
             setup.share = Some(share);
             setup.workers = 1;
-            let node = Contender::start(entry, &setup).map_err(cannot_start)?;
+            let node =
+                Contender::start(entry, &setup).map_err(|error| cannot_start(entry, error))?;
             started.push(node);
         }
         Ok(started)
@@ -263,8 +268,8 @@ impl Stage<'_> {
         let path = &plan.paths[0];
         let authority = self.site.certificate.authority_pem.as_str();
         let answer = probe::get(address, path, plan.tls.is_some().then_some(authority));
-        let answer =
-            answer.map_err(|error| Trouble::failed(format!("it doesn't answer {path}: {error}")))?;
+        let answer = answer
+            .map_err(|error| Trouble::failed(format!("it doesn't answer {path}: {error}")))?;
         if answer.status != 200 {
             return Err(Trouble::failed(format!(
                 "it answers wrongly: {path} with status {}",
@@ -281,6 +286,32 @@ impl Stage<'_> {
         }
     }
 
+    /// Requests that were given up may be those of a server that is overloaded, or of one that hangs:
+    /// it is asked once more.
+    fn still_answers(
+        &self,
+        round: &Round,
+        plan: &Plan,
+        act: &Act,
+        entry: &Entry,
+    ) -> Result<(), Trouble> {
+        let given_up = round.failures.get(Failures::TIMEOUT).copied().unwrap_or(0);
+        if given_up == 0 && round.requests > 0 {
+            return Ok(());
+        }
+        let again = self.look(plan, plan.addresses[0], act, entry);
+        let Err(Trouble::Failed { why, .. }) = again else {
+            return Ok(());
+        };
+        Err(Trouble::Failed {
+            why: format!(
+                "it hangs: {given_up} requests had no answer within {} s; asked once more, {why}",
+                plan.timeout_seconds
+            ),
+            round: Some(Box::new(round.clone())),
+        })
+    }
+
     /// What a path should give, if it is known beforehand.
     fn served(&self, path: &str, act: &Act, entry: &Entry) -> Option<Vec<u8>> {
         let published = matches!(
@@ -292,7 +323,10 @@ impl Stage<'_> {
         );
         if published {
             let body = entry.published.as_ref()?.body.clone();
-            return body.map_or_else(|| self.site.hello().content().ok(), |b| Some(b.into_bytes()));
+            return body.map_or_else(
+                || self.site.hello().content().ok(),
+                |b| Some(b.into_bytes()),
+            );
         }
         let file = match path {
             Site::COMPLEX_SCRIPT => Site::CACHED_PAGE,
@@ -316,7 +350,9 @@ impl Stage<'_> {
             Ok(outcome) if outcome.requests == 1 => Ok(()),
             Ok(outcome) => {
                 let why = outcome.first_failures.into_values().next();
-                Err(Trouble::Unable(why.unwrap_or_else(|| "no answer".to_owned())))
+                Err(Trouble::Unable(
+                    why.unwrap_or_else(|| "no answer".to_owned()),
+                ))
             }
             Err(error) => Err(Trouble::Unable(error.to_string())),
         }
@@ -389,7 +425,10 @@ impl<'p> Audience<'p> {
 
     /// Adds to a round what was seen.
     fn applaud(self, mut round: Round) -> Round {
-        let seen = self.seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let seen = self
+            .seen
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         let Some(seen) = seen else {
             return round;
         };
@@ -405,7 +444,10 @@ impl<'p> Audience<'p> {
             let memory: u64 = seen.nodes.iter().map(|node| node.peak_pss_bytes).sum();
             note("nodes_memory_bytes", memory as f64);
             note("balancer_memory_bytes", balancer.peak_pss_bytes as f64);
-            note("balancer_cpu_percent", balancer.cpu_seconds() / seconds * 100.0);
+            note(
+                "balancer_cpu_percent",
+                balancer.cpu_seconds() / seconds * 100.0,
+            );
             if let Some(load) = seen.load_average {
                 note("load_average", load);
             }
@@ -451,12 +493,16 @@ fn judge(measured: Measured, plan: &Plan, failures_are_expected: bool) -> Result
     if failures_are_expected && round.requests > 0 {
         return Ok(round);
     }
-    let detail = |kind: &str| details.get(kind).map_or(String::new(), |d| format!(" ({d})"));
+    let detail = |kind: &str| {
+        details
+            .get(kind)
+            .map_or(String::new(), |d| format!(" ({d})"))
+    };
     if round.requests == 0 {
         let why = match failed {
-            0 => format!("it hangs: no answer in {} s", round.seconds.round()),
+            0 => format!("it is too slow: no answer in {} s", round.seconds.round()),
             _ if of(Failures::TIMEOUT) == failed => format!(
-                "it hangs: no answer within {} s, {failed} times",
+                "it is too slow: no answer within {} s, {failed} times",
                 plan.timeout_seconds
             ),
             _ => format!("nothing it answered was right: {}", words(&round, &detail)),
@@ -498,8 +544,13 @@ fn role(setting: Setting, nodes: &[Contender]) -> Role {
     }
 }
 
-fn cannot_start(error: StartError) -> Trouble {
-    Trouble::failed(error.to_string())
+fn cannot_start(entry: &Entry, error: StartError) -> Trouble {
+    let text = error.to_string();
+    // Whose it is, is said by who shows it.
+    let text = text
+        .strip_prefix(&format!("{}: ", entry.name))
+        .unwrap_or(&text);
+    Trouble::failed(format!("it doesn't start: {text}"))
 }
 
 /// 127.0.1.1 and on: a loopback address of its own for each node.

@@ -1,4 +1,5 @@
-//! The last lines on the terminal: a table of medians, for those who don't make a report of it.
+//! Tables for a terminal: the medians of a run, for those who don't make a report of it, and what
+//! changed between two.
 
 use crate::result::{Cell, Round, Run};
 use crate::statistics::{compare, interval, median};
@@ -27,6 +28,62 @@ pub fn text(run: &Run) -> String {
     text
 }
 
+/// What changed from one run to another, cell by cell. Rounds of two runs were never side by side, so
+/// only what is larger than the noise within both is called a change.
+pub fn changes(before: &Run, after: &Run) -> String {
+    let mut text = String::new();
+    for scenario in &after.scenarios {
+        let mut rows = String::new();
+        for new in after
+            .cells
+            .iter()
+            .filter(|cell| cell.scenario == scenario.id)
+        {
+            let same =
+                |cell: &&Cell| cell.scenario == new.scenario && cell.contender == new.contender;
+            if let Some(old) = before.cells.iter().find(same) {
+                rows.push_str(&change(old, new));
+            }
+        }
+        if !rows.is_empty() {
+            text.push_str(&format!("\n{}\n{rows}", scenario.title));
+        }
+    }
+    if text.is_empty() {
+        text.push_str("The two have no scenario and contender in common.\n");
+    }
+    if before.machine != after.machine {
+        text.push_str("\nThe machines are not the same: these are differences of machines too.\n");
+    }
+    text
+}
+
+fn change(old: &Cell, new: &Cell) -> String {
+    let mut text = String::new();
+    for (name, of) in COMPARED {
+        let known = |cell: &Cell| cell.rounds.iter().filter_map(of).collect::<Vec<f64>>();
+        let (old_values, new_values) = (known(old), known(new));
+        let (Some(was), Some(is)) = (median(&old_values), median(&new_values)) else {
+            continue;
+        };
+        let verdict = match (interval(&old_values), interval(&new_values)) {
+            (Some(old), Some(new)) if old.high < new.low || new.high < old.low => "",
+            (Some(_), Some(_)) => "within the noise",
+            _ => "too few rounds to tell",
+        };
+        let percent = if was == 0.0 {
+            0.0
+        } else {
+            (is / was - 1.0) * 100.0
+        };
+        text.push_str(&format!(
+            "  {:<26}{name:<14}{was:>12.1} → {is:<12.1}{percent:>+8.1} %  {verdict}\n",
+            new.contender
+        ));
+    }
+    text
+}
+
 fn row(cell: &Cell, rate: f64, before: Option<&Cell>) -> String {
     let rates = values(cell, Round::rate);
     let interval = interval(&rates).map_or(String::new(), |interval| {
@@ -40,11 +97,6 @@ fn row(cell: &Cell, rate: f64, before: Option<&Cell>) -> String {
     let of = |value: fn(&Round) -> Option<f64>| {
         let known: Vec<f64> = cell.rounds.iter().filter_map(value).collect();
         median(&known).map_or("–".to_owned(), |value| format!("{value:.1}"))
-    };
-    let p99 = |round: &Round| Some(round.latency.as_ref()?.percentiles_us.get("99")? / 1e3);
-    let memory = |round: &Round| match round.server.peak_pss_bytes {
-        0 => None,
-        bytes => Some(bytes as f64 / 1e6),
     };
     let compared = before.and_then(|before| compare(&rates, &values(before, Round::rate)));
     let remark = compared.map_or("", |compared| compared.verdict.remark());
@@ -65,3 +117,28 @@ fn row(cell: &Cell, rate: f64, before: Option<&Cell>) -> String {
 fn values(cell: &Cell, value: fn(&Round) -> f64) -> Vec<f64> {
     cell.rounds.iter().map(value).collect()
 }
+
+fn rate(round: &Round) -> Option<f64> {
+    Some(round.rate())
+}
+
+fn p99(round: &Round) -> Option<f64> {
+    Some(round.latency.as_ref()?.percentiles_us.get("99")? / 1e3)
+}
+
+fn memory(round: &Round) -> Option<f64> {
+    match round.server.peak_pss_bytes {
+        0 => None,
+        bytes => Some(bytes as f64 / 1e6),
+    }
+}
+
+/// A figure of a round, if it has it.
+type Figure = fn(&Round) -> Option<f64>;
+
+const COMPARED: [(&str, Figure); 4] = [
+    ("requests/s", rate),
+    ("µs CPU each", Round::server_us_per_request),
+    ("p99 ms", p99),
+    ("MB", memory),
+];

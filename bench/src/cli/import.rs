@@ -11,7 +11,8 @@ use crate::import::import;
 pub(super) fn run(typed: &Typed) -> Done {
     let name = typed.operands[0].as_str();
     let text = read(name).map_err(|error| Problem::usage(format!("{name}: {error}")))?;
-    let run = import(name, &text, &typed.line).map_err(|error| Problem::usage(error.to_string()))?;
+    let run =
+        import(name, &text, &typed.line).map_err(|error| Problem::usage(error.to_string()))?;
     let output = typed.path("output").unwrap_or_else(|| beside(name));
     run.write(&output)
         .map_err(|error| Problem::failure(format!("{}: {error}", output.display())))?;

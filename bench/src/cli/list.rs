@@ -14,7 +14,11 @@ pub(super) fn run(typed: &Typed) -> Done {
         text.push_str(&format!("  {:<12}{}\n", suite.name, suite.about));
     }
     text.push_str("\nContenders\n");
-    let longest = catalogue.entries().iter().map(|entry| entry.name.len()).max();
+    let longest = catalogue
+        .entries()
+        .iter()
+        .map(|entry| entry.name.len())
+        .max();
     let width = longest.unwrap_or(0) + 2;
     for entry in catalogue.entries() {
         let found = match entry.find() {

@@ -38,11 +38,9 @@ pub(super) fn run(typed: &Typed) -> Done {
     let cast = Cast::choose(&catalogue, &programme, order.with.as_deref())?;
     order.check_driver(&programme)?;
     let mut run = order.begin(suite, &programme, &cast);
-    let failed = |error: std::io::Error| {
-        Problem::failure(format!("{}: {error}", order.output.display()))
-    };
-    // It is seen now and not after an hour that the file can't be written.
-    run.write(&order.output).map_err(failed)?;
+    let failed =
+        |error: std::io::Error| Problem::failure(format!("{}: {error}", order.output.display()));
+    order.try_output().map_err(failed)?;
     interrupt::watch(&STOP).map_err(failed)?;
     process::raise_open_files();
     let ending = order.measure(&programme, &catalogue, &cast, &mut run)?;
@@ -89,6 +87,7 @@ impl<'t> Order<'t> {
             warm_up_seconds: typed.number("warm-up", "a number of seconds", |n: &f64| {
                 n.is_finite() && *n >= 0.0
             })?,
+            timeout_seconds: typed.number("timeout", "a number of seconds", positive)?,
             server_cpus: cores.server.len(),
             client_cpus: cores.client.len(),
             node: typed.value("node").unwrap_or("anthill").to_owned(),
@@ -114,12 +113,29 @@ impl<'t> Order<'t> {
             with: names(typed.value("with"))?,
             driver: driver(typed.value("driver"))?,
             cores,
-            port: typed.number("port", "a port below 65535", |n: &u16| (1..u16::MAX).contains(n))?,
+            port: typed.number("port", "a port below 65535", |n: &u16| {
+                (1..u16::MAX).contains(n)
+            })?,
             profile: profile
                 .map_err(|error| Problem::usage(error.to_string()))?
                 .unwrap_or_default(),
-            output: output.unwrap_or_else(|| PathBuf::from(format!("{}.json", suite.name))),
+            output: output.unwrap_or_else(|| unused(suite.name)),
         })
+    }
+
+    /// Better now than after an hour: whether the result can be written, without touching what may
+    /// be there.
+    fn try_output(&self) -> std::io::Result<()> {
+        let folder = self
+            .output
+            .parent()
+            .filter(|path| !path.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)?;
+        if self.output.is_dir() {
+            return Err(std::io::Error::other("is a folder"));
+        }
+        tempfile::tempfile_in(folder).map(drop)
     }
 
     /// Better before the first round than in the middle of the run.
@@ -230,6 +246,10 @@ impl<'t> Order<'t> {
         let output = self.output.clone();
         let mut save = |run: &mut Run| {
             run.ended = Timestamp::now().to_string();
+            // What was measured earlier isn't replaced by nothing.
+            if run.cells.iter().all(|cell| cell.rounds.is_empty()) {
+                return Ok(());
+            }
             run.write(&output)
         };
         let collection = Collection {
@@ -252,7 +272,9 @@ impl<'t> Order<'t> {
             std::fs::create_dir_all(&folder)?;
             return Ok((folder.canonicalize()?, None));
         }
-        let temporary = tempfile::Builder::new().prefix("anthill-bench-").tempdir()?;
+        let temporary = tempfile::Builder::new()
+            .prefix("anthill-bench-")
+            .tempdir()?;
         Ok((temporary.path().to_owned(), Some(temporary)))
     }
 
@@ -261,12 +283,14 @@ impl<'t> Order<'t> {
         run.complete = !ending.interrupted && ending.failures.is_empty();
         run.ended = Timestamp::now().to_string();
         let failed = |error| Problem::failure(format!("{}: {error}", self.output.display()));
-        run.write(&self.output).map_err(failed)?;
-        if let Some(file) = self.typed.path("csv") {
-            self.write_csv(run, &file)?;
-        }
-        if ending.rounds > 0 && !self.typed.has("silent") {
-            super::print(&crate::summary::text(run))?;
+        if ending.rounds > 0 {
+            run.write(&self.output).map_err(failed)?;
+            if let Some(file) = self.typed.path("csv") {
+                self.write_csv(run, &file)?;
+            }
+            if !self.typed.has("silent") {
+                super::print(&crate::summary::text(run))?;
+            }
         }
         for missing in &cast.missing_by_name {
             eprintln!("{missing}");
@@ -274,7 +298,9 @@ impl<'t> Order<'t> {
         for failure in &ending.failures {
             eprintln!("failed: {failure}");
         }
-        eprintln!("{}: {} rounds", self.output.display(), ending.rounds);
+        if ending.rounds > 0 {
+            eprintln!("{}: {} rounds", self.output.display(), ending.rounds);
+        }
         if ending.interrupted {
             return Ok(ExitCode::from(INTERRUPTED));
         }
@@ -380,7 +406,10 @@ impl<'c> Cast<'c> {
     fn groups(&self, programme: &Programme) -> (Vec<Group>, Vec<Act>) {
         let (mut groups, mut acts) = (Vec::new(), Vec::new());
         for act in &programme.acts {
-            let with_part = self.present.iter().filter(|entry| self.has_part(act, entry));
+            let with_part = self
+                .present
+                .iter()
+                .filter(|entry| self.has_part(act, entry));
             let contenders: Vec<String> = with_part.map(|entry| entry.name.clone()).collect();
             if contenders.is_empty() {
                 continue;
@@ -403,11 +432,13 @@ fn named<'c>(
     names: &[String],
 ) -> Result<Vec<&'c Entry>, Problem> {
     let mut wanted: Vec<&Entry> = Vec::new();
-    let only = programme.acts.iter().filter_map(|act| act.cast.only.as_ref());
+    let only = programme
+        .acts
+        .iter()
+        .filter_map(|act| act.cast.only.as_ref());
     for name in names.iter().chain(only.flatten()) {
-        let entry = catalogue.contender(name).map_err(|unknown| {
-            Problem::usage(unknown.to_string()).help("`anthill bench list` shows all contenders")
-        })?;
+        let entry = catalogue.contender(name);
+        let entry = entry.map_err(|unknown| Problem::usage(unknown.to_string()))?;
         if wanted.iter().any(|known| known.name == entry.name) {
             continue;
         }
@@ -437,6 +468,17 @@ fn usual<'c>(catalogue: &'c Catalogue, programme: &Programme) -> Vec<&'c Entry> 
     catalogue.entries().iter().filter(has_part).collect()
 }
 
+/// `hello.json`, or `hello-2.json` if that is there: an earlier result isn't overwritten unasked.
+fn unused(suite: &str) -> PathBuf {
+    let mut path = PathBuf::from(format!("{suite}.json"));
+    let mut number = 1;
+    while path.exists() {
+        number += 1;
+        path = PathBuf::from(format!("{suite}-{number}.json"));
+    }
+    path
+}
+
 fn names(list: Option<&str>) -> Result<Option<Vec<String>>, Problem> {
     let Some(list) = list else {
         return Ok(None);
@@ -454,7 +496,10 @@ fn driver(name: Option<&str>) -> Result<Driver, Problem> {
         return Ok(Driver::default());
     };
     Driver::named(name).ok_or_else(|| {
-        let names: Vec<&str> = crate::driver::DRIVERS.iter().map(|driver| driver.name()).collect();
+        let names: Vec<&str> = crate::driver::DRIVERS
+            .iter()
+            .map(|driver| driver.name())
+            .collect();
         Problem::usage(format!("unknown driver `{name}`")).help(names.join(", "))
     })
 }

@@ -88,26 +88,65 @@ pub static COMMANDS: &[Command] = &[
         operands: "SUITE",
         count: (1, 1),
         options: &[
-            option("with", "A,B,C", "These contenders, instead of the suite's own"),
+            option(
+                "with",
+                "A,B,C",
+                "These contenders, instead of the suite's own",
+            ),
             option("rounds", "N", "Rounds of each, instead of 5"),
             option("seconds", "S", "Seconds of a round, instead of 5"),
-            option("warm-up", "S", "Seconds before each round that don't count, instead of 1"),
-            switch("quick", "Fewer scenarios, 3 rounds of 1 s: to see that it works"),
-            switch("as-published", "With the settings of the source document, unequal as they were"),
+            option(
+                "warm-up",
+                "S",
+                "Seconds before each round that don't count, instead of 1",
+            ),
+            option(
+                "timeout",
+                "S",
+                "Seconds until a response is given up, instead of 10",
+            ),
+            switch(
+                "quick",
+                "Fewer scenarios, 3 rounds of 1 s: to see that it works",
+            ),
+            switch(
+                "as-published",
+                "With the settings of the source document, unequal as they were",
+            ),
             option(
                 "driver",
                 "NAME",
                 "Ask by embedded (our own), wrk, ab, siege or h2load",
             ),
-            output("Where the result goes, instead of SUITE.json"),
-            option("csv", "FILE", "matrix: also as CSV with Spare Cores' columns"),
-            option("machine", "FILE", "A profile of this machine (TOML: name, price)"),
+            output("Where the result goes, instead of SUITE.json (or SUITE-2.json)"),
+            option(
+                "csv",
+                "FILE",
+                "matrix: also as CSV with Spare Cores' columns",
+            ),
+            option(
+                "machine",
+                "FILE",
+                "A profile of this machine (TOML: name, price)",
+            ),
             CATALOGUE,
             option("server-cpus", "LIST", "The server's processors: 0-3,8"),
             option("client-cpus", "LIST", "The client's processors"),
-            option("port", "N", "The servers listen there (and with TLS on the next) instead of on free ports"),
-            option("node", "NAME", "growth: what the nodes run, instead of anthill"),
-            option("node-share", "S", "growth: each node's share of a processor, instead of 0.01"),
+            option(
+                "port",
+                "N",
+                "The servers listen there (and with TLS on the next) instead of on free ports",
+            ),
+            option(
+                "node",
+                "NAME",
+                "growth: what the nodes run, instead of anthill",
+            ),
+            option(
+                "node-share",
+                "S",
+                "growth: each node's share of a processor, instead of 0.01",
+            ),
             option("keep", "FOLDER", "Keep configurations and logs there"),
             switch("silent", "Show no progress"),
         ],
@@ -130,7 +169,15 @@ pub static COMMANDS: &[Command] = &[
         count: (1, usize::MAX),
         options: &[
             output("Where it goes, instead of standard output; .html, .md and .csv are known"),
-            option("format", "NAME", "markdown, html or csv, whatever the file's name"),
+            option(
+                "format",
+                "NAME",
+                "markdown, html or csv, whatever the file's name",
+            ),
+            switch(
+                "published",
+                "Lay the source documents' figures beneath, marked as such",
+            ),
         ],
         run: super::report::report,
     },
@@ -162,15 +209,23 @@ impl Command {
 
     /// `run [OPTIONS] SUITE`
     pub fn usage(&self) -> String {
-        let options = if self.options.is_empty() { "" } else { " [OPTIONS]" };
-        format!("{}{options} {}", self.name, self.operands).trim_end().to_owned()
+        let options = if self.options.is_empty() {
+            ""
+        } else {
+            " [OPTIONS]"
+        };
+        format!("{}{options} {}", self.name, self.operands)
+            .trim_end()
+            .to_owned()
     }
 }
 
 impl Opt {
     /// `-o, --output FILE`
     pub fn usage(&self) -> String {
-        let short = self.short.map_or("    ".to_owned(), |short| format!("-{short}, "));
+        let short = self
+            .short
+            .map_or("    ".to_owned(), |short| format!("-{short}, "));
         let value = self.value.map_or(String::new(), |name| format!(" {name}"));
         format!("{short}--{}{value}", self.long)
     }
@@ -195,7 +250,11 @@ pub fn overview() -> String {
 
 /// What `anthill bench COMMAND --help` prints.
 pub fn help(command: &Command) -> String {
-    let mut text = format!("{}\n\nUsage: anthill bench {}\n", command.about, command.usage());
+    let mut text = format!(
+        "{}\n\nUsage: anthill bench {}\n",
+        command.about,
+        command.usage()
+    );
     for paragraph in command.details {
         text.push_str(&format!("\n{paragraph}\n"));
     }

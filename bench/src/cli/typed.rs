@@ -23,7 +23,10 @@ pub struct Typed {
 
 /// Reads what stands after the command's name.
 pub fn parse(command: &'static Command, arguments: Vec<OsString>) -> Result<Typed, Problem> {
-    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
+    let words: Vec<_> = arguments
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect();
     let mut typed = Typed {
         command,
         operands: Vec::new(),
@@ -68,7 +71,10 @@ pub fn parse(command: &'static Command, arguments: Vec<OsString>) -> Result<Type
     }
     let (fewest, most) = command.count;
     if typed.operands.len() < fewest {
-        let needs = format!("`anthill bench {}` needs {}", command.name, command.operands);
+        let needs = format!(
+            "`anthill bench {}` needs {}",
+            command.name, command.operands
+        );
         return Err(see(needs));
     }
     if typed.operands.len() > most {
@@ -78,7 +84,10 @@ pub fn parse(command: &'static Command, arguments: Vec<OsString>) -> Result<Type
 }
 
 fn unknown_option(command: &Command, long: &str) -> Problem {
-    let text = format!("unknown option `--{long}` of `anthill bench {}`", command.name);
+    let text = format!(
+        "unknown option `--{long}` of `anthill bench {}`",
+        command.name
+    );
     let near = nearest(long, command.options().map(|option| option.long));
     let help = near.first().map_or_else(
         || format!("see `anthill bench {} --help`", command.name),
@@ -95,9 +104,14 @@ impl Typed {
 
     /// The value of an option; if it was given several times, the last.
     pub fn value(&self, long: &str) -> Option<&str> {
-        debug_assert!(self.command.options().any(|option| option.long == long), "{long}");
+        debug_assert!(
+            self.command.options().any(|option| option.long == long),
+            "{long}"
+        );
         let mut given = self.options.iter().rev();
-        given.find(|(name, _)| *name == long).map(|(_, value)| value.as_str())
+        given
+            .find(|(name, _)| *name == long)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The value of an option as a path.

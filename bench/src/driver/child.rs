@@ -52,7 +52,10 @@ pub enum ChildError {
 impl Child<'_> {
     /// Runs it to its end.
     pub fn run(&self, stop: &AtomicBool) -> Result<Finished, ChildError> {
-        let (out, err) = (self.folder.join("driver.out"), self.folder.join("driver.err"));
+        let (out, err) = (
+            self.folder.join("driver.out"),
+            self.folder.join("driver.err"),
+        );
         let mut command = Command::new(self.words.first().map_or("", String::as_str));
         command
             .args(self.words.get(1..).unwrap_or_default())

@@ -160,7 +160,10 @@ impl Driver {
         let wants = [
             (plan.addresses.len() > 1, "ask several addresses"),
             (plan.paths.len() > 1, "ask for several pages"),
-            (matches!(plan.pace, Pace::Open { .. }), "keep to a fixed rate"),
+            (
+                matches!(plan.pace, Pace::Open { .. }),
+                "keep to a fixed rate",
+            ),
             (paused && !siege, "pause between requests"),
             (plan.protocol == Protocol::Http3, "speak HTTP/3"),
             (
@@ -172,7 +175,8 @@ impl Driver {
                 "close connections after a request",
             ),
             (
-                matches!(plan.length, Length::Requests(_)) && matches!(self, Self::Wrk | Self::Siege),
+                matches!(plan.length, Length::Requests(_))
+                    && matches!(self, Self::Wrk | Self::Siege),
                 "count requests, only seconds",
             ),
             (plan.expect.status != 200, "expect another status than 200"),
@@ -239,7 +243,8 @@ impl Driver {
             driver: self,
             source,
         };
-        self.prepare(folder).map_err(|source| failed(ChildError::Io(source)))?;
+        self.prepare(folder)
+            .map_err(|source| failed(ChildError::Io(source)))?;
         let child = Child {
             words: self.words(plan, folder),
             folder,
@@ -376,7 +381,11 @@ fn siege_words(plan: &Plan, folder: &Path) -> Vec<String> {
     }
     words.push(format!("-t{}S", whole_seconds(seconds(plan))));
     words.extend(header("Host", &plan.host));
-    let connection = if plan.keep_alive { "keep-alive" } else { "close" };
+    let connection = if plan.keep_alive {
+        "keep-alive"
+    } else {
+        "close"
+    };
     words.extend(header("Connection", connection));
     words
 }
@@ -459,7 +468,13 @@ fn rank(latency: &mut Latency, mut times_us: Vec<u64>) {
     let Some(last) = times_us.len().checked_sub(1) else {
         return;
     };
-    for (name, quantile) in [("50", 0.5), ("75", 0.75), ("90", 0.9), ("99", 0.99), ("99.9", 0.999)] {
+    for (name, quantile) in [
+        ("50", 0.5),
+        ("75", 0.75),
+        ("90", 0.9),
+        ("99", 0.99),
+        ("99.9", 0.999),
+    ] {
         let nth = (last as f64 * quantile).round() as usize;
         latency
             .percentiles_us

@@ -618,4 +618,4 @@ const CLOSE: Nanos = 1_000_000_000;
 const RECONNECT: Nanos = 10_000_000;
 const RECONNECT_DOUBLINGS: u32 = 4;
 
-const MORE_THAN_ASKED: &str = "more came than the response to what was asked";
+pub(super) const MORE_THAN_ASKED: &str = "more came than the response to what was asked";

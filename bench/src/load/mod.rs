@@ -16,6 +16,8 @@ mod plan;
 mod random;
 mod response;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::io;

@@ -17,10 +17,20 @@ pub(super) const SUITE: Suite = Suite {
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("Static pages and scripts over rising users", wishes);
     let rows = [
-        Row::new("static", "static page", &Site::path_of(Site::JOURNAL_BYTES), 50),
+        Row::new(
+            "static",
+            "static page",
+            &Site::path_of(Site::JOURNAL_BYTES),
+            50,
+        ),
         Row::new("simple", "simple script", Site::SIMPLE_SCRIPT, 10),
         Row::new("complex", "complex script", Site::COMPLEX_SCRIPT, 5),
-        Row::new("cached", "complex script, page cache on", Site::CACHED_PAGE, 5),
+        Row::new(
+            "cached",
+            "complex script, page cache on",
+            Site::CACHED_PAGE,
+            5,
+        ),
     ];
     programme.acts = rows.iter().map(|row| row.act(wishes)).collect();
     if !wishes.quick {
@@ -53,7 +63,11 @@ impl Row {
     }
 
     fn act(&self, wishes: &Wishes) -> Act {
-        let steps: &[usize] = if wishes.quick { &[1, 5] } else { &[1, 2, 3, 4, 5] };
+        let steps: &[usize] = if wishes.quick {
+            &[1, 5]
+        } else {
+            &[1, 2, 3, 4, 5]
+        };
         let cgi = self.path.starts_with("/cgi-bin/");
         let case = |step: &usize| {
             let users = self.users * step;
@@ -71,7 +85,10 @@ impl Row {
             }
             case
         };
-        let needs = [Ability::Http, if cgi { Ability::Cgi } else { Ability::Files }];
+        let needs = [
+            Ability::Http,
+            if cgi { Ability::Cgi } else { Ability::Files },
+        ];
         Act {
             setting: Setting::Single {
                 tls: false,

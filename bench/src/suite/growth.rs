@@ -31,11 +31,19 @@ fn lay_out(wishes: &Wishes) -> Programme {
         only: Some(vec![wishes.node.clone()]),
         ..Cast::able(&[Ability::Http], Site::JOURNAL_BYTES)
     };
-    programme.acts.push(act(wishes, 0, users, Setting::Node { share }, alone));
+    programme
+        .acts
+        .push(act(wishes, 0, users, Setting::Node { share }, alone));
     for &count in nodes {
-        let setting = Setting::Cluster { nodes: count, share };
-        let balancers = Cast::able(&[Ability::Balancer], 0).usually(&["anthill", "haproxy", "nginx"]);
-        programme.acts.push(act(wishes, count, users, setting, balancers));
+        let setting = Setting::Cluster {
+            nodes: count,
+            share,
+        };
+        let balancers =
+            Cast::able(&[Ability::Balancer], 0).usually(&["anthill", "haproxy", "nginx"]);
+        programme
+            .acts
+            .push(act(wishes, count, users, setting, balancers));
     }
     programme.notes = vec![
         format!(
@@ -56,7 +64,10 @@ fn lay_out(wishes: &Wishes) -> Programme {
 }
 
 fn act(wishes: &Wishes, nodes: usize, users: &[usize], setting: Setting, cast: Cast) -> Act {
-    let cases = users.iter().map(|&users| case(wishes, nodes, users)).collect();
+    let cases = users
+        .iter()
+        .map(|&users| case(wishes, nodes, users))
+        .collect();
     Act {
         setting,
         cast,

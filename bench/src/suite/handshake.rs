@@ -70,7 +70,10 @@ fn case(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Case {
         plan,
     )
     .of_size(HELLO_BYTES)
-    .with("resumed", Parameter::Flag(resumption == Resumption::Resumed))
+    .with(
+        "resumed",
+        Parameter::Flag(resumption == Resumption::Resumed),
+    )
     .with("group", Parameter::Word(group.to_owned()));
     Case {
         tried: groups == Groups::X25519MLKEM768,

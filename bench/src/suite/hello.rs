@@ -14,7 +14,11 @@ pub(super) const SUITE: Suite = Suite {
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("Hello: 228 bytes, 10 clients, no keep-alive", wishes);
-    let path = if wishes.as_published { "/" } else { "/hello.html" };
+    let path = if wishes.as_published {
+        "/"
+    } else {
+        "/hello.html"
+    };
     let mut plan = Plan {
         keep_alive: false,
         ..wishes.plan(path, CLIENTS)

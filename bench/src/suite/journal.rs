@@ -1,9 +1,9 @@
 //! Documents 000 and 001: a page of 5,100 bytes over TLS on connections that stay open, from a
 //! cosy load to one that no small machine was thought to bear.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands, usual_tls};
+use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
-use crate::load::{Length, Plan};
+use crate::load::Length;
 use crate::site::Site;
 
 pub(super) const SUITE: Suite = Suite {
@@ -17,9 +17,16 @@ const CONNECTIONS: [usize; 3] = [10, 500, 1_500];
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("A page of 5,100 bytes over TLS, kept alive", wishes);
-    let connections: &[usize] = if wishes.quick { &[10, 500] } else { &CONNECTIONS };
+    let connections: &[usize] = if wishes.quick {
+        &[10, 500]
+    } else {
+        &CONNECTIONS
+    };
     // Each on a start of its own, since memory is one of its figures.
-    programme.acts = connections.iter().map(|&count| act(wishes, count)).collect();
+    programme.acts = connections
+        .iter()
+        .map(|&count| act(wishes, count))
+        .collect();
     if wishes.as_published {
         programme.pinned = false;
         programme.notes.push(
@@ -33,10 +40,7 @@ fn lay_out(wishes: &Wishes) -> Programme {
 
 fn act(wishes: &Wishes, connections: usize) -> Act {
     let path = Site::path_of(Site::JOURNAL_BYTES);
-    let mut plan = Plan {
-        tls: Some(usual_tls()),
-        ..wishes.plan(&path, connections)
-    };
+    let mut plan = wishes.kept_alive_over_tls(wishes.plan(&path, connections));
     if wishes.as_published {
         plan.threads = PUBLISHED_THREADS;
         plan.length = Length::Seconds(wishes.seconds.unwrap_or(PUBLISHED_SECONDS));

@@ -24,7 +24,11 @@ fn lay_out(wishes: &Wishes) -> Programme {
         wishes,
     );
     programme.rounds = wishes.rounds(if wishes.as_published { 1 } else { ROUNDS });
-    let protocols: &[bool] = if wishes.as_published { &[false] } else { &[false, true] };
+    let protocols: &[bool] = if wishes.as_published {
+        &[false]
+    } else {
+        &[false, true]
+    };
     programme.acts = protocols.iter().map(|&tls| act(wishes, tls)).collect();
     programme.notes.push(
         "Extrapolated: requests/s ÷ the server's CPU time × the CPU time of both. It gives the \
@@ -130,7 +134,10 @@ fn case(wishes: &Wishes, tls: bool, kilobytes: u64, threads: usize, connections:
     )
     .of_size(bytes)
     .with("threads", Parameter::Count(threads as u64))
-    .with("connections_per_cpu", Parameter::Count((connections / cpus.max(1)) as u64))
+    .with(
+        "connections_per_cpu",
+        Parameter::Count((connections / cpus.max(1)) as u64),
+    )
 }
 
 /// With 138 cells, fewer and shorter than elsewhere.

@@ -53,6 +53,8 @@ pub struct Wishes {
     pub seconds: Option<f64>,
     /// Seconds of warm-up, if not the suite's own.
     pub warm_up_seconds: Option<f64>,
+    /// Seconds until a response is given up, if not the usual.
+    pub timeout_seconds: Option<f64>,
     /// Processors of the server.
     pub server_cpus: usize,
     /// Processors of the client.
@@ -148,7 +150,8 @@ pub struct Case {
 impl Wishes {
     /// Rounds: the user's, or the suite's.
     pub fn rounds(&self, usual: u32) -> u32 {
-        self.rounds.unwrap_or(if self.quick { QUICK_ROUNDS } else { usual })
+        self.rounds
+            .unwrap_or(if self.quick { QUICK_ROUNDS } else { usual })
     }
 
     /// Sets a plan's length and warm-up: the user's, or the suite's seconds.
@@ -161,6 +164,15 @@ impl Wishes {
         plan.warm_up_seconds = self.warm_up_seconds.unwrap_or(warm_up);
     }
 
+    /// With a warm-up that is long enough for all handshakes, if the user gave none.
+    pub fn kept_alive_over_tls(&self, mut plan: Plan) -> Plan {
+        plan.tls = Some(usual_tls());
+        if self.warm_up_seconds.is_none() {
+            plan.warm_up_seconds += plan.connections as f64 * HANDSHAKE_SECONDS;
+        }
+        plan
+    }
+
     /// A plan of so many connections for a path, on all of the client's processors.
     pub fn plan(&self, path: &str, connections: usize) -> Plan {
         let mut plan = Plan {
@@ -170,6 +182,7 @@ impl Wishes {
             threads: self.client_cpus.max(1),
             ..Plan::default()
         };
+        plan.timeout_seconds = self.timeout_seconds.unwrap_or(plan.timeout_seconds);
         self.time(&mut plan, SECONDS);
         plan
     }
@@ -221,7 +234,11 @@ impl Cast {
 
     /// What an entry lacks to take part, if anything.
     pub fn lacking(&self, entry: &Entry) -> Option<String> {
-        if self.only.as_ref().is_some_and(|only| !only.contains(&entry.name)) {
+        if self
+            .only
+            .as_ref()
+            .is_some_and(|only| !only.contains(&entry.name))
+        {
             return Some("it has no part in that".to_owned());
         }
         if let Some(ability) = self.needs.iter().find(|ability| !entry.can(**ability)) {
@@ -242,7 +259,10 @@ impl Case {
             Protocol::Http3 => "h3",
         };
         let mut parameters = BTreeMap::from([
-            ("connections".to_owned(), Parameter::Count(plan.connections as u64)),
+            (
+                "connections".to_owned(),
+                Parameter::Count(plan.connections as u64),
+            ),
             ("keep_alive".to_owned(), Parameter::Flag(plan.keep_alive)),
             ("tls".to_owned(), Parameter::Flag(plan.tls.is_some())),
             ("protocol".to_owned(), Parameter::Word(protocol.to_owned())),
@@ -308,7 +328,7 @@ fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (nth, digit) in digits.chars().enumerate() {
-        if nth > 0 && (digits.len() - nth) % 3 == 0 {
+        if nth > 0 && (digits.len() - nth).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -326,6 +346,8 @@ const QUICK_SECONDS: f64 = 1.0;
 /// Until connections stand, files are in memory and a just-in-time compiler has seen the hot code.
 const WARM_UP_SECONDS: f64 = 1.0;
 const QUICK_WARM_UP_SECONDS: f64 = 0.3;
+/// What a full handshake takes on one slow processor of each side.
+const HANDSHAKE_SECONDS: f64 = 0.002;
 
 #[cfg(test)]
 mod tests;

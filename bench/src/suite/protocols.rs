@@ -1,6 +1,6 @@
 //! The same page over HTTP/1.1, 2 and 3: what the newer ones cost or save.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands, usual_tls};
+use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
 use crate::load::{Plan, Protocol};
 use crate::site::Site;
@@ -32,12 +32,16 @@ fn lay_out(wishes: &Wishes) -> Programme {
 }
 
 fn act(wishes: &Wishes, id: &str, protocol: Protocol, ability: Ability) -> Act {
-    let streams = if protocol == Protocol::Http1 { 1 } else { STREAMS };
+    let streams = if protocol == Protocol::Http1 {
+        1
+    } else {
+        STREAMS
+    };
+    let path = Site::path_of(Site::JOURNAL_BYTES);
     let plan = Plan {
         protocol,
         streams,
-        tls: Some(usual_tls()),
-        ..wishes.plan(&Site::path_of(Site::JOURNAL_BYTES), CONNECTIONS)
+        ..wishes.kept_alive_over_tls(wishes.plan(&path, CONNECTIONS))
     };
     let connections = thousands(CONNECTIONS);
     let title = match streams {

@@ -7,6 +7,7 @@ fn wishes() -> Wishes {
         rounds: None,
         seconds: None,
         warm_up_seconds: None,
+        timeout_seconds: None,
         server_cpus: 2,
         client_cpus: 2,
         node: "anthill".to_owned(),
