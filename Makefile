@@ -6,6 +6,8 @@ help:
 	@echo 'make test            all tests: format, lints, unit, end to end'
 	@echo 'make release         one static binary (musl)'
 	@echo 'make tiny            the same, smaller'
+	@echo 'make bench           measure beside the peers: the tables of docs/performance.md (an hour or more)'
+	@echo 'make bench-quick     the same in under 5 minutes, to see that it works'
 	@echo 'make fuzz            every fuzz target, FUZZ_SECONDS each'
 	@echo 'make check-licences  licences of all dependencies against deny.toml'
 	@echo 'make fmt             format the code'
@@ -24,6 +26,12 @@ release:
 tiny:
 	@sh tools/release.sh tiny
 
+bench:
+	@sh tools/bench.sh
+
+bench-quick:
+	@sh tools/bench.sh quick
+
 fuzz:
 	@sh tools/fuzz.sh
 
@@ -39,4 +47,4 @@ guide:
 clean:
 	@cargo clean
 
-.PHONY: help run test release tiny fuzz check-licences fmt guide clean
+.PHONY: help run test release tiny bench bench-quick fuzz check-licences fmt guide clean

@@ -26,6 +26,9 @@ release    musl-gcc                musl-tools
 peers      nginx                   nginx-light
 peers      lighttpd                lighttpd
 peers      /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
+bench      wrk                     wrk
+bench      nginx                   nginx-light
+bench      apache2                 apache2-bin
 musl_std   /usr/lib/rustlib/src/rust/library/std/Cargo.toml  rust-web-src
 musl_std   /usr/lib/llvm-14/lib/libunwind.a                  libunwind-14-dev
 '

@@ -105,9 +105,8 @@ impl Measure for Stage<'_> {
             self.try_once(&plan)?;
         }
         let watch = Audience::new(playing, self.server_cpus());
-        let measured = self
-            .driver
-            .measure(&plan, &playing.folder, &watch, self.stop);
+        let driver = case.driver.unwrap_or(self.driver);
+        let measured = driver.measure(&plan, &playing.folder, &watch, self.stop);
         if self.stop.load(Ordering::Relaxed) {
             return Err(Trouble::Interrupted);
         }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::typed::Typed;
 use super::{Done, Problem, put};
+use crate::compare;
 use crate::extrapolate;
 use crate::report::{self, Format, Published};
 use crate::result::{Cell, Run};
@@ -27,10 +28,10 @@ pub(super) fn report(typed: &Typed) -> Done {
 pub(super) fn compare(typed: &Typed) -> Done {
     let runs = read(&typed.operands)?;
     let output = typed.path("output");
-    put(
-        &crate::summary::changes(&runs[0], &runs[1]),
-        output.as_deref(),
-    )
+    let format = output.as_deref().map_or(Format::Markdown, Format::of_file);
+    let (before, after) = (&runs[0], &runs[1]);
+    let document = compare::compare(before, after).document(before, after);
+    put(&report::write(&document, format), output.as_deref())
 }
 
 /// What is written.

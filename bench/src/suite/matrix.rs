@@ -67,13 +67,8 @@ fn act(wishes: &Wishes, tls: bool) -> Act {
             cgi: false,
         },
         // What the document measured keeps its files in memory; beside it what most people run.
-        cast: Cast::able(&[protocol, Ability::KeepAlive], largest).usually(&[
-            "anthill",
-            "nginx",
-            "lighttpd",
-            "actix-memory",
-            "binserve",
-        ]),
+        cast: Cast::able(&[protocol, Ability::KeepAlive], largest)
+            .usually(&["anthill", "nginx", "lighttpd", "actix", "binserve"]),
         cases,
         until_failures: false,
     }
