@@ -22,6 +22,8 @@ test       strace                  strace
 test       nginx                   nginx-light
 test       lighttpd                lighttpd
 test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
+test       chromium                chromium
+test       certutil                libnss3-tools
 release    musl-gcc                musl-tools
 peers      nginx                   nginx-light
 peers      lighttpd                lighttpd

@@ -10,6 +10,7 @@ pub mod markdown;
 pub mod metric;
 pub mod number;
 pub mod percentiles;
+pub mod performance;
 pub mod suite;
 pub mod tables;
 pub mod variance;

@@ -11,6 +11,8 @@ use crate::published::Source;
 use crate::report::document::Block;
 use crate::report::view::View;
 
+pub use page::table as page_table;
+
 /// The tables and charts of a run; `sources` are laid beneath, if any are given.
 pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
     match view.run.suite.as_str() {

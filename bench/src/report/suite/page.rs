@@ -17,7 +17,8 @@ pub fn blocks(view: View) -> Vec<Block> {
     blocks
 }
 
-fn table(view: View) -> Table {
+/// Metrics down, and across each server cold and cached.
+pub fn table(view: View) -> Table {
     let scenarios = view.scenarios();
     let mut columns = Vec::new();
     for facts in view.contenders() {
