@@ -8,6 +8,7 @@ help:
 	@echo 'make tiny            the same, smaller'
 	@echo 'make fuzz            every fuzz target, FUZZ_SECONDS each'
 	@echo 'make check-licences  licences of all dependencies against deny.toml'
+	@echo 'make peers           the servers that `anthill bench` measures beside ours'
 	@echo 'make fmt             format the code'
 	@echo 'make guide           docs/ as HTML in target/guide (needs mdbook)'
 	@echo 'make clean           forget all that was built'
@@ -30,6 +31,9 @@ fuzz:
 check-licences:
 	@sh tools/licences.sh
 
+peers:
+	@sh tools/peers.sh
+
 fmt:
 	@cargo fmt --all
 
@@ -39,4 +43,4 @@ guide:
 clean:
 	@cargo clean
 
-.PHONY: help run test release tiny fuzz check-licences fmt guide clean
+.PHONY: help run test release tiny fuzz check-licences peers fmt guide clean

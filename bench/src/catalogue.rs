@@ -328,6 +328,20 @@ const TEMPLATES: &[(&str, &str)] = templates![
     "nginx.conf" in "configurations",
     "nginx-published.conf" in "configurations",
     "lighttpd.conf" in "configurations",
+    "uwsgi.ini" in "configurations",
+    "apache.conf" in "configurations",
+    "h2o.conf" in "configurations",
+    "Caddyfile" in "configurations",
+    "haproxy.cfg" in "configurations",
+    "httpd.conf" in "configurations",
+    "stunnel.conf" in "configurations",
+    "binserve.json" in "configurations",
+    "node.js" in "programs",
+    "python.py" in "programs",
+    "daemon.pl" in "programs",
+    "simple.pl" in "programs",
+    "dancer.pl" in "programs",
+    "mojo.pl" in "programs",
 ];
 
 #[cfg(test)]
@@ -379,6 +393,34 @@ mod tests {
                 "no folder bench/programs/{folder}"
             );
         }
+    }
+
+    /// The lengths, and the number of clients, that the nine-server comparison gives.
+    #[test]
+    fn published_bodies_have_the_source_documents_lengths() {
+        let catalogue = Catalogue::load(None).expect("the built-in catalogue");
+        let able = catalogue.able(&[Ability::Published]);
+        let published: Vec<_> = able
+            .map(|entry| {
+                let published = entry.published.as_ref().expect("the table");
+                let bytes = published.body.as_ref().map(String::len);
+                (entry.name.as_str(), bytes, published.clients)
+            })
+            .collect();
+        assert_eq!(
+            published,
+            [
+                ("nginx", None, 10),
+                ("go-nethttp", Some(19), 10),
+                ("go-fasthttp", Some(19), 10),
+                ("node", Some(24), 10),
+                ("python", Some(17), 10),
+                ("perl-daemon", Some(40), 1),
+                ("perl-simple", Some(42), 10),
+                ("perl-dancer", Some(33), 10),
+                ("perl-hypnotoad", Some(38), 10),
+            ]
+        );
     }
 
     /// Every package of the house stands in one table; what an entry says is only what to look for.

@@ -6,10 +6,10 @@
 //!
 //! Templates and commands may use these words: `{folder}` (its work folder), `{root}`, `{cgi_root}`,
 //! `{page}` (the file of the hello page), `{host}`, `{http}`, `{https}`, `{certificate}`, `{key}`,
-//! `{combined}`, `{workers}`, `{connections_max}`, `{connections_hundreds}`, `{open_files}`,
+//! `{combined}`, `{workers}`, `{workers_double}`, `{connections_max}`, `{connections_hundreds}`, `{open_files}`,
 //! `{access_log}`, and the key of each of its programs; these conditions: `tls`, `keep_alive`,
 //! `access_log`, `root` (whether we are root), `workers_many`, `static`, `cgi`, `balancer`,
-//! `published`; and these lists: `page` (`{path}`, `{file}`, `{type}`), `member` (`{member}`,
+//! `published`; and these lists: `file` and `small_page` (`{path}`, `{file}`), `member` (`{member}`,
 //! `{member_host}`, `{member_port}`, `{number}`).
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use crate::probe;
 use crate::process::{Launch, ShareError, Tree, raise_open_files};
 use crate::program::Found;
 use crate::result::ContenderFacts;
-use crate::site::Site;
+use crate::site::{Page, Site};
 use crate::template::Values;
 
 /// What a contender is to do, and where.
@@ -162,7 +162,7 @@ impl Contender {
                 .spawn(launch)
                 .map_err(|error| plan.failed(&launch.program, error))?;
         }
-        contender.await_ready(setup, &plan.ready_path)?;
+        contender.await_ready(setup, &plan.ready)?;
         Ok(contender)
     }
 
@@ -214,7 +214,7 @@ impl Contender {
         self.tree.end(STOP_GRACE);
     }
 
-    fn await_ready(&self, setup: &Setup, path: &str) -> Result<(), StartError> {
+    fn await_ready(&self, setup: &Setup, ready: &Ready) -> Result<(), StartError> {
         let authority = setup
             .tls
             .then_some(setup.site.certificate.authority_pem.as_str());
@@ -222,9 +222,10 @@ impl Contender {
         let deadline = Instant::now() + setup.ready_within;
         loop {
             self.alive().map_err(StartError::Died)?;
-            let seen = match probe::get(address, path, authority) {
-                Ok(answer) if answer.status == 200 => return Ok(()),
-                Ok(answer) => format!("it answers {path} with status {}", answer.status),
+            let answer = probe::get(address, ready.path, authority);
+            let seen = match answer.map(|answer| ready.judge(&answer)) {
+                Ok(None) => return Ok(()),
+                Ok(Some(seen)) => seen,
                 Err(error) => error.to_string(),
             };
             if Instant::now() > deadline {
@@ -248,7 +249,27 @@ struct Plan {
     https: SocketAddr,
     launches: Vec<Launch>,
     configuration: BTreeMap<String, String>,
-    ready_path: String,
+    ready: Ready,
+}
+
+/// What has to be answered, and how.
+struct Ready {
+    path: &'static str,
+    /// Unknown for a balancer, whose members may say anything.
+    body: Option<Vec<u8>>,
+}
+
+impl Ready {
+    /// What is wrong with an answer.
+    fn judge(&self, answer: &probe::Answer) -> Option<String> {
+        let Ready { path, body } = self;
+        if answer.status != 200 {
+            return Some(format!("it answers {path} with status {}", answer.status));
+        }
+        let other = body.as_ref().is_some_and(|body| *body != answer.body);
+        let bytes = answer.body.len();
+        other.then(|| format!("it answers {path} with {bytes} bytes of something else"))
+    }
 }
 
 impl Plan {
@@ -278,9 +299,11 @@ impl Plan {
             _ => setup.site.hello().file.clone(),
         };
         let values = values(setup, found, &folder, &page, http.port(), https.port());
-        let ready_path = match setup.role {
-            Role::Published => "/".to_owned(),
-            _ => setup.site.hello().path.clone(),
+        let content = fs::read(&page).map_err(|error| io(&page, error))?;
+        let (path, body) = match setup.role {
+            Role::Published => ("/", Some(content)),
+            Role::Balancer { .. } => (Site::HELLO, None),
+            Role::Static | Role::Cgi => (Site::HELLO, Some(content)),
         };
         let mut plan = Plan {
             name: name.clone(),
@@ -288,7 +311,7 @@ impl Plan {
             https,
             launches: Vec::new(),
             configuration: BTreeMap::new(),
-            ready_path,
+            ready: Ready { path, body },
         };
         for start in &entry.starts {
             let applies = values
@@ -414,6 +437,7 @@ fn values(
         .word("key", certificate.key.display())
         .word("combined", certificate.combined.display())
         .word("workers", setup.workers)
+        .word("workers_double", 2 * setup.workers)
         .word(
             "connections_max",
             (2 * setup.connections).max(CONNECTIONS_MAX),
@@ -435,22 +459,22 @@ fn values(
         .flag("balancer", matches!(setup.role, Role::Balancer { .. }))
         .flag("published", setup.role == Role::Published);
     values
-        .list("page", page_turns(setup.site))
+        .list("file", file_turns(setup.site, |_| true))
+        .list("small_page", file_turns(setup.site, is_small_page))
         .list("member", member_turns(&setup.role));
     values
 }
 
-fn page_turns(site: &Site) -> Vec<Vec<(&'static str, String)>> {
-    let turn = |page: &crate::site::Page| {
+fn file_turns(site: &Site, wanted: impl Fn(&Page) -> bool) -> Vec<Vec<(&'static str, String)>> {
+    let turn = |page: &Page| {
         vec![
             ("path", page.path.clone()),
             ("file", page.file.display().to_string()),
-            ("type", "text/html".to_owned()),
         ]
     };
-    site.pages
+    site.files
         .iter()
-        .filter(|page| page.bytes <= PAGE_IN_BUFFER_MAX)
+        .filter(|page| wanted(page))
         .map(turn)
         .collect()
 }
@@ -468,6 +492,11 @@ fn member_turns(role: &Role) -> Vec<Vec<(&'static str, String)>> {
         ]
     };
     members.iter().enumerate().map(turn).collect()
+}
+
+/// What fits into the buffer of a server that answers from its configuration.
+fn is_small_page(page: &Page) -> bool {
+    page.path.ends_with(".html") && page.bytes <= SMALL_PAGE_BYTES_MAX
 }
 
 /// A folder with nothing but the page of the source document.
@@ -661,7 +690,7 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Slots that servers allocate beforehand; fewer than the documents' 1,500 would be no fair start.
 const CONNECTIONS_MAX: usize = 8_192;
 /// What fits into the buffer of a server that answers from its configuration, beside a head.
-const PAGE_IN_BUFFER_MAX: u64 = 16 * 1024;
+const SMALL_PAGE_BYTES_MAX: u64 = 16 * 1024;
 /// A line of a log in a message; some write whole documents.
 const LINE_MAX: usize = 300;
 

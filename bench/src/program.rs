@@ -126,8 +126,11 @@ impl Program {
 
 impl VersionQuery {
     fn ask(&self, program: &Path) -> Result<String, String> {
+        // In an empty folder: some leave files behind, whatever they are asked.
+        let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let output = Command::new(program)
             .args(&self.arguments)
+            .current_dir(&folder)
             .stdin(Stdio::null())
             .output()
             .map_err(|error| format!("{}: {error}", program.display()))?;
@@ -148,11 +151,15 @@ impl VersionQuery {
 
 /// The word behind `after`.
 fn version_in<'s>(said: &'s str, after: &str) -> Option<&'s str> {
-    let (_, rest) = said.split_once(after)?;
+    let rest = said.split_once(after)?.1.trim_start();
     let word = rest
         .split(|c: char| c.is_whitespace() || c == ',' || c == ';')
         .next()?;
-    Some(word.trim_end_matches(['.', ')'])).filter(|word| !word.is_empty())
+    let word = word.trim_end_matches(['.', ')']);
+    let number = word
+        .strip_prefix('v')
+        .filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    Some(number.unwrap_or(word)).filter(|word| !word.is_empty())
 }
 
 /// Folders with programs, the likeliest first: what was built for us, beside us, PATH, and where
@@ -228,6 +235,8 @@ mod tests {
                 Some("1.7.4.4"),
             ),
             ("2.6.2\n", "", Some("2.6.2")),
+            ("v2.11.9 h1:abc=\n", "", Some("2.11.9")),
+            ("Version:      2.44.1\n", "Version:", Some("2.44.1")),
             (
                 "go version go1.22.1, fasthttp v1.62.0)",
                 "fasthttp v",

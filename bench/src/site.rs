@@ -22,11 +22,13 @@ pub struct Site {
     pub cgi_root: PathBuf,
     /// The pages, the hello page first, then by size.
     pub pages: Vec<Page>,
+    /// All files below [`Site::root`], those pages too.
+    pub files: Vec<Page>,
     /// The certificate.
     pub certificate: Certificate,
 }
 
-/// A page of the site.
+/// A file of the site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Where it is asked for: `/16k.html`.
@@ -63,7 +65,7 @@ impl Site {
             write(&root.join("journal").join(name), bytes)?;
         }
         write(&root.join("not-found.html"), text::NOT_FOUND.as_bytes())?;
-        let mut pages = vec![Page::create(&root, "/hello.html", text::HELLO)?];
+        let mut pages = vec![Page::create(&root, Site::HELLO, text::HELLO)?];
         let mut sizes = sizes.to_vec();
         sizes.sort_unstable();
         sizes.dedup();
@@ -77,10 +79,13 @@ impl Site {
         create_scripts(&cgi_root)?;
         write(&root.join("cached.html"), text::complex_page().as_bytes())?;
         let certificate = Certificate::create(&folder.join("tls"))?;
+        let mut files = Vec::new();
+        list(&root, "", &mut files)?;
         Ok(Site {
             root,
             cgi_root,
             pages,
+            files,
             certificate,
         })
     }
@@ -104,6 +109,8 @@ impl Site {
         self.pages.iter().find(|page| page.path == path)
     }
 
+    /// The hello page's path.
+    pub const HELLO: &str = "/hello.html";
     /// A CGI script that prints a line, as the source document's simple one did.
     pub const SIMPLE_SCRIPT: &str = "/cgi-bin/simple.py";
     /// The same as a shell script: the least that a script can cost.
@@ -191,6 +198,26 @@ fn create_scripts(cgi_root: &Path) -> io::Result<()> {
     for (name, text) in text::CONTENT {
         write(&cgi_root.join("content").join(name), text.as_bytes())?;
     }
+    Ok(())
+}
+
+/// All files of a folder under their paths.
+fn list(folder: &Path, prefix: &str, files: &mut Vec<Page>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = format!("{prefix}/{}", entry.file_name().to_string_lossy());
+        let metadata = entry.metadata()?;
+        match metadata.is_dir() {
+            true => list(&entry.path(), &path, files)?,
+            false => files.push(Page {
+                path,
+                file: entry.path(),
+                bytes: metadata.len(),
+            }),
+        }
+    }
+    // The order of a folder is chance.
+    files.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(())
 }
 
@@ -306,6 +333,13 @@ mod tests {
                 }
             }
         }
+        let (_folder, site) = site(&[]);
+        let served = |name: &String| {
+            site.files
+                .iter()
+                .any(|file| file.path == format!("/journal/{name}"))
+        };
+        assert!(there.iter().all(served));
         let built_in: BTreeSet<String> =
             JOURNAL.iter().map(|(name, _)| (*name).to_owned()).collect();
         assert_eq!(built_in, there);

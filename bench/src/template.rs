@@ -1,9 +1,9 @@
 //! A configuration file with holes in it, and what fills them.
 //!
 //! Configurations have braces and signs of their own, so a placeholder is only a word of small
-//! letters between braces, `{root}`, and a directive stands alone on its line: `@if WORD`, `@unless
-//! WORD`, `@else`, `@each WORD`, `@end`. An unknown word is an error: a server must not be measured
-//! with half a configuration.
+//! letters and digits between braces, `{root}`, and a directive stands alone on its line: `@if WORD`,
+//! `@unless WORD`, `@else`, `@each WORD`, `@end`. An unknown word is an error: a server must not be
+//! measured with half a configuration.
 
 use std::collections::BTreeMap;
 
@@ -208,10 +208,14 @@ impl<'a> Directive<'a> {
 pub(crate) fn placeholder(text: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     while let Some(open) = text[from..].find('{').map(|open| open + from) {
-        let name_bytes = text.as_bytes()[open + 1..]
-            .iter()
-            .take_while(|byte| byte.is_ascii_lowercase() || **byte == b'_')
-            .count();
+        let is_first = |byte: &&u8| byte.is_ascii_lowercase();
+        let is_next =
+            |byte: &&u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || **byte == b'_';
+        let name = text.as_bytes()[open + 1..].iter();
+        let name_bytes = match name.clone().next().filter(is_first) {
+            Some(_) => name.take_while(is_next).count(),
+            None => 0,
+        };
         let close = open + 1 + name_bytes;
         if name_bytes > 0 && text.as_bytes().get(close) == Some(&b'}') {
             return Some((&text[..open], &text[open + 1..close], &text[close + 1..]));

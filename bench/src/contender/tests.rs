@@ -502,6 +502,27 @@ fn one_that_never_answers_is_named_and_gone() {
 }
 
 #[test]
+fn one_that_answers_with_something_else_is_not_ready() {
+    let scene = Scene::new();
+    let member = Member::new("a lie");
+    let ready = Ready {
+        path: Site::HELLO,
+        body: Some(scene.site.hello().content().expect("a page")),
+    };
+    let answer = probe::get(member.address, ready.path, None).expect("an answer");
+    let said = ready.judge(&answer).expect("something is wrong");
+    assert_eq!(
+        said,
+        "it answers /hello.html with 5 bytes of something else"
+    );
+    let anything = Ready {
+        path: Site::HELLO,
+        body: None,
+    };
+    assert_eq!(anything.judge(&answer), None);
+}
+
+#[test]
 fn one_that_is_missing_or_unable_is_said_before_anything_is_done() {
     let scene = Scene::new();
     let folder = scene.work("never");
