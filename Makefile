@@ -10,6 +10,7 @@ help:
 	@echo 'make bench-quick     the same in under 5 minutes, to see that it works'
 	@echo 'make fuzz            every fuzz target, FUZZ_SECONDS each'
 	@echo 'make check-licences  licences of all dependencies against deny.toml'
+	@echo 'make peers           the servers that `anthill bench` measures beside ours'
 	@echo 'make fmt             format the code'
 	@echo 'make guide           docs/ as HTML in target/guide (needs mdbook)'
 	@echo 'make clean           forget all that was built'
@@ -38,6 +39,9 @@ fuzz:
 check-licences:
 	@sh tools/licences.sh
 
+peers:
+	@sh tools/peers.sh
+
 fmt:
 	@cargo fmt --all
 
@@ -47,4 +51,4 @@ guide:
 clean:
 	@cargo clean
 
-.PHONY: help run test release tiny bench bench-quick fuzz check-licences fmt guide clean
+.PHONY: help run test release tiny bench bench-quick fuzz check-licences peers fmt guide clean
