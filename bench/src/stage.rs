@@ -499,7 +499,7 @@ fn judge(measured: Measured, plan: &Plan, failures_are_expected: bool) -> Result
     };
     if round.requests == 0 {
         let why = match failed {
-            0 => format!("it is too slow: no answer in {} s", round.seconds.round()),
+            0 => format!("it is too slow: no answer in {:.1} s", round.seconds),
             _ if of(Failures::TIMEOUT) == failed => format!(
                 "it is too slow: no answer within {} s, {failed} times",
                 plan.timeout_seconds

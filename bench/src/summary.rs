@@ -15,6 +15,10 @@ pub fn text(run: &Run) -> String {
         if rows.is_empty() {
             continue;
         }
+        if rows.iter().all(|(cell, _)| loads_pages(cell)) {
+            text.push_str(&pages(&scenario.title, &rows));
+            continue;
+        }
         text.push_str(&format!(
             "\n{}\n  {:<26}{:>12}{:>21}{:>12}{:>10}{:>10}\n",
             scenario.title, "", "requests/s", "interval", "µs CPU each", "p99 ms", "MB"
@@ -23,6 +27,36 @@ pub fn text(run: &Run) -> String {
             let before = nth.checked_sub(1).map(|before| rows[before].0);
             text.push_str(&row(cell, *rate, before));
         }
+    }
+    text
+}
+
+fn loads_pages(cell: &Cell) -> bool {
+    cell.rounds
+        .iter()
+        .all(|round| round.extra.contains_key(LOAD))
+}
+
+/// A browser's figures: what one visitor waits for.
+fn pages(title: &str, rows: &[(&Cell, f64)]) -> String {
+    let mut text = format!(
+        "\n{title}\n  {:<26}{:>20}{:>12}\n",
+        "", "DOMContentLoaded ms", "load ms"
+    );
+    for (cell, _) in rows {
+        let of = |name: &str| {
+            let known = cell
+                .rounds
+                .iter()
+                .filter_map(|round| round.extra.get(name).copied());
+            let known: Vec<f64> = known.collect();
+            median(&known).map_or("–".to_owned(), |value| format!("{value:.1}"))
+        };
+        let (parsed, loaded) = (of("dom_content_loaded_ms"), of(LOAD));
+        text.push_str(&format!(
+            "  {:<26}{parsed:>20}{loaded:>12}\n",
+            cell.contender
+        ));
     }
     text
 }
@@ -105,3 +139,6 @@ fn memory(round: &Round) -> Option<f64> {
         bytes => Some(bytes as f64 / 1e6),
     }
 }
+
+/// What only rounds of the page suite have.
+const LOAD: &str = "load_ms";

@@ -44,6 +44,10 @@ fn lay_out(wishes: &Wishes) -> Programme {
 fn case(wishes: &Wishes, driver: Driver) -> Case {
     let path = Site::path_of(Site::JOURNAL_BYTES);
     let mut plan = wishes.kept_alive_over_tls(wishes.plan(&path, CONNECTIONS));
+    if wishes.seconds.is_none() {
+        wishes.time(&mut plan, SECONDS);
+        plan.length = Length::Seconds(SECONDS);
+    }
     // wrk knows whole seconds only.
     if let Length::Seconds(seconds) = plan.length {
         plan.length = Length::Seconds(seconds.ceil());
@@ -58,6 +62,8 @@ fn case(wishes: &Wishes, driver: Driver) -> Case {
     }
 }
 
+/// wrk opens its connections within its window: that must be a small part of it.
+const SECONDS: f64 = 3.0;
 const CONNECTIONS: usize = 50;
 const PAIRS: u32 = 9;
 /// The fewest of which six may say the same and one another.
