@@ -123,7 +123,7 @@ impl Counter {
 
     /// Milliseconds; `None` of what still belongs to the page before.
     fn since_begun(&self, time: f64) -> Option<f64> {
-        (!self.loader.is_empty()).then(|| (time - self.begun) * 1e3)
+        (!self.loader.is_empty()).then_some((time - self.begun) * 1e3)
     }
 
     fn load(&self) -> PageLoad {

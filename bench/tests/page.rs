@@ -1,6 +1,9 @@
 //! The suite `page` end to end: a real server, a real browser, a certificate that it trusts; the
 //! second load comes from the cache.
 
+// The whole file is tests, helpers too.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use anthill_bench::browser::Options;

@@ -1,6 +1,9 @@
 //! Reports of sample runs, opened in a headless Chromium on a wide screen and on a telephone: the
 //! figures must be in the page as a reader sees it.
 
+// The whole file is tests, helpers too.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::path::{Path, PathBuf};

@@ -64,8 +64,8 @@ fn table(runs: &[&Run], contender: &str, sources: &[Source]) -> Table {
     let row = |(number, title): (usize, String)| {
         let mut cells = vec![Entry::new(title)];
         let of = |column: &Column| {
-            let all = column.facts.iter().chain(&column.figures);
-            all.skip(number).next().cloned().unwrap_or_else(Entry::none)
+            let mut all = column.facts.iter().chain(&column.figures);
+            all.nth(number).cloned().unwrap_or_else(Entry::none)
         };
         cells.extend(columns.iter().map(of));
         Row {

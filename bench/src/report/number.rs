@@ -84,7 +84,7 @@ fn three_digits(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => grouped(value, 0),
         v if v >= 9.995 => grouped(value, 1),
-        v if v == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         _ => grouped(value, 2),
     }
 }

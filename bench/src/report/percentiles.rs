@@ -18,59 +18,77 @@ use crate::statistics;
 
 /// A curve for each contender that has percentiles, and for published ones; `None` without any.
 pub fn curves(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Option<Curves> {
-    let mut measured: Vec<(Series, bool, Vec<(f64, f64)>)> = Vec::new();
-    for facts in view.contenders_in(scenario) {
-        if let Some(cell) = view.cell(scenario, &facts.name) {
-            let (fine, points) = points_of(cell);
-            measured.push((view.series(facts), !fine, points));
-        }
+    let known = known(view, scenario, published);
+    if known.iter().all(|one| one.series.published) {
+        return None;
     }
-    for (name, figure) in published {
+    let points = || known.iter().flat_map(|one| &one.points);
+    let scale = Scale::fitting(points().map(|(_, time)| *time));
+    let rarest = points()
+        .map(|(percentile, _)| *percentile)
+        .fold(90.0, f64::max);
+    Some(Curves {
+        caption: format!("Latency by percentile: {}", scenario.title),
+        across: axis(rarest),
+        up: scale.axis("latency", number::time),
+        curves: known.iter().map(|one| one.curve(scale, rarest)).collect(),
+    })
+}
+
+/// What is known of somebody's latency.
+struct Known {
+    series: Series,
+    /// From a histogram, and so at many percentiles.
+    fine: bool,
+    /// Percentiles and times in microseconds.
+    points: Vec<(f64, f64)>,
+}
+
+fn known(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Vec<Known> {
+    let measured = view
+        .contenders_in(scenario)
+        .into_iter()
+        .filter_map(|facts| {
+            let (fine, points) = points_of(view.cell(scenario, &facts.name)?);
+            Some(Known {
+                series: view.series(facts),
+                fine,
+                points,
+            })
+        });
+    let published = published.iter().map(|(name, figure)| {
         let series = Series {
             name: name.clone(),
             published: true,
             ..Series::default()
         };
-        measured.push((series, true, published_points(figure)));
-    }
-    measured.retain(|(_, _, points)| points.len() > 1);
-    if measured.iter().all(|(series, _, _)| series.published) {
-        return None;
-    }
-    let times = measured
-        .iter()
-        .flat_map(|(_, _, points)| points.iter().map(|point| point.1));
-    let scale = Scale::fitting(times);
-    let rarest = measured
-        .iter()
-        .flat_map(|(_, _, points)| points)
-        .map(|point| point.0)
-        .fold(90.0, f64::max);
-    let across = axis(rarest);
-    let curve = |(series, marked, points): (Series, bool, Vec<(f64, f64)>)| {
-        let point = |(percentile, time): (f64, f64)| Point {
-            across: place(percentile, rarest),
-            up: scale.place(time),
+        Known {
+            series,
+            fine: false,
+            points: published_points(figure),
+        }
+    });
+    measured
+        .chain(published)
+        .filter(|one| one.points.len() > 1)
+        .collect()
+}
+
+impl Known {
+    fn curve(&self, scale: Scale, rarest: f64) -> Curve {
+        let name = &self.series.name;
+        let point = |(percentile, time): &(f64, f64)| Point {
+            across: place(*percentile, rarest),
+            up: scale.place(*time),
             whisker: None,
-            text: format!(
-                "{}: {} % within {}",
-                series.name,
-                percentile,
-                number::time(time)
-            ),
+            text: format!("{name}: {percentile} % within {}", number::time(*time)),
         };
         Curve {
-            points: points.into_iter().map(point).collect(),
-            marked,
-            series,
+            series: self.series.clone(),
+            points: self.points.iter().map(point).collect(),
+            marked: !self.fine,
         }
-    };
-    Some(Curves {
-        caption: format!("Latency by percentile: {}", scenario.title),
-        across,
-        up: scale.axis("latency", number::time),
-        curves: measured.into_iter().map(curve).collect(),
-    })
+    }
 }
 
 /// Percentiles and times of a cell: from its rounds' histograms together if they have them (and then
