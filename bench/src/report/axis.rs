@@ -90,11 +90,26 @@ impl Scale {
                 (0..=decades).map(|n| begin * 10f64.powi(n)).collect()
             }
         };
-        let tick = |value: f64| (self.place(value), format(value));
+        let tick = |value: f64| (self.place(value), without_empty_decimals(&format(value)));
         Axis {
             title: title.to_owned(),
             ticks: values.into_iter().map(tick).collect(),
         }
+    }
+}
+
+/// `1 ms` for `1.00 ms`: what stands at an axis is round.
+fn without_empty_decimals(text: &str) -> String {
+    let Some((whole, rest)) = text.split_once('.') else {
+        return text.to_owned();
+    };
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    let (decimals, unit) = rest.split_at(digits);
+    match decimals.trim_end_matches('0') {
+        "" => format!("{whole}{unit}"),
+        decimals => format!("{whole}.{decimals}{unit}"),
     }
 }
 
@@ -131,6 +146,12 @@ mod tests {
             ["0.1", "1", "10", "100"]
         );
         assert!((scale.place(1.0) - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_stands_at_an_axis_is_short() {
+        let short = ["1.00k", "10.0 ms", "2.50k", "0", "0.250", "100"].map(without_empty_decimals);
+        assert_eq!(short, ["1k", "10 ms", "2.5k", "0", "0.25", "100"]);
     }
 
     #[test]

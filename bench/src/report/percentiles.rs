@@ -172,7 +172,7 @@ fn published_points(figure: &Figure) -> Vec<(f64, f64)> {
 }
 
 fn axis(rarest: f64) -> Axis {
-    let written = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99];
+    let written = [50.0, 90.0, 99.0, 99.9, 99.99];
     let shown = written
         .into_iter()
         .filter(|percentile| *percentile <= rarest + 1e-9);
