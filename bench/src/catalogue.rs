@@ -58,6 +58,10 @@ pub enum Ability {
     Http,
     /// The same over TLS 1.3.
     Https,
+    /// It exchanges keys by X25519.
+    X25519,
+    /// It gives tickets, and resumes by them.
+    Tickets,
     /// HTTP/2 over TLS.
     Http2,
     /// HTTP/3.
@@ -81,6 +85,8 @@ impl std::fmt::Display for Ability {
         out.write_str(match self {
             Ability::Http => "HTTP without TLS",
             Ability::Https => "HTTPS",
+            Ability::X25519 => "X25519",
+            Ability::Tickets => "resumption by tickets",
             Ability::Http2 => "HTTP/2",
             Ability::Http3 => "HTTP/3",
             Ability::KeepAlive => "keep-alive",

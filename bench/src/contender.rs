@@ -303,7 +303,9 @@ impl Plan {
         let (path, body) = match setup.role {
             Role::Published => ("/", Some(content)),
             Role::Balancer { .. } => (Site::HELLO, None),
-            Role::Static | Role::Cgi => (Site::HELLO, Some(content)),
+            // What runs the scripts may be another process, ready later.
+            Role::Cgi => (Site::SHELL_SCRIPT, Some(Site::SIMPLE.into())),
+            Role::Static => (Site::HELLO, Some(content)),
         };
         let mut plan = Plan {
             name: name.clone(),

@@ -126,8 +126,12 @@ impl Program {
 
 impl VersionQuery {
     fn ask(&self, program: &Path) -> Result<String, String> {
+        // In an empty folder: some leave files behind, whatever they are asked.
+        let folder =
+            tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let output = Command::new(program)
             .args(&self.arguments)
+            .current_dir(&folder)
             .stdin(Stdio::null())
             .output()
             .map_err(|error| format!("{}: {error}", program.display()))?;

@@ -288,10 +288,12 @@ mod tests {
     use super::*;
     use crate::result::{FORMAT, Failures, Machine};
 
+    type Answers<'s> = dyn Fn(&Turn<'_>, usize) -> Result<Round, Trouble> + 's;
+
     /// Writes down what it is asked; what it answers is told by `script`.
     struct Script<'s> {
         log: Vec<String>,
-        script: Box<dyn Fn(&Turn<'_>, usize) -> Result<Round, Trouble> + 's>,
+        script: Box<Answers<'s>>,
         refuses: &'static str,
     }
 

@@ -105,9 +105,8 @@ impl Measure for Stage<'_> {
             self.try_once(&plan)?;
         }
         let watch = Audience::new(playing, self.server_cpus());
-        let measured = self
-            .driver
-            .measure(&plan, &playing.folder, &watch, self.stop);
+        let driver = case.driver.unwrap_or(self.driver);
+        let measured = driver.measure(&plan, &playing.folder, &watch, self.stop);
         if self.stop.load(Ordering::Relaxed) {
             return Err(Trouble::Interrupted);
         }
@@ -500,7 +499,7 @@ fn judge(measured: Measured, plan: &Plan, failures_are_expected: bool) -> Result
     };
     if round.requests == 0 {
         let why = match failed {
-            0 => format!("it is too slow: no answer in {} s", round.seconds.round()),
+            0 => format!("it is too slow: no answer in {:.1} s", round.seconds),
             _ if of(Failures::TIMEOUT) == failed => format!(
                 "it is too slow: no answer within {} s, {failed} times",
                 plan.timeout_seconds

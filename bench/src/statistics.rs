@@ -8,6 +8,10 @@
 /// The confidence that is aimed at; fewer than six rounds can't reach it.
 pub const CONFIDENCE: f64 = 0.95;
 
+/// What calling something a difference needs: five pairs that all say so (94 %). Of three, all say the
+/// same by chance in one case of four.
+pub const CONFIDENCE_OF_A_DIFFERENCE: f64 = 0.9;
+
 /// The middle of some values, or the mean of the two in the middle; `None` of nothing.
 ///
 /// Values that aren't finite are left out.
@@ -69,7 +73,8 @@ pub enum Verdict {
     Less,
     /// The difference is within the noise: another run could show the opposite.
     WithinNoise,
-    /// One round at most: nothing can be said.
+    /// So few rounds that two contenders that are the same would often look different: fewer than
+    /// five ([`CONFIDENCE_OF_A_DIFFERENCE`]).
     TooFew,
 }
 
@@ -137,7 +142,10 @@ fn comparison(ratio: f64, interval: Option<Interval>) -> Comparison {
             verdict: Verdict::TooFew,
         };
     };
-    let verdict = if low > 1.0 {
+    let meets = low <= 1.0 && high >= 1.0;
+    let verdict = if !meets && confidence < CONFIDENCE_OF_A_DIFFERENCE {
+        Verdict::TooFew
+    } else if low > 1.0 {
         Verdict::More
     } else if high < 1.0 {
         Verdict::Less
@@ -226,9 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn one_round_tells_nothing() {
+    fn few_rounds_tell_no_difference() {
         let found = compare(&[10.0], &[20.0]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::TooFew);
+        // Three that agree may do so by chance; five hardly.
+        let found = compare(&[10.0; 3], &[20.0; 3]).expect("a comparison");
+        assert_eq!(found.verdict, Verdict::TooFew);
+        let found = compare(&[10.0; 5], &[20.0; 5]).expect("a comparison");
+        assert_eq!(found.verdict, Verdict::Less);
         assert_eq!(compare(&[1.0], &[]), None);
         assert_eq!(compare(&[1.0], &[0.0]), None);
     }

@@ -1,7 +1,6 @@
-//! Tables for a terminal: the medians of a run, for those who don't make a report of it, and what
-//! changed between two.
+//! The last lines on the terminal: a table of medians, for those who don't make a report of it.
 
-use crate::result::{Cell, Round, Run};
+use crate::result::{Cell, Round, Run, Usage};
 use crate::statistics::{compare, interval, median};
 
 /// One table for each scenario, fastest first by CPU time for each request, where that is known.
@@ -16,6 +15,10 @@ pub fn text(run: &Run) -> String {
         if rows.is_empty() {
             continue;
         }
+        if rows.iter().all(|(cell, _)| loads_pages(cell)) {
+            text.push_str(&pages(&scenario.title, &rows));
+            continue;
+        }
         text.push_str(&format!(
             "\n{}\n  {:<26}{:>12}{:>21}{:>12}{:>10}{:>10}\n",
             scenario.title, "", "requests/s", "interval", "µs CPU each", "p99 ms", "MB"
@@ -28,57 +31,65 @@ pub fn text(run: &Run) -> String {
     text
 }
 
-/// What changed from one run to another, cell by cell. Rounds of two runs were never side by side, so
-/// only what is larger than the noise within both is called a change.
-pub fn changes(before: &Run, after: &Run) -> String {
-    let mut text = String::new();
-    for scenario in &after.scenarios {
-        let mut rows = String::new();
-        for new in after
-            .cells
-            .iter()
-            .filter(|cell| cell.scenario == scenario.id)
-        {
-            let same =
-                |cell: &&Cell| cell.scenario == new.scenario && cell.contender == new.contender;
-            if let Some(old) = before.cells.iter().find(same) {
-                rows.push_str(&change(old, new));
-            }
-        }
-        if !rows.is_empty() {
-            text.push_str(&format!("\n{}\n{rows}", scenario.title));
-        }
-    }
-    if text.is_empty() {
-        text.push_str("The two have no scenario and contender in common.\n");
-    }
-    if before.machine != after.machine {
-        text.push_str("\nThe machines are not the same: these are differences of machines too.\n");
+fn loads_pages(cell: &Cell) -> bool {
+    cell.rounds
+        .iter()
+        .all(|round| round.extra.contains_key(LOAD))
+}
+
+/// A browser's figures: what one visitor waits for.
+fn pages(title: &str, rows: &[(&Cell, f64)]) -> String {
+    let mut text = format!(
+        "\n{title}\n  {:<26}{:>20}{:>12}\n",
+        "", "DOMContentLoaded ms", "load ms"
+    );
+    for (cell, _) in rows {
+        let of = |name: &str| {
+            let known = cell
+                .rounds
+                .iter()
+                .filter_map(|round| round.extra.get(name).copied());
+            let known: Vec<f64> = known.collect();
+            median(&known).map_or("–".to_owned(), |value| format!("{value:.1}"))
+        };
+        let (parsed, loaded) = (of("dom_content_loaded_ms"), of(LOAD));
+        text.push_str(&format!(
+            "  {:<26}{parsed:>20}{loaded:>12}\n",
+            cell.contender
+        ));
     }
     text
 }
 
-fn change(old: &Cell, new: &Cell) -> String {
+/// Of the suite that has our generator beside wrk: how far they agree; empty of any other.
+pub fn agreement(run: &Run) -> String {
     let mut text = String::new();
-    for (name, of) in COMPARED {
-        let known = |cell: &Cell| cell.rounds.iter().filter_map(of).collect::<Vec<f64>>();
-        let (old_values, new_values) = (known(old), known(new));
-        let (Some(was), Some(is)) = (median(&old_values), median(&new_values)) else {
+    for ours in run.cells.iter().filter(|cell| cell.scenario == "embedded") {
+        let its = |cell: &&Cell| cell.scenario == "wrk" && cell.contender == ours.contender;
+        let Some(wrks) = run.cells.iter().find(its) else {
             continue;
         };
-        let verdict = match (interval(&old_values), interval(&new_values)) {
-            (Some(old), Some(new)) if old.high < new.low || new.high < old.low => "",
-            (Some(_), Some(_)) => "within the noise",
-            _ => "too few rounds to tell",
+        let (first, second) = (values(ours, Round::rate), values(wrks, Round::rate));
+        let Some(found) = compare(&first, &second) else {
+            continue;
         };
-        let percent = if was == 0.0 {
-            0.0
-        } else {
-            (is / was - 1.0) * 100.0
+        let busy = |cell: &Cell, usage: fn(&Round) -> &Usage| {
+            let shares = cell.rounds.iter().filter_map(|r| usage(r).busy(r.seconds));
+            median(&shares.collect::<Vec<f64>>()).unwrap_or(0.0) * 100.0
         };
+        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
         text.push_str(&format!(
-            "  {:<26}{name:<14}{was:>12.1} → {is:<12.1}{percent:>+8.1} %  {verdict}\n",
-            new.contender
+            "\n{}: ours to wrk {:+.1} % ({:+.1} to {:+.1}, {:.0} % sure, {} pairs); the server {:.0} % \
+             busy, our generator {:.0} %, wrk {:.0} %\n",
+            ours.contender,
+            percent(found.ratio),
+            percent(found.low),
+            percent(found.high),
+            found.confidence * 100.0,
+            first.len().min(second.len()),
+            busy(ours, |round| &round.server),
+            busy(ours, |round| &round.client),
+            busy(wrks, |round| &round.client),
         ));
     }
     text
@@ -118,10 +129,6 @@ fn values(cell: &Cell, value: fn(&Round) -> f64) -> Vec<f64> {
     cell.rounds.iter().map(value).collect()
 }
 
-fn rate(round: &Round) -> Option<f64> {
-    Some(round.rate())
-}
-
 fn p99(round: &Round) -> Option<f64> {
     Some(round.latency.as_ref()?.percentiles_us.get("99")? / 1e3)
 }
@@ -133,12 +140,5 @@ fn memory(round: &Round) -> Option<f64> {
     }
 }
 
-/// A figure of a round, if it has it.
-type Figure = fn(&Round) -> Option<f64>;
-
-const COMPARED: [(&str, Figure); 4] = [
-    ("requests/s", rate),
-    ("µs CPU each", Round::server_us_per_request),
-    ("p99 ms", p99),
-    ("MB", memory),
-];
+/// What only rounds of the page suite have.
+const LOAD: &str = "load_ms";

@@ -1,16 +1,34 @@
 //! `anthill bench report` and `compare`: result files become something to read.
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use super::typed::Typed;
 use super::{Done, Problem, put};
+use crate::compare;
 use crate::extrapolate;
-use crate::report::{self, Format, Published};
+use crate::report::{self, Format, Published, performance};
 use crate::result::{Cell, Run};
 
 pub(super) fn report(typed: &Typed) -> Done {
     let runs = read(&typed.operands)?;
     let output = typed.path("output");
+    let into = [
+        (typed.path("figures"), performance::figures(&runs)),
+        (typed.path("summary"), performance::summary(&runs)),
+    ];
+    let mut written = false;
+    for (file, text) in into {
+        if let Some(file) = file {
+            let done = performance::write(&file, &text);
+            done.map_err(|error| Problem::usage(error.to_string()))?;
+            written = true;
+        }
+    }
+    // Who wants tables in a file doesn't want them on the terminal too.
+    if written && output.is_none() && !typed.has("format") {
+        return Ok(ExitCode::SUCCESS);
+    }
     let text = match form(typed.value("format"), output.as_deref())? {
         Form::Csv => csv(&runs)?,
         Form::Report(format) => {
@@ -27,10 +45,10 @@ pub(super) fn report(typed: &Typed) -> Done {
 pub(super) fn compare(typed: &Typed) -> Done {
     let runs = read(&typed.operands)?;
     let output = typed.path("output");
-    put(
-        &crate::summary::changes(&runs[0], &runs[1]),
-        output.as_deref(),
-    )
+    let format = output.as_deref().map_or(Format::Markdown, Format::of_file);
+    let (before, after) = (&runs[0], &runs[1]);
+    let document = compare::compare(before, after).document(before, after);
+    put(&report::write(&document, format), output.as_deref())
 }
 
 /// What is written.

@@ -143,7 +143,9 @@ impl<'t> Order<'t> {
         let wrong = |error: crate::driver::DriverError| Problem::usage(error.to_string());
         self.driver.find().map_err(wrong)?;
         for case in programme.acts.iter().flat_map(|act| &act.cases) {
-            self.driver.can(&case.plan).map_err(|error| {
+            let driver = case.driver.unwrap_or(self.driver);
+            driver.find().map_err(wrong)?;
+            driver.can(&case.plan).map_err(|error| {
                 let text = format!("{}, {}: {error}", self.suite.name, case.scenario.id);
                 Problem::usage(text).help("without --driver our own generator asks")
             })?;
@@ -290,6 +292,7 @@ impl<'t> Order<'t> {
             }
             if !self.typed.has("silent") {
                 super::print(&crate::summary::text(run))?;
+                super::print(&crate::summary::agreement(run))?;
             }
         }
         for missing in &cast.missing_by_name {

@@ -174,6 +174,16 @@ pub static COMMANDS: &[Command] = &[
                 "NAME",
                 "markdown, html or csv, whatever the file's name",
             ),
+            option(
+                "figures",
+                "FILE",
+                "Write the tables between the marks of that Markdown file (docs/performance.md)",
+            ),
+            option(
+                "summary",
+                "FILE",
+                "Write the short table between the marks of that Markdown file (README.md)",
+            ),
             switch(
                 "published",
                 "Lay the source documents' figures beneath, marked as such",

@@ -3,7 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256 as AES_128;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use super::*;
 use crate::catalogue::Catalogue;
@@ -289,7 +292,9 @@ fn check_static(
             format!("no such page: status {}", missing.status)
         })?;
     }
-    if !tls {
+    if tls {
+        check_tls(scene, entry, contender)?;
+    } else {
         let kept =
             keeps_alive(contender, &scene.site.hello().path).map_err(|error| error.to_string())?;
         let claims = entry.can(Ability::KeepAlive);
@@ -298,6 +303,59 @@ fn check_static(
         })?;
     }
     Ok(())
+}
+
+/// TLS as all of them are to speak it, so that nobody wins by a lighter cipher: AES-128-GCM for a
+/// client that names it first, X25519, P-256 in the certificate; and tickets that are taken.
+fn check_tls(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {
+    let client = Arc::new(aes_128_client(scene, entry.can(Ability::X25519)));
+    let mut handshakes = Vec::new();
+    for _ in 0..3 {
+        let mut tls =
+            rustls::ClientConnection::new(client.clone(), "localhost".try_into().expect("a name"))
+                .expect("a client");
+        let mut socket =
+            TcpStream::connect(contender.address(true)).map_err(|error| error.to_string())?;
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a socket");
+        let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+        let request = "GET /hello.html HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream
+            .write_all(request.as_bytes())
+            .map_err(|error| error.to_string())?;
+        // Some close without TLS's goodbye.
+        let _ = stream.read_to_end(&mut Vec::new());
+        let suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
+        expect(suite == Some(AES_128.suite()), || {
+            format!("another cipher suite: {suite:?}")
+        })?;
+        handshakes.push(tls.handshake_kind());
+    }
+    let resumes = handshakes.contains(&Some(rustls::HandshakeKind::Resumed));
+    expect(resumes == entry.can(Ability::Tickets), || {
+        format!("resumption: {handshakes:?}")
+    })
+}
+
+fn aes_128_client(scene: &Scene, x25519_alone: bool) -> rustls::ClientConfig {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| *suite != AES_128);
+    if x25519_alone {
+        provider.kx_groups = vec![rustls::crypto::aws_lc_rs::kx_group::X25519];
+    }
+    let mut roots = rustls::RootCertStore::empty();
+    let pem = scene.site.certificate.authority_pem.as_bytes();
+    roots
+        .add(CertificateDer::from_pem_slice(pem).expect("a certificate"))
+        .expect("an authority");
+    rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("TLS 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth()
 }
 
 fn check_scripts(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {

@@ -20,10 +20,6 @@ pub(super) const NOT_FOUND: &str = "<!DOCTYPE html>
 <html lang=\"en\"><head><title>Not found</title></head><body><h1>Not found</h1></body></html>
 ";
 
-/// What the simple scripts print.
-#[cfg(test)]
-pub(super) const SIMPLE: &str = "<html><body><h1>Hello World!</h1></body></html>\n";
-
 /// A page of exactly so many bytes; very short ones are text without a frame.
 pub(super) fn page(bytes: u64) -> String {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);

@@ -96,7 +96,13 @@ impl Row {
                 published: false,
                 cgi,
             },
-            cast: Cast::able(&needs, 0).usually(&["anthill", "apache", "nginx", "lighttpd"]),
+            cast: Cast::able(&needs, 0).usually(&[
+                "anthill",
+                "apache",
+                "nginx",
+                "nginx-uwsgi",
+                "lighttpd",
+            ]),
             cases: steps.iter().map(case).collect(),
             until_failures: false,
         }
@@ -122,10 +128,10 @@ fn scripts(wishes: &Wishes) -> Act {
         cast: Cast::able(&[Ability::Http, Ability::Hello], 0).usually(&[
             "node",
             "python",
-            "perl-http-daemon",
-            "perl-http-server-simple",
+            "perl-daemon",
+            "perl-simple",
             "perl-dancer",
-            "perl-mojolicious",
+            "perl-mojo",
             "perl-hypnotoad",
         ]),
         cases: vec![case],

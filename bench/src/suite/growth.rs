@@ -23,7 +23,6 @@ const USERS: [usize; 7] = [10, 200, 800, 1_600, 3_200, 6_400, 12_800];
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("Users with pauses, on 1 to 8 nodes", wishes);
-    programme.rounds = wishes.rounds(ROUNDS);
     let nodes: &[usize] = if wishes.quick { &[1, 2] } else { &NODES };
     let users: &[usize] = if wishes.quick { &USERS[..3] } else { &USERS };
     let share = wishes.node_share;
@@ -101,7 +100,6 @@ fn case(wishes: &Wishes, nodes: usize, users: usize) -> Case {
     .with("balancer", Parameter::Flag(nodes > 0))
 }
 
-const ROUNDS: u32 = 3;
-/// Long enough for a user to come round many times.
-const SECONDS: f64 = 10.0;
+/// Long enough for a user to come round ten times.
+const SECONDS: f64 = 5.0;
 const PAUSE_SECONDS_MAX: f64 = 1.0;

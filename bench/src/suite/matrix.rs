@@ -1,7 +1,7 @@
 //! Document 003: sizes × connections × client threads, as Spare Cores ran it on three thousand
 //! machines; beyond that with TLS, several rounds, percentiles and disjoint processors.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, usual_tls};
+use super::{Act, Case, Cast, Programme, ROUNDS, Setting, Suite, Wishes, usual_tls};
 use crate::catalogue::Ability;
 use crate::load::{Length, Plan};
 use crate::result::Parameter;
@@ -67,13 +67,8 @@ fn act(wishes: &Wishes, tls: bool) -> Act {
             cgi: false,
         },
         // What the document measured keeps its files in memory; beside it what most people run.
-        cast: Cast::able(&[protocol, Ability::KeepAlive], largest).usually(&[
-            "anthill",
-            "nginx",
-            "lighttpd",
-            "actix-memory",
-            "binserve",
-        ]),
+        cast: Cast::able(&[protocol, Ability::KeepAlive], largest)
+            .usually(&["anthill", "nginx", "lighttpd", "actix", "binserve"]),
         cases,
         until_failures: false,
     }
@@ -140,8 +135,7 @@ fn case(wishes: &Wishes, tls: bool, kilobytes: u64, threads: usize, connections:
     )
 }
 
-/// With 138 cells, fewer and shorter than elsewhere.
-const ROUNDS: u32 = 3;
+/// With 138 cells, shorter than elsewhere.
 const SECONDS: f64 = 2.0;
 const PUBLISHED_SECONDS: f64 = 10.0;
 

@@ -1,6 +1,7 @@
 //! The suites: each lays out what one source document measured, in data. How it is measured (who is
 //! started, pinned, asked and looked at) is the same for all, in `stage.rs`.
 
+mod agreement;
 mod dynamic;
 mod growth;
 mod handshake;
@@ -13,6 +14,7 @@ mod protocols;
 use std::collections::BTreeMap;
 
 use crate::catalogue::{Ability, Entry};
+use crate::driver::Driver;
 use crate::load::{Length, Plan, Protocol, Tls};
 use crate::result::{Parameter, Scenario};
 
@@ -38,6 +40,7 @@ pub static SUITES: &[Suite] = &[
     handshake::SUITE,
     protocols::SUITE,
     page::SUITE,
+    agreement::SUITE,
 ];
 
 /// What the user asked for, and what the machine gives.
@@ -145,6 +148,8 @@ pub struct Case {
     pub plan: Plan,
     /// That a contender can't do it is no failure: it is tried.
     pub tried: bool,
+    /// Who asks, whatever the user chose.
+    pub driver: Option<Driver>,
 }
 
 impl Wishes {
@@ -278,6 +283,7 @@ impl Case {
             },
             plan,
             tried: false,
+            driver: None,
         }
     }
 
