@@ -6,8 +6,11 @@ help:
 	@echo 'make test            all tests: format, lints, unit, end to end'
 	@echo 'make release         one static binary (musl)'
 	@echo 'make tiny            the same, smaller'
+	@echo 'make bench           measure beside the peers: the tables of docs/performance.md (an hour or more)'
+	@echo 'make bench-quick     the same in under 5 minutes, to see that it works'
 	@echo 'make fuzz            every fuzz target, FUZZ_SECONDS each'
 	@echo 'make check-licences  licences of all dependencies against deny.toml'
+	@echo 'make peers           the servers that `anthill bench` measures beside ours'
 	@echo 'make fmt             format the code'
 	@echo 'make guide           docs/ as HTML in target/guide (needs mdbook)'
 	@echo 'make clean           forget all that was built'
@@ -24,11 +27,20 @@ release:
 tiny:
 	@sh tools/release.sh tiny
 
+bench:
+	@sh tools/bench.sh
+
+bench-quick:
+	@sh tools/bench.sh quick
+
 fuzz:
 	@sh tools/fuzz.sh
 
 check-licences:
 	@sh tools/licences.sh
+
+peers:
+	@sh tools/peers.sh
 
 fmt:
 	@cargo fmt --all
@@ -39,4 +51,4 @@ guide:
 clean:
 	@cargo clean
 
-.PHONY: help run test release tiny fuzz check-licences fmt guide clean
+.PHONY: help run test release tiny bench bench-quick fuzz check-licences peers fmt guide clean

@@ -23,7 +23,42 @@ test       nghttp                  nghttp2-client
 test       /usr/lib/python3/dist-packages/h2/__init__.py  python3-h2
 test       chromium                chromium
 go         go                      golang-go
+test       ab                      apache2-utils
+test       wrk                     wrk
+test       siege                   siege
+test       h2load                  nghttp2-client
+test       nginx                   nginx-light
+test       lighttpd                lighttpd
+test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
+test       certutil                libnss3-tools
 release    musl-gcc                musl-tools
+peers      nginx                   nginx-light
+peers      uwsgi-core              uwsgi-core
+peers      apache2                 apache2
+peers      lighttpd                lighttpd
+peers      /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
+peers      h2o                     h2o
+peers      caddy                   caddy
+peers      haproxy                 haproxy
+peers      busybox                 busybox
+peers      stunnel4                stunnel4
+peers      socat                   socat
+peers      go                      golang-go
+peers      node                    nodejs
+peers      python3                 python3
+peers      /usr/share/perl5/HTTP/Daemon.pm         libhttp-daemon-perl
+peers      /usr/share/perl5/HTTP/Server/Simple.pm  libhttp-server-simple-perl
+peers      /usr/share/perl5/Dancer.pm              libdancer-perl
+peers      hypnotoad               libmojolicious-perl
+peers      wrk                     wrk
+peers      ab                      apache2-utils
+peers      siege                   siege
+peers      h2load                  nghttp2-client
+bench      wrk                     wrk
+bench      nginx                   nginx-light
+bench      lighttpd                lighttpd
+bench      haproxy                 haproxy
+bench      apache2                 apache2
 musl_std   /usr/lib/rustlib/src/rust/library/std/Cargo.toml  rust-web-src
 musl_std   /usr/lib/llvm-14/lib/libunwind.a                  libunwind-14-dev
 '
@@ -32,7 +67,8 @@ rust_packages='rustc-web cargo-web rust-web-clippy rustfmt-web'
 
 say() { printf 'anthill: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
-have() { command -v "$1" >/dev/null 2>&1; }
+# Servers lie where an ordinary user's PATH doesn't lead.
+have() { PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin command -v "$1" >/dev/null 2>&1; }
 is_debian() { have apt-get && [ -e /etc/debian_version ]; }
 
 # setup GOAL…: everything for these goals is there when this returns; else it says what is not, in
@@ -65,6 +101,7 @@ missing_for() {
 }
 
 # install_packages NAME…: as root, or through sudo (which may ask, but not in CI: nobody is there).
+# No service of theirs is started, now or at the next boot: it is their programs that are wanted.
 install_packages() {
     as_root=
     if [ "$(id -u)" != 0 ]; then
@@ -75,10 +112,16 @@ install_packages() {
     say "installing $*"
     # A failed update is no reason to stop: what is asked for may be in the cache.
     $as_root apt-get -qq update || true
+    enabled=$(enabled_services)
     # --no-remove: nobody's compiler is thrown out for ours.
-    $as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes \
+    without_starting_services \
+        $as_root env DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes \
         apt-get -qq -y --no-install-recommends --no-remove install "$@" >/dev/null ||
         fail "could not install: $*"
+    for service in $(enabled_services); do
+        case " $enabled " in *" $service "*) continue ;; esac
+        $as_root systemctl --quiet disable --now "$service" || true
+    done
 }
 
 # setup_h2spec: the conformance test of HTTP/2, built once into target/tools.
@@ -95,6 +138,25 @@ setup_h2spec() {
         fail 'could not build h2spec - it comes from github.com/summerwind/h2spec by Go'
     rm -rf "$tools/go"
 }
+
+# enabled_services: what systemd starts at boot, in one line; nothing where it doesn't run.
+enabled_services() {
+    [ -d /run/systemd/system ] || return 0
+    systemctl list-unit-files --type=service --state=enabled --no-legend | cut -d' ' -f1 | tr '\n' ' '
+}
+
+# without_starting_services COMMAND…: Debian's packages ask this file whether they may start what they
+# bring. One that is there already is the owner's word, and stays.
+services_policy=/usr/sbin/policy-rc.d
+without_starting_services() (
+    if [ ! -e "$services_policy" ]; then
+        trap '$as_root rm -f "$services_policy"' EXIT
+        trap 'exit 130' INT TERM
+        printf '#!/bin/sh\nexit 101\n' | $as_root tee "$services_policy" >/dev/null
+        $as_root chmod 755 "$services_policy"
+    fi
+    "$@"
+)
 
 # setup_rust: a cargo on PATH with rustfmt and clippy, new enough. In this order: the pinned
 # toolchain of rustup, another one of rustup's, the cargo that is there, Debian's.

@@ -1,2 +1,7 @@
 //! `anthill-bench`, run as `anthill bench`.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    anthill_bench::cli::run(std::env::args_os().skip(1))
+}

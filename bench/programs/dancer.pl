@@ -1,0 +1,24 @@
+# Dancer with the server that it brings: one process, one page from memory.
+# Arguments: host, port, page, and "published" for the source document's form, with Dancer's defaults.
+use strict;
+use warnings;
+
+my ($host, $port, $page, $form);
+
+BEGIN {
+    # Dancer reads the rest of the command line for itself.
+    ($host, $port, $page, $form) = splice @ARGV;
+}
+use Dancer;
+
+set server => $host;
+set port   => $port;
+if (($form // '') ne 'published') {
+    set startup_info => 0;
+    set warnings     => 0;
+    set logger       => 'console';
+    set log          => 'error';
+}
+my $body = do { local $/; open my $file, '<', $page or die "$page: $!\n"; <$file> };
+get qr{.*} => sub { content_type 'text/html'; $body };
+dance;

@@ -1,0 +1,3 @@
+module anthill-bench-nethttp
+
+go 1.19

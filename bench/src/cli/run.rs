@@ -1,0 +1,578 @@
+//! `anthill bench run`: from what was typed to a result file.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+
+use jiff::Timestamp;
+
+use super::problem::{INCOMPLETE, INTERRUPTED};
+use super::typed::Typed;
+use super::{Done, Problem};
+use crate::catalogue::{Catalogue, Entry};
+use crate::cores::{self, Cores};
+use crate::driver::Driver;
+use crate::interrupt;
+use crate::load::Length;
+use crate::machine::Profile;
+use crate::nearest::nearest;
+use crate::page_stage::PageStage;
+use crate::process;
+use crate::progress::Progress;
+use crate::result::{Cell, ContenderFacts, FORMAT, Machine, Run};
+use crate::rounds::{Collection, Ending, Group, collect};
+use crate::site::Site;
+use crate::stage::Stage;
+use crate::suite::{Act, Programme, SUITES, Suite, Wishes};
+
+/// Set by Ctrl-C.
+static STOP: AtomicBool = AtomicBool::new(false);
+
+pub(super) fn run(typed: &Typed) -> Done {
+    let suite = find(&typed.operands[0])?;
+    let order = Order::new(typed, suite)?;
+    let programme = (suite.lay_out)(&order.wishes);
+    let catalogue = Catalogue::load(typed.path("catalogue").as_deref());
+    let catalogue = catalogue.map_err(|error| Problem::usage(error.to_string()))?;
+    let cast = Cast::choose(&catalogue, &programme, order.with.as_deref())?;
+    order.check_driver(&programme)?;
+    let mut run = order.begin(suite, &programme, &cast);
+    let failed =
+        |error: std::io::Error| Problem::failure(format!("{}: {error}", order.output.display()));
+    order.try_output().map_err(failed)?;
+    interrupt::watch(&STOP).map_err(failed)?;
+    process::raise_open_files();
+    let ending = order.measure(&programme, &catalogue, &cast, &mut run)?;
+    order.end(&ending, &mut run, &cast)
+}
+
+fn find(name: &str) -> Result<&'static Suite, Problem> {
+    if let Some(suite) = SUITES.iter().find(|suite| suite.name == name) {
+        return Ok(suite);
+    }
+    let problem = Problem::usage(format!("unknown suite `{name}`"));
+    let near = nearest(name, SUITES.iter().map(|suite| suite.name));
+    Err(match near.first() {
+        Some(near) => problem.help(format!("did you mean `{near}`?")),
+        None => {
+            let names: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
+            problem.help(names.join(", "))
+        }
+    })
+}
+
+/// What was typed, understood.
+struct Order<'t> {
+    typed: &'t Typed,
+    suite: &'static Suite,
+    wishes: Wishes,
+    with: Option<Vec<String>>,
+    driver: Driver,
+    cores: Cores,
+    port: Option<u16>,
+    profile: Profile,
+    output: PathBuf,
+}
+
+impl<'t> Order<'t> {
+    fn new(typed: &'t Typed, suite: &'static Suite) -> Result<Order<'t>, Problem> {
+        let cores = cores(typed)?;
+        let positive = |number: &f64| number.is_finite() && *number > 0.0;
+        let wishes = Wishes {
+            quick: typed.has("quick"),
+            as_published: typed.has("as-published"),
+            rounds: typed.number("rounds", "a number of rounds, 1 or more", |n: &u32| *n > 0)?,
+            seconds: typed.number("seconds", "a number of seconds", positive)?,
+            warm_up_seconds: typed.number("warm-up", "a number of seconds", |n: &f64| {
+                n.is_finite() && *n >= 0.0
+            })?,
+            timeout_seconds: typed.number("timeout", "a number of seconds", positive)?,
+            server_cpus: cores.server.len(),
+            client_cpus: cores.client.len(),
+            node: typed.value("node").unwrap_or("anthill").to_owned(),
+            node_share: typed
+                .number("node-share", "a share of a processor, 0 to 1", |n: &f64| {
+                    positive(n) && *n <= 1.0
+                })?
+                .unwrap_or(NODE_SHARE),
+        };
+        if wishes.as_published && !suite.as_published {
+            let text = format!("`{}` can't be run as published", suite.name);
+            let able = SUITES.iter().filter(|suite| suite.as_published);
+            let names: Vec<&str> = able.map(|suite| suite.name).collect();
+            return Err(Problem::usage(text).help(format!("{} can", names.join(", "))));
+        }
+        let profile = typed.path("machine").map(|path| Profile::load(&path));
+        let profile = profile.transpose();
+        let output = typed.path("output");
+        Ok(Order {
+            typed,
+            suite,
+            wishes,
+            with: names(typed.value("with"))?,
+            driver: driver(typed.value("driver"))?,
+            cores,
+            port: typed.number("port", "a port below 65535", |n: &u16| {
+                (1..u16::MAX).contains(n)
+            })?,
+            profile: profile
+                .map_err(|error| Problem::usage(error.to_string()))?
+                .unwrap_or_default(),
+            output: output.unwrap_or_else(|| unused(suite.name)),
+        })
+    }
+
+    /// Better now than after an hour: whether the result can be written, without touching what may
+    /// be there.
+    fn try_output(&self) -> std::io::Result<()> {
+        let folder = self
+            .output
+            .parent()
+            .filter(|path| !path.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        std::fs::create_dir_all(folder)?;
+        if self.output.is_dir() {
+            return Err(std::io::Error::other("is a folder"));
+        }
+        tempfile::tempfile_in(folder).map(drop)
+    }
+
+    /// Better before the first round than in the middle of the run.
+    fn check_driver(&self, programme: &Programme) -> Result<(), Problem> {
+        let wrong = |error: crate::driver::DriverError| Problem::usage(error.to_string());
+        self.driver.find().map_err(wrong)?;
+        for case in programme.acts.iter().flat_map(|act| &act.cases) {
+            let driver = case.driver.unwrap_or(self.driver);
+            driver.find().map_err(wrong)?;
+            driver.can(&case.plan).map_err(|error| {
+                let text = format!("{}, {}: {error}", self.suite.name, case.scenario.id);
+                Problem::usage(text).help("without --driver our own generator asks")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The run before anything is measured.
+    fn begin(&self, suite: &Suite, programme: &Programme, cast: &Cast<'_>) -> Run {
+        let now = Timestamp::now().to_string();
+        let mut notes = programme.notes.clone();
+        notes.extend(self.notes(programme));
+        let mut title = programme.title.clone();
+        if self.wishes.as_published {
+            title.push_str(", as published");
+        }
+        Run {
+            format: FORMAT,
+            tool: crate::TOOL.to_owned(),
+            suite: suite.name.to_owned(),
+            title,
+            begun: now.clone(),
+            ended: now,
+            complete: false,
+            command: self.typed.line.clone(),
+            machine: Machine::of_this_run(&self.profile),
+            contenders: cast.facts.clone(),
+            scenarios: Vec::new(),
+            cells: Vec::new(),
+            notes,
+        }
+    }
+
+    fn notes(&self, programme: &Programme) -> Vec<String> {
+        let mut notes = Vec::new();
+        let list = |cpus: &[usize]| {
+            let words: Vec<String> = cpus.iter().map(ToString::to_string).collect();
+            words.join(", ")
+        };
+        let (server, client) = (list(&self.cores.server), list(&self.cores.client));
+        notes.push(match (programme.pinned, self.cores.disjoint()) {
+            (true, true) => format!(
+                "The server was held to processor {server} and the client to processor {client}; \
+                 rounds were interleaved, and each began with a fresh start of the server."
+            ),
+            (true, false) => format!(
+                "Server and client share processor {server}, since there is no other: each takes \
+                 the other's time. Rounds were interleaved."
+            ),
+            (false, _) => "Server and client were not held to processors.".to_owned(),
+        });
+        if self.driver != Driver::Embedded {
+            notes.push(format!(
+                "Asked by {}, which checks no response's length; its warm-up is a run of its own.",
+                self.driver
+            ));
+        }
+        notes
+    }
+
+    fn measure(
+        &self,
+        programme: &Programme,
+        catalogue: &Catalogue,
+        cast: &Cast<'_>,
+        run: &mut Run,
+    ) -> Result<Ending, Problem> {
+        let failed = |error: std::io::Error| Problem::failure(format!("the work folder: {error}"));
+        // Until the end of the run; dropped, it is removed.
+        let (folder, _temporary) = self.work_folder().map_err(failed)?;
+        let site = Site::create(&folder, &programme.sizes()).map_err(failed)?;
+        if programme.pinned {
+            // What we do besides asking must not cost the server.
+            process::pin(&self.cores.client).map_err(failed)?;
+        }
+        let (groups, acts) = cast.groups(programme);
+        let mut stage = Stage {
+            catalogue,
+            site,
+            acts,
+            cores: self.cores.clone(),
+            pinned: programme.pinned,
+            driver: self.driver,
+            port: self.port,
+            node: self.wishes.node.clone(),
+            folder,
+            keep: self.typed.has("keep"),
+            stop: &STOP,
+            playing: None,
+            facts: BTreeMap::new(),
+            pages: PageStage::default(),
+            coarse: None,
+        };
+        let mut progress = if self.typed.has("silent") {
+            Progress::silent()
+        } else {
+            announce(programme, &groups);
+            Progress::on_stderr()
+        };
+        let output = self.output.clone();
+        let mut save = |run: &mut Run| {
+            run.ended = Timestamp::now().to_string();
+            // What was measured earlier isn't replaced by nothing.
+            if run.cells.iter().all(|cell| cell.rounds.is_empty()) {
+                return Ok(());
+            }
+            run.write(&output)
+        };
+        let collection = Collection {
+            run,
+            rounds: programme.rounds,
+            stop: &STOP,
+            progress: &mut progress,
+            save: &mut save,
+        };
+        let ending = collect(&groups, &mut stage, collection);
+        let ending =
+            ending.map_err(|error| Problem::failure(format!("{}: {error}", output.display())))?;
+        run.notes.push(resolution(run, stage.coarse.as_deref()));
+        Ok(ending)
+    }
+
+    /// The one that the user names, else one that goes away.
+    fn work_folder(&self) -> std::io::Result<(PathBuf, Option<tempfile::TempDir>)> {
+        if let Some(folder) = self.typed.path("keep") {
+            std::fs::create_dir_all(&folder)?;
+            return Ok((folder.canonicalize()?, None));
+        }
+        let temporary = tempfile::Builder::new()
+            .prefix("anthill-bench-")
+            .tempdir()?;
+        Ok((temporary.path().to_owned(), Some(temporary)))
+    }
+
+    /// The last word: the file complete or not, a table, an exit status.
+    fn end(&self, ending: &Ending, run: &mut Run, cast: &Cast<'_>) -> Done {
+        run.complete = !ending.interrupted && ending.failures.is_empty();
+        run.ended = Timestamp::now().to_string();
+        let failed = |error| Problem::failure(format!("{}: {error}", self.output.display()));
+        if ending.rounds > 0 {
+            run.write(&self.output).map_err(failed)?;
+            if let Some(file) = self.typed.path("csv") {
+                self.write_csv(run, &file)?;
+            }
+            if !self.typed.has("silent") {
+                super::print(&crate::summary::text(run))?;
+                super::print(&crate::summary::agreement(run))?;
+            }
+        }
+        for missing in &cast.missing_by_name {
+            eprintln!("{missing}");
+        }
+        for failure in &ending.failures {
+            eprintln!("failed: {failure}");
+        }
+        if ending.rounds > 0 {
+            eprintln!("{}: {} rounds", self.output.display(), ending.rounds);
+        }
+        if ending.interrupted {
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        if ending.rounds == 0 {
+            return Err(Problem::usage("nothing could be measured"));
+        }
+        if ending.failures.is_empty() && cast.missing_by_name.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        Ok(ExitCode::from(INCOMPLETE))
+    }
+
+    /// A file for each contender: with its name before the ending if there are several.
+    fn write_csv(&self, run: &Run, file: &Path) -> Result<(), Problem> {
+        let measured = |name: &str| {
+            let has = |cell: &Cell| cell.contender == name && !cell.rounds.is_empty();
+            run.cells.iter().any(has)
+        };
+        let names: Vec<&str> = run
+            .contenders
+            .iter()
+            .map(|facts| facts.name.as_str())
+            .filter(|name| measured(name))
+            .collect();
+        for name in &names {
+            let path = match names.len() {
+                1 => file.to_owned(),
+                _ => file.with_extension(format!("{name}.csv")),
+            };
+            let text = crate::extrapolate::csv(run, name);
+            super::put(&text, Some(&path))?;
+        }
+        Ok(())
+    }
+}
+
+/// Who takes part.
+struct Cast<'c> {
+    /// In the order of the tables; those that are missing too.
+    facts: Vec<ContenderFacts>,
+    /// Those that are here.
+    present: Vec<&'c Entry>,
+    /// Whether the user named them.
+    named: bool,
+    /// Messages about those that the user named and that aren't here.
+    missing_by_name: Vec<String>,
+}
+
+impl<'c> Cast<'c> {
+    fn choose(
+        catalogue: &'c Catalogue,
+        programme: &Programme,
+        with: Option<&[String]>,
+    ) -> Result<Cast<'c>, Problem> {
+        let wanted = match with {
+            Some(names) => named(catalogue, programme, names)?,
+            None => usual(catalogue, programme),
+        };
+        let mut cast = Cast {
+            facts: Vec::new(),
+            present: Vec::new(),
+            named: with.is_some(),
+            missing_by_name: Vec::new(),
+        };
+        for entry in wanted {
+            let mut facts = ContenderFacts {
+                name: entry.name.clone(),
+                title: entry.title.clone(),
+                ..ContenderFacts::default()
+            };
+            match entry.find() {
+                Ok(found) => {
+                    facts.version = found.version;
+                    facts.program = found.program.display().to_string();
+                    facts.program_bytes = found.program_bytes;
+                    cast.present.push(entry);
+                }
+                Err(missing) => {
+                    let asked_for = with.is_some_and(|names| names.contains(&entry.name));
+                    if asked_for {
+                        let text = format!("missing: {}: {}", entry.name, missing.0);
+                        cast.missing_by_name.push(text);
+                    }
+                    facts.missing = Some(missing.0);
+                }
+            }
+            cast.facts.push(facts);
+        }
+        if cast.groups(programme).0.is_empty() {
+            let problem = Problem::usage("none of the contenders is here");
+            return Err(problem.help("`anthill bench list` says which are, and why not"));
+        }
+        Ok(cast)
+    }
+
+    fn has_part(&self, act: &Act, entry: &Entry) -> bool {
+        let usual = &act.cast.usual;
+        act.cast.lacking(entry).is_none()
+            && (self.named || usual.is_empty() || usual.contains(&entry.name))
+    }
+
+    /// The acts in which anybody has a part, as groups and as they are.
+    fn groups(&self, programme: &Programme) -> (Vec<Group>, Vec<Act>) {
+        let (mut groups, mut acts) = (Vec::new(), Vec::new());
+        for act in &programme.acts {
+            let with_part = self
+                .present
+                .iter()
+                .filter(|entry| self.has_part(act, entry));
+            let contenders: Vec<String> = with_part.map(|entry| entry.name.clone()).collect();
+            if contenders.is_empty() {
+                continue;
+            }
+            groups.push(Group {
+                scenarios: act.cases.iter().map(|case| case.scenario.clone()).collect(),
+                contenders,
+                until_failures: act.until_failures,
+            });
+            acts.push(act.clone());
+        }
+        (groups, acts)
+    }
+}
+
+/// The entries of these names, and those without which the suite makes no sense.
+fn named<'c>(
+    catalogue: &'c Catalogue,
+    programme: &Programme,
+    names: &[String],
+) -> Result<Vec<&'c Entry>, Problem> {
+    let mut wanted: Vec<&Entry> = Vec::new();
+    let only = programme
+        .acts
+        .iter()
+        .filter_map(|act| act.cast.only.as_ref());
+    for name in names.iter().chain(only.flatten()) {
+        let entry = catalogue.contender(name);
+        let entry = entry.map_err(|unknown| Problem::usage(unknown.to_string()))?;
+        if wanted.iter().any(|known| known.name == entry.name) {
+            continue;
+        }
+        let lacking: Vec<String> = programme
+            .acts
+            .iter()
+            .filter_map(|act| act.cast.lacking(entry))
+            .collect();
+        if lacking.len() == programme.acts.len() {
+            let text = format!("{name} can't take part in this suite: {}", lacking[0]);
+            return Err(Problem::usage(text));
+        }
+        wanted.push(entry);
+    }
+    Ok(wanted)
+}
+
+/// All entries that have a part in the suite, in the catalogue's order.
+fn usual<'c>(catalogue: &'c Catalogue, programme: &Programme) -> Vec<&'c Entry> {
+    let has_part = |entry: &&Entry| {
+        programme.acts.iter().any(|act| {
+            let usual = &act.cast.usual;
+            let meant = usual.is_empty() || usual.contains(&entry.name);
+            meant && act.cast.lacking(entry).is_none()
+        })
+    };
+    catalogue.entries().iter().filter(has_part).collect()
+}
+
+/// `hello.json`, or `hello-2.json` if that is there: an earlier result isn't overwritten unasked.
+fn unused(suite: &str) -> PathBuf {
+    let mut path = PathBuf::from(format!("{suite}.json"));
+    let mut number = 1;
+    while path.exists() {
+        number += 1;
+        path = PathBuf::from(format!("{suite}-{number}.json"));
+    }
+    path
+}
+
+fn names(list: Option<&str>) -> Result<Option<Vec<String>>, Problem> {
+    let Some(list) = list else {
+        return Ok(None);
+    };
+    let names = list.split(',').map(|name| name.trim().to_owned());
+    let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+    if names.is_empty() {
+        return Err(Problem::usage("`--with` names nobody").help("--with anthill,nginx"));
+    }
+    Ok(Some(names))
+}
+
+fn driver(name: Option<&str>) -> Result<Driver, Problem> {
+    let Some(name) = name else {
+        return Ok(Driver::default());
+    };
+    Driver::named(name).ok_or_else(|| {
+        let names: Vec<&str> = crate::driver::DRIVERS
+            .iter()
+            .map(|driver| driver.name())
+            .collect();
+        Problem::usage(format!("unknown driver `{name}`")).help(names.join(", "))
+    })
+}
+
+fn cores(typed: &Typed) -> Result<Cores, Problem> {
+    let usual = Cores::of_this_machine();
+    let allowed = process::cpus();
+    let list = |option: &str, usual: Vec<usize>| {
+        let Some(text) = typed.value(option) else {
+            return Ok(usual);
+        };
+        let wrong = || Problem::usage(format!("`--{option} {text}`: not a list as 0-3,8"));
+        let list = cores::parse_list(text).ok_or_else(wrong)?;
+        match list.iter().find(|cpu| !allowed.contains(cpu)) {
+            Some(cpu) => Err(Problem::usage(format!(
+                "`--{option} {text}`: processor {cpu} isn't there, or not ours to use"
+            ))),
+            None => Ok(list),
+        }
+    };
+    let (server, client) = (usual.server, usual.client);
+    Ok(Cores {
+        server: list("server-cpus", server)?,
+        client: list("client-cpus", client)?,
+    })
+}
+
+/// How long it will take, before it does.
+fn announce(programme: &Programme, groups: &[Group]) {
+    let acts = programme.acts.iter();
+    let mut seconds = 0.0;
+    for (act, group) in acts.zip(groups) {
+        let case = |case: &crate::suite::Case| {
+            let asked = match case.plan.length {
+                Length::Seconds(seconds) => seconds,
+                Length::Requests(_) => 1.0,
+            };
+            asked + case.plan.warm_up_seconds
+        };
+        let each = START_SECONDS + act.cases.iter().map(case).sum::<f64>();
+        seconds += each * group.contenders.len() as f64;
+    }
+    let minutes = (seconds * f64::from(programme.rounds) / 60.0).ceil();
+    eprintln!("{}: about {minutes} min", programme.title);
+}
+
+/// How finely CPU time was counted, in words.
+fn resolution(run: &Run, coarse: Option<&str>) -> String {
+    let rounds = run.cells.iter().flat_map(|cell| &cell.rounds);
+    let used = rounds.map(|round| round.server.cpu_seconds());
+    let least = used.filter(|seconds| *seconds > 0.0).reduce(f64::min);
+    let tick = run.machine.tick_seconds;
+    match (coarse, least) {
+        (None, _) => "CPU time is that of the server's control group: every process that was ever \
+                      in it, in microseconds; what it uses between the client's last request and \
+                      our look is in it too."
+            .to_owned(),
+        (Some(why), Some(least)) => format!(
+            "CPU time is counted in ticks of {:.0} ms ({why}); the least of a round here was {:.2} s, \
+             so it is known to {:.1} %.",
+            tick * 1e3,
+            least,
+            tick / least * 100.0
+        ),
+        (Some(why), None) => format!("CPU time was too little to be counted ({why})."),
+    }
+}
+
+/// A hundredth of a processor: about as many requests of a static page as a Raspberry Pi of 2013
+/// answered.
+const NODE_SHARE: f64 = 0.01;
+/// What starting and stopping a server takes, roughly.
+const START_SECONDS: f64 = 0.7;

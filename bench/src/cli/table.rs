@@ -1,0 +1,276 @@
+//! The one table of commands and their options: the parser and the help are made from it.
+
+use super::Done;
+use super::typed::Typed;
+
+/// One command: `anthill bench NAME …`.
+pub struct Command {
+    /// What is typed.
+    pub name: &'static str,
+    /// One line, without a full stop.
+    pub about: &'static str,
+    /// Paragraphs, one a line.
+    pub details: &'static [&'static str],
+    /// What stands after it: `SUITE`, `RESULT…`.
+    pub operands: &'static str,
+    /// How few and how many operands.
+    pub count: (usize, usize),
+    /// Its options.
+    pub options: &'static [Opt],
+    /// What it does.
+    pub run: fn(&Typed) -> Done,
+}
+
+/// An option: `--long`, or `--long VALUE`.
+pub struct Opt {
+    /// What is typed after two dashes.
+    pub long: &'static str,
+    /// What may be typed after one.
+    pub short: Option<char>,
+    /// The value's name, if it has one.
+    pub value: Option<&'static str>,
+    /// One line, without a full stop.
+    pub about: &'static str,
+}
+
+const fn option(long: &'static str, value: &'static str, about: &'static str) -> Opt {
+    Opt {
+        long,
+        short: None,
+        value: Some(value),
+        about,
+    }
+}
+
+const fn switch(long: &'static str, about: &'static str) -> Opt {
+    Opt {
+        long,
+        short: None,
+        value: None,
+        about,
+    }
+}
+
+const fn output(about: &'static str) -> Opt {
+    Opt {
+        long: "output",
+        short: Some('o'),
+        value: Some("FILE"),
+        about,
+    }
+}
+
+/// Every command has it.
+pub static HELP: Opt = Opt {
+    long: "help",
+    short: Some('h'),
+    value: None,
+    about: "Show what this command does",
+};
+
+const CATALOGUE: Opt = option(
+    "catalogue",
+    "FILE",
+    "More contenders, or other settings of the known ones (TOML, as contenders.toml)",
+);
+
+/// Every command, in the order of the help.
+pub static COMMANDS: &[Command] = &[
+    Command {
+        name: "run",
+        about: "Measure contenders side by side by a suite",
+        details: &[
+            "Servers and client are held to different processors. Rounds are interleaved: every \
+             contender has its turn before the next round begins, so that what drifts is in all.",
+            "After each round the result is written, so that Ctrl-C loses nothing.",
+            "Exit status: 0; 1 if a contender failed; 2 if nothing could be measured; 130 after Ctrl-C.",
+        ],
+        operands: "SUITE",
+        count: (1, 1),
+        options: &[
+            option(
+                "with",
+                "A,B,C",
+                "These contenders, instead of the suite's own",
+            ),
+            option("rounds", "N", "Rounds of each, instead of 5"),
+            option("seconds", "S", "Seconds of a round, instead of 5"),
+            option(
+                "warm-up",
+                "S",
+                "Seconds before each round that don't count, instead of 1",
+            ),
+            option(
+                "timeout",
+                "S",
+                "Seconds until a response is given up, instead of 10",
+            ),
+            switch(
+                "quick",
+                "Fewer scenarios, 3 rounds of 1 s: to see that it works",
+            ),
+            switch(
+                "as-published",
+                "With the settings of the source document, unequal as they were",
+            ),
+            option(
+                "driver",
+                "NAME",
+                "Ask by embedded (our own), wrk, ab, siege or h2load",
+            ),
+            output("Where the result goes, instead of SUITE.json (or SUITE-2.json)"),
+            option(
+                "csv",
+                "FILE",
+                "matrix: also as CSV with Spare Cores' columns",
+            ),
+            option(
+                "machine",
+                "FILE",
+                "A profile of this machine (TOML: name, price)",
+            ),
+            CATALOGUE,
+            option("server-cpus", "LIST", "The server's processors: 0-3,8"),
+            option("client-cpus", "LIST", "The client's processors"),
+            option(
+                "port",
+                "N",
+                "The servers listen there (and with TLS on the next) instead of on free ports",
+            ),
+            option(
+                "node",
+                "NAME",
+                "growth: what the nodes run, instead of anthill",
+            ),
+            option(
+                "node-share",
+                "S",
+                "growth: each node's share of a processor, instead of 0.01",
+            ),
+            option("keep", "FOLDER", "Keep configurations and logs there"),
+            switch("silent", "Show no progress"),
+        ],
+        run: super::run::run,
+    },
+    Command {
+        name: "list",
+        about: "Show the suites, and the contenders with their versions",
+        details: &["Of a contender that can't take part it says why, and how to install it."],
+        operands: "",
+        count: (0, 0),
+        options: &[CATALOGUE],
+        run: super::list::run,
+    },
+    Command {
+        name: "report",
+        about: "Draw tables and charts from results",
+        details: &["Several results of one suite are laid beside each other, machine by machine."],
+        operands: "RESULT…",
+        count: (1, usize::MAX),
+        options: &[
+            output("Where it goes, instead of standard output; .html, .md and .csv are known"),
+            option(
+                "format",
+                "NAME",
+                "markdown, html or csv, whatever the file's name",
+            ),
+            option(
+                "figures",
+                "FILE",
+                "Write the tables between the marks of that Markdown file (docs/performance.md)",
+            ),
+            option(
+                "summary",
+                "FILE",
+                "Write the short table between the marks of that Markdown file (README.md)",
+            ),
+            switch(
+                "published",
+                "Lay the source documents' figures beneath, marked as such",
+            ),
+        ],
+        run: super::report::report,
+    },
+    Command {
+        name: "compare",
+        about: "Say what changed between two results",
+        details: &["Differences within the noise are called so."],
+        operands: "BEFORE AFTER",
+        count: (2, 2),
+        options: &[output("Where it goes, instead of standard output")],
+        run: super::report::compare,
+    },
+    Command {
+        name: "import",
+        about: "Make a result of what wrk, ab, siege or h2load printed",
+        details: &["A text may hold several outputs among other words. - is standard input."],
+        operands: "FILE",
+        count: (1, 1),
+        options: &[output("Where the result goes, instead of FILE.json")],
+        run: super::import::run,
+    },
+];
+
+impl Command {
+    /// Its options, with those that every command has.
+    pub fn options(&self) -> impl Iterator<Item = &'static Opt> + use<> {
+        self.options.iter().chain([&HELP])
+    }
+
+    /// `run [OPTIONS] SUITE`
+    pub fn usage(&self) -> String {
+        let options = if self.options.is_empty() {
+            ""
+        } else {
+            " [OPTIONS]"
+        };
+        format!("{}{options} {}", self.name, self.operands)
+            .trim_end()
+            .to_owned()
+    }
+}
+
+impl Opt {
+    /// `-o, --output FILE`
+    pub fn usage(&self) -> String {
+        let short = self
+            .short
+            .map_or("    ".to_owned(), |short| format!("-{short}, "));
+        let value = self.value.map_or(String::new(), |name| format!(" {name}"));
+        format!("{short}--{}{value}", self.long)
+    }
+}
+
+/// What `anthill bench --help` prints.
+pub fn overview() -> String {
+    let mut text = format!(
+        "{}\nMeasures web servers side by side, and reports it\n\nUsage: anthill bench COMMAND [OPTIONS]\n\nCommands:\n",
+        crate::TOOL
+    );
+    for command in COMMANDS {
+        text.push_str(&format!("  {:<10}{}\n", command.name, command.about));
+    }
+    text.push_str("\nSuites:\n");
+    for suite in crate::suite::SUITES {
+        text.push_str(&format!("  {:<10}{}\n", suite.name, suite.about));
+    }
+    text.push_str("\nOf one command: anthill bench COMMAND --help\n");
+    text
+}
+
+/// What `anthill bench COMMAND --help` prints.
+pub fn help(command: &Command) -> String {
+    let mut text = format!(
+        "{}\n\nUsage: anthill bench {}\n",
+        command.about,
+        command.usage()
+    );
+    for paragraph in command.details {
+        text.push_str(&format!("\n{paragraph}\n"));
+    }
+    text.push_str("\nOptions:\n");
+    for option in command.options() {
+        text.push_str(&format!("  {:<26}{}\n", option.usage(), option.about));
+    }
+    text
+}

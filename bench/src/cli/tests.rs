@@ -1,0 +1,64 @@
+use super::table::{COMMANDS, help, overview};
+use super::typed::parse;
+use super::*;
+
+fn words(line: &str) -> Vec<OsString> {
+    line.split_whitespace().map(OsString::from).collect()
+}
+
+fn problem(command: &str, line: &str) -> String {
+    let command = find(command).expect("a command");
+    let problem = parse(command, words(line)).map(|typed| typed.line);
+    problem.expect_err("bad input").to_string()
+}
+
+#[test]
+fn what_was_typed_is_told_apart() {
+    let command = find("run").expect("a command");
+    let typed = parse(
+        command,
+        words("hello --rounds 7 -o a.json --quick --rounds=9"),
+    );
+    let typed = typed.unwrap_or_else(|problem| panic!("{problem}"));
+    assert_eq!(typed.operands, ["hello"]);
+    assert_eq!(typed.value("rounds"), Some("9"));
+    assert_eq!(typed.path("output").as_deref(), Some(Path::new("a.json")));
+    assert!(typed.has("quick") && !typed.has("silent"));
+    assert_eq!(
+        typed.line,
+        "anthill bench run hello --rounds 7 -o a.json --quick --rounds=9"
+    );
+}
+
+#[test]
+fn bad_input_is_named() {
+    assert!(problem("run", "").starts_with("error: `anthill bench run` needs SUITE"));
+    assert!(problem("run", "a b").starts_with("error: `b` is too much"));
+    assert!(problem("run", "a --rouds 1").ends_with("help: did you mean `--rounds`?"));
+    assert!(problem("run", "a --rounds").starts_with("error: `--rounds` needs a value: N"));
+    assert!(problem("compare", "a").starts_with("error: `anthill bench compare` needs BEFORE"));
+    let unknown = find("compar").map(|command| command.name);
+    let unknown = unknown.expect_err("no such command").to_string();
+    assert!(
+        unknown.ends_with("did you mean `anthill bench compare`?"),
+        "{unknown}"
+    );
+    let suite = find("hello").map(|command| command.name);
+    let suite = suite.expect_err("a suite is no command").to_string();
+    assert!(suite.ends_with("`anthill bench run hello`"), "{suite}");
+}
+
+#[test]
+fn the_help_tells_all_of_the_table() {
+    let all = overview();
+    for command in COMMANDS {
+        assert!(all.contains(command.about));
+        let text = help(command);
+        for option in command.options() {
+            assert!(text.contains(&option.usage()), "{}", option.long);
+        }
+    }
+    for suite in crate::suite::SUITES {
+        assert!(all.contains(suite.about));
+    }
+}

@@ -1,0 +1,446 @@
+//! Two results beside each other: what got better, what got worse, and what can't be told apart.
+//!
+//! The rounds of two runs were not interleaved, so the machine may have drifted between them, and no
+//! round of one belongs to a round of the other. Only medians whose intervals don't meet are called
+//! different, and what stands in the way of comparing at all is said first.
+
+use crate::report::document::{Block, Document, Entry, Row, Section, Table};
+use crate::report::metric::{Better, Estimate, Metric};
+use crate::report::number;
+use crate::report::view::{View, entry, is_ours};
+use crate::result::{Run, Scenario};
+use crate::statistics::{Interval, Verdict};
+
+/// What two runs say of each other.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// Scenarios and contenders that both have.
+    pub changes: Vec<Change>,
+    /// What is only in one of them: a sentence each.
+    pub unmatched: Vec<String>,
+    /// What makes the comparison doubtful: a sentence each.
+    pub doubts: Vec<String>,
+}
+
+/// A metric of a contender in a scenario, in both runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// The scenario's title.
+    pub scenario: String,
+    /// The contender's name.
+    pub contender: String,
+    /// Its title.
+    pub title: String,
+    /// What is compared.
+    pub metric: Metric,
+    /// In the first run.
+    pub before: Estimate,
+    /// In the second.
+    pub after: Estimate,
+    /// The second's median to the first's; `None` if the first is zero.
+    pub ratio: Option<f64>,
+    /// Whether the second has more, less, or nothing can be said.
+    pub verdict: Verdict,
+}
+
+impl Change {
+    /// What it means for whoever waits for the server.
+    pub fn remark(&self) -> &'static str {
+        match (self.verdict, self.metric.better()) {
+            (Verdict::More, Some(Better::More)) | (Verdict::Less, Some(Better::Less)) => "better",
+            (Verdict::More, Some(Better::Less)) | (Verdict::Less, Some(Better::More)) => "worse",
+            (Verdict::More, None) => "more",
+            (Verdict::Less, None) => "less",
+            (verdict, _) => verdict.remark(),
+        }
+    }
+}
+
+/// Lays the second run beside the first.
+pub fn compare(before: &Run, after: &Run) -> Comparison {
+    let mut comparison = Comparison {
+        changes: Vec::new(),
+        unmatched: Vec::new(),
+        doubts: doubts(before, after),
+    };
+    let (old, new) = (View { run: before }, View { run: after });
+    for scenario in old.scenarios() {
+        let Some(same) = new
+            .scenarios()
+            .into_iter()
+            .find(|other| other.id == scenario.id)
+        else {
+            comparison
+                .unmatched
+                .push(format!("Only the first has “{}”.", scenario.title));
+            continue;
+        };
+        if scenario.parameters != same.parameters {
+            let doubt = format!("“{}” was not asked the same way in both.", scenario.title);
+            comparison.doubts.push(doubt);
+        }
+        comparison.scenario(old, new, (scenario, same));
+    }
+    for scenario in new.scenarios() {
+        if !old.scenarios().iter().any(|other| other.id == scenario.id) {
+            comparison
+                .unmatched
+                .push(format!("Only the second has “{}”.", scenario.title));
+        }
+    }
+    comparison
+}
+
+impl Comparison {
+    fn scenario(&mut self, old: View, new: View, (before, after): (&Scenario, &Scenario)) {
+        let names = |view: View, scenario: &Scenario| -> Vec<String> {
+            view.contenders_in(scenario)
+                .iter()
+                .map(|facts| facts.name.clone())
+                .collect()
+        };
+        let (first, second) = (names(old, before), names(new, after));
+        for name in &first {
+            if !second.contains(name) {
+                self.unmatched
+                    .push(format!("Only the first has {name} in “{}”.", before.title));
+                continue;
+            }
+            let facts = old.run.contenders.iter().find(|facts| facts.name == *name);
+            let title = facts.map_or(name.as_str(), |facts| &facts.title);
+            let both = |metric: Metric| {
+                Some((
+                    old.estimate(metric, before, name)?,
+                    new.estimate(metric, after, name)?,
+                ))
+            };
+            self.changes
+                .extend(METRICS.into_iter().filter_map(|metric| {
+                    let (old, new) = both(metric)?;
+                    let something = old.median != 0.0 || new.median != 0.0;
+                    something.then(|| change((&before.title, name, title), metric, old, new))
+                }));
+        }
+        for name in second.iter().filter(|name| !first.contains(name)) {
+            self.unmatched
+                .push(format!("Only the second has {name} in “{}”.", after.title));
+        }
+    }
+
+    /// Whether any difference is more than noise.
+    pub fn differs(&self) -> bool {
+        self.changes
+            .iter()
+            .any(|change| matches!(change.verdict, Verdict::More | Verdict::Less))
+    }
+
+    /// As a document, for [`crate::report::write`].
+    pub fn document(&self, before: &Run, after: &Run) -> Document {
+        let subtitle = format!("First: {}. Second: {}.", origin(before), origin(after));
+        let mut blocks: Vec<Block> = self.doubts.iter().cloned().map(Block::Warning).collect();
+        blocks.push(Block::Text(self.summary()));
+        for same in self
+            .changes
+            .chunk_by(|a, b| a.scenario == b.scenario && a.contender == b.contender)
+        {
+            blocks.push(Block::Table(table(same)));
+        }
+        blocks.extend(self.unmatched.iter().cloned().map(Block::Text));
+        let section = Section {
+            heading: String::new(),
+            blocks,
+        };
+        Document {
+            title: format!("{}: compared", after.title),
+            subtitle,
+            sections: vec![section],
+        }
+    }
+
+    fn summary(&self) -> String {
+        let count = |remark: &str| {
+            self.changes
+                .iter()
+                .filter(|change| change.remark() == remark)
+                .count()
+        };
+        let (better, worse) = (count("better"), count("worse"));
+        let open = self.changes.len() - better - worse;
+        match (self.changes.len(), better + worse) {
+            (0, _) => "The two have nothing in common.".to_owned(),
+            (_, 0) => format!("No difference in {open} figures that is more than noise."),
+            _ => format!(
+                "{better} figures better, {worse} worse, {open} with no difference that is more than noise."
+            ),
+        }
+    }
+}
+
+/// A contender in a scenario: 001's table, with the second run to the first and what it means.
+fn table(changes: &[Change]) -> Table {
+    let row = |change: &Change| {
+        let variance = number::signed(change.after.median - change.before.median, |value| {
+            change.metric.format(value)
+        });
+        let ratio = change
+            .ratio
+            .map_or("–".to_owned(), |ratio| format!("{ratio:.3}"));
+        let cells = vec![
+            Entry::new(change.metric.title()),
+            entry(change.metric, &change.before),
+            entry(change.metric, &change.after),
+            Entry::new(variance),
+            Entry::new(ratio),
+            Entry::new(change.remark()),
+        ];
+        Row {
+            cells,
+            ..Row::default()
+        }
+    };
+    let caption = changes
+        .first()
+        .map(|change| format!("{}: {}", change.title, change.scenario));
+    let head = ["", "first", "second", "variance", "ratio", "verdict"]
+        .map(str::to_owned)
+        .to_vec();
+    Table {
+        caption: caption.unwrap_or_default(),
+        head,
+        rows: changes.iter().map(row).collect(),
+        ..Table::default()
+    }
+}
+
+fn change(
+    (scenario, contender, title): (&str, &str, &str),
+    metric: Metric,
+    before: Estimate,
+    after: Estimate,
+) -> Change {
+    let ratio = (before.median != 0.0).then(|| after.median / before.median);
+    Change {
+        scenario: scenario.to_owned(),
+        contender: contender.to_owned(),
+        title: title.to_owned(),
+        metric,
+        ratio,
+        verdict: apart(before.interval, after.interval),
+        before,
+        after,
+    }
+}
+
+/// Rounds of two runs are no pairs: only intervals that don't meet are a difference.
+fn apart(before: Option<Interval>, after: Option<Interval>) -> Verdict {
+    match (before, after) {
+        (Some(before), Some(after)) if after.low > before.high => Verdict::More,
+        (Some(before), Some(after)) if after.high < before.low => Verdict::Less,
+        (Some(_), Some(_)) => Verdict::WithinNoise,
+        _ => Verdict::TooFew,
+    }
+}
+
+fn doubts(before: &Run, after: &Run) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if before.suite != after.suite {
+        doubts.push(format!(
+            "The first is of the suite {}, the second of {}.",
+            before.suite, after.suite
+        ));
+    }
+    let (a, b) = (&before.machine, &after.machine);
+    if (&a.name, &a.cpu, a.cpus) != (&b.name, &b.cpu, b.cpus) {
+        doubts.push(format!(
+            "The machines differ: {} ({}), {} ({}).",
+            a.name, a.cpu, b.name, b.cpu
+        ));
+    }
+    if a.kernel != b.kernel {
+        doubts.push(format!("The kernels differ: {}, {}.", a.kernel, b.kernel));
+    }
+    let drivers = |run: &Run| {
+        let mut drivers: Vec<String> = run
+            .cells
+            .iter()
+            .flat_map(|cell| &cell.rounds)
+            .map(|round| round.driver.clone())
+            .collect();
+        drivers.sort();
+        drivers.dedup();
+        drivers.join(", ")
+    };
+    let (first, second) = (drivers(before), drivers(after));
+    if first != second {
+        doubts.push(format!("The clients differ: {first}; {second}."));
+    }
+    for facts in before
+        .contenders
+        .iter()
+        .filter(|facts| !is_ours(&facts.name))
+    {
+        let other = after
+            .contenders
+            .iter()
+            .find(|other| other.name == facts.name);
+        if let Some(other) = other.filter(|other| other.version != facts.version) {
+            doubts.push(format!(
+                "{} was {}, then {}.",
+                facts.title, facts.version, other.version
+            ));
+        }
+    }
+    doubts
+}
+
+fn origin(run: &Run) -> String {
+    let when = run.begun.get(..16).unwrap_or(&run.begun).replace('T', " ");
+    format!("{}, {when}, {}", run.title, run.machine.name)
+}
+
+const METRICS: [Metric; 13] = [
+    Metric::Rate,
+    Metric::CpuPerRequest,
+    Metric::Memory,
+    Metric::Percentile("50"),
+    Metric::Percentile("90"),
+    Metric::Percentile("99"),
+    Metric::Percentile("99.9"),
+    Metric::Failed,
+    Metric::Extra("transferred_bytes"),
+    Metric::Extra("dom_content_loaded_ms"),
+    Metric::Extra("load_ms"),
+    Metric::Extra("finish_ms"),
+    Metric::Extra("balancer_memory_bytes"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{Format, write};
+    use crate::result::{Cell, ContenderFacts, FORMAT, Machine, Round, Usage};
+
+    /// A run of one cell whose rounds answer so many requests in a second and take 20 µs for each.
+    fn run(rates: &[u64]) -> Run {
+        let round = |(number, rate): (usize, &u64)| Round {
+            number: number as u32,
+            seconds: 1.0,
+            requests: *rate,
+            server: Usage {
+                user_seconds: *rate as f64 * 20e-6,
+                cpus: 1,
+                ..Usage::default()
+            },
+            ..Round::default()
+        };
+        let cell = Cell {
+            scenario: "s".into(),
+            contender: "anthill".into(),
+            rounds: rates.iter().enumerate().map(round).collect(),
+            failure: None,
+        };
+        Run {
+            format: FORMAT,
+            tool: "anthill-bench".into(),
+            suite: "hello".into(),
+            title: "Hello".into(),
+            begun: "2026-11-20T10:00:00Z".into(),
+            ended: "2026-11-20T10:05:00Z".into(),
+            complete: true,
+            command: String::new(),
+            machine: Machine {
+                name: "here".into(),
+                ..Machine::default()
+            },
+            contenders: vec![ContenderFacts {
+                name: "anthill".into(),
+                title: "anthill".into(),
+                ..ContenderFacts::default()
+            }],
+            scenarios: vec![Scenario {
+                id: "s".into(),
+                title: "ten clients".into(),
+                parameters: [].into(),
+            }],
+            cells: vec![cell],
+            notes: Vec::new(),
+        }
+    }
+
+    fn rate(comparison: &Comparison) -> &Change {
+        comparison
+            .changes
+            .iter()
+            .find(|change| change.metric == Metric::Rate)
+            .unwrap()
+    }
+
+    #[test]
+    fn a_run_is_equal_to_itself() {
+        let run = run(&[1000, 1010, 990, 1005, 995, 1002]);
+        let found = compare(&run, &run);
+        assert!(!found.differs());
+        assert!(found.doubts.is_empty() && found.unmatched.is_empty());
+        assert_eq!(
+            (rate(&found).ratio, rate(&found).remark()),
+            (Some(1.0), "within the noise")
+        );
+    }
+
+    #[test]
+    fn a_clear_difference_is_called_by_its_side() {
+        let (slow, fast) = (
+            run(&[1000, 1010, 990, 1005, 995, 1002]),
+            run(&[1200, 1190, 1210, 1205, 1195, 1201]),
+        );
+        let found = compare(&slow, &fast);
+        assert_eq!(rate(&found).remark(), "better");
+        assert!((rate(&found).ratio.unwrap() - 1.2).abs() < 0.01);
+        assert_eq!(rate(&compare(&fast, &slow)).remark(), "worse");
+        let text = write(&found.document(&slow, &fast), Format::Markdown);
+        assert!(text.contains("1 figures better, 0 worse"), "{text}");
+        let row = text
+            .lines()
+            .find(|line| line.starts_with("| requests/s"))
+            .unwrap();
+        assert!(
+            row.contains("+199") && row.contains("1.199") && row.contains("better"),
+            "{row}"
+        );
+    }
+
+    #[test]
+    fn noise_and_single_rounds_prove_nothing() {
+        let noisy = run(&[1000, 1400, 700, 1200, 900, 1100]);
+        let other = run(&[1100, 1500, 800, 1300, 1000, 1200]);
+        assert_eq!(rate(&compare(&noisy, &other)).verdict, Verdict::WithinNoise);
+        let single = compare(&run(&[1000]), &run(&[2000]));
+        assert_eq!(rate(&single).remark(), "too few rounds to tell");
+        assert!(!single.differs());
+    }
+
+    #[test]
+    fn what_is_not_in_both_and_what_differs_around_it_is_said() {
+        let before = run(&[1000, 1000]);
+        let mut after = run(&[1000, 1000]);
+        after.machine.name = "elsewhere".into();
+        after.scenarios[0].id = "t".into();
+        after.cells[0].scenario = "t".into();
+        let found = compare(&before, &after);
+        assert_eq!(found.changes, []);
+        assert_eq!(
+            found.unmatched,
+            [
+                "Only the first has “ten clients”.",
+                "Only the second has “ten clients”."
+            ]
+        );
+        assert!(
+            found.doubts[0].starts_with("The machines differ: here"),
+            "{:?}",
+            found.doubts
+        );
+        let text = write(&found.document(&before, &after), Format::Html);
+        assert!(text.contains("The two have nothing in common."));
+    }
+}

@@ -1,0 +1,616 @@
+//! Real servers, all that are installed; and shells that stand in for ones that misbehave.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256 as AES_128;
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+
+use super::*;
+use crate::catalogue::Catalogue;
+use crate::program::Missing;
+use crate::template::placeholder;
+
+const SIZES: [u64; 3] = [5100, 64 * 1024, 300_000];
+
+struct Scene {
+    folder: tempfile::TempDir,
+    site: Site,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let folder = tempfile::tempdir().expect("a folder");
+        let site = Site::create(&folder.path().join("served"), &SIZES).expect("a site");
+        Scene { folder, site }
+    }
+
+    fn work(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+fn catalogue() -> Catalogue {
+    Catalogue::load(None).expect("the built-in catalogue")
+}
+
+/// A contender that is a shell script.
+fn scripted(folder: &Path, script: &str) -> Entry {
+    let file = folder.join("scripted.toml");
+    let text = format!(
+        "[[contender]]\nname = \"scripted\"\ntitle = \"a script\"\nabilities = [\"http\", \"hello\"]\n\
+         install = {{}}\n[[contender.program]]\nkey = \"sh\"\nnames = [\"sh\"]\n\
+         [[contender.start]]\ncommand = [\"{{sh}}\", \"-c\", '''{script}''']\n"
+    );
+    fs::write(&file, text).expect("a file");
+    let catalogue = Catalogue::load(Some(&file)).expect("a sound file");
+    catalogue.contender("scripted").expect("the entry").clone()
+}
+
+/// Every combination of what a setup can ask for that an entry claims to do.
+fn setups<'a>(scene: &'a Scene, folder: &'a Path, entry: &Entry) -> Vec<Setup<'a>> {
+    let members =
+        ["127.0.0.1:7001", "127.0.0.1:7002"].map(|member| member.parse().expect("an address"));
+    let roles = [
+        Role::Static,
+        Role::Cgi,
+        Role::Published,
+        Role::Balancer {
+            members: members.to_vec(),
+        },
+    ];
+    let mut all = Vec::new();
+    for role in roles {
+        for bits in 0..16 {
+            all.push(Setup {
+                role: role.clone(),
+                tls: bits & 1 != 0,
+                keep_alive: bits & 2 != 0,
+                access_log: bits & 4 != 0,
+                workers: 1 + (bits >> 3),
+                ..Setup::new(&scene.site, folder)
+            });
+        }
+    }
+    all.retain(|setup| setup.suits(entry).is_ok());
+    all
+}
+
+#[test]
+fn no_template_has_a_hole_left() {
+    let scene = Scene::new();
+    for entry in catalogue().entries() {
+        let paths = entry
+            .programs
+            .iter()
+            .map(|program| (program.key.clone(), "/bin/it".into()));
+        let found = Found {
+            paths: paths.collect(),
+            program: "/bin/it".into(),
+            program_bytes: 1,
+            version: "1".into(),
+        };
+        let folder = scene.work(&entry.name);
+        let setups = setups(&scene, &folder, entry);
+        assert!(!setups.is_empty(), "{} can do nothing", entry.name);
+        for setup in setups {
+            let plan = Plan::make(entry, &setup, &found).unwrap_or_else(|error| panic!("{error}"));
+            assert!(
+                !plan.launches.is_empty(),
+                "{}: nothing to start for {setup:?}",
+                entry.name
+            );
+            for (file, text) in &plan.configuration {
+                assert_eq!(placeholder(text), None, "{}: {file}", entry.name);
+                assert!(
+                    !text.lines().any(|line| line.starts_with('@')),
+                    "{}: {file}",
+                    entry.name
+                );
+            }
+            for command in plan.launches.iter().map(command_line) {
+                assert_eq!(placeholder(&command), None, "{}", entry.name);
+            }
+        }
+    }
+}
+
+/// What is not installed can't be tested, and is said; what is has to do all that it claims.
+#[test]
+fn every_contender_that_is_installed_does_what_it_claims() {
+    let catalogue = catalogue();
+    let scene = Scene::new();
+    let names = std::env::var("CONTENDERS").unwrap_or_default();
+    let wanted =
+        |entry: &&Entry| names.is_empty() || names.split(',').any(|name| name == entry.name);
+    let queue = Mutex::new(catalogue.entries().iter().filter(wanted));
+    let next = || queue.lock().expect("the queue").next();
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(entry) = next() {
+                    if let Err(Missing(why)) = entry.find() {
+                        println!("not tested: {}: {why}", entry.name);
+                    } else if let Err(why) = check(&scene, entry) {
+                        failures
+                            .lock()
+                            .expect("the failures")
+                            .push(format!("{}: {why}", entry.name));
+                    } else {
+                        println!("tested: {}", entry.name);
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().expect("the failures");
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// Starts an entry in each of its roles and asks it for everything.
+fn check(scene: &Scene, entry: &Entry) -> Result<(), String> {
+    for tls in [false, true] {
+        let protocol = if tls { Ability::Https } else { Ability::Http };
+        if entry.can(protocol) && entry.can(Ability::Hello) {
+            run(scene, entry, Role::Static, tls, |contender| {
+                check_static(scene, entry, contender, tls)
+            })?;
+        }
+    }
+    if entry.can(Ability::Cgi) {
+        run(
+            scene,
+            entry,
+            Role::Cgi,
+            !entry.can(Ability::Http),
+            |contender| check_scripts(scene, entry, contender),
+        )?;
+    }
+    if entry.can(Ability::Balancer) {
+        let members = [Member::new("one"), Member::new("two")];
+        let addresses = members.iter().map(|member| member.address).collect();
+        run(
+            scene,
+            entry,
+            Role::Balancer { members: addresses },
+            false,
+            |contender| {
+                let mut seen: Vec<Vec<u8>> = Vec::new();
+                for _ in 0..8 {
+                    seen.push(get(contender, "/hello.html", None)?.body);
+                }
+                for member in ["one", "two"] {
+                    let asked = seen.iter().any(|body| body == member.as_bytes());
+                    expect(asked, || format!("the balancer never asked {member}"))?;
+                }
+                Ok(())
+            },
+        )?;
+    }
+    if entry.can(Ability::Published) {
+        run(scene, entry, Role::Published, false, |contender| {
+            let published = entry
+                .published
+                .as_ref()
+                .and_then(|published| published.body.clone());
+            let body = published.unwrap_or_else(|| {
+                String::from_utf8(scene.site.hello().content().expect("a page")).expect("text")
+            });
+            let answer = get(contender, "/", None)?;
+            expect(answer.body == body.as_bytes(), || {
+                "another published body".into()
+            })
+        })?;
+    }
+    Ok(())
+}
+
+/// Starts, checks, stops, and looks for what is left.
+fn run(
+    scene: &Scene,
+    entry: &Entry,
+    role: Role,
+    tls: bool,
+    check: impl FnOnce(&Contender) -> Result<(), String>,
+) -> Result<(), String> {
+    let what = format!("{role:?}, {}", if tls { "TLS" } else { "plain" });
+    let folder = scene.work(&format!("{}-{tls}-{}", entry.name, &what[..4]));
+    let setup = Setup {
+        role,
+        tls,
+        access_log: true,
+        ..Setup::new(&scene.site, &folder)
+    };
+    let contender = Contender::start(entry, &setup).map_err(|error| format!("{what}: {error}"))?;
+    check(&contender).map_err(|why| format!("{what}: {why}; log: {}", contender.last_line()))?;
+    contender.alive().map_err(|died| died.to_string())?;
+    let facts = contender.facts();
+    expect(
+        !facts.version.is_empty() && facts.version != "unknown",
+        || "no version".into(),
+    )?;
+    expect(
+        facts.program_bytes > 0 && !facts.commands.is_empty(),
+        || "no facts".into(),
+    )?;
+    expect(contender.tree().pss() > 0, || "no memory".into())?;
+    let (tree, address) = (contender.tree().clone(), contender.address(tls));
+    contender.stop();
+    expect(tree.pids().is_empty(), || {
+        format!("{what}: processes are left")
+    })?;
+    let listens = TcpListener::bind(address).err();
+    expect(listens.is_none(), || {
+        format!("{what}: {address} is still in use: {listens:?}")
+    })
+}
+
+fn check_static(
+    scene: &Scene,
+    entry: &Entry,
+    contender: &Contender,
+    tls: bool,
+) -> Result<(), String> {
+    let authority = tls.then_some(scene.site.certificate.authority_pem.as_str());
+    for page in &scene.site.pages {
+        if page.path != scene.site.hello().path && !entry.can_serve(page.bytes) {
+            continue;
+        }
+        let answer = get(contender, &page.path, authority)?;
+        let right = page.content().expect("a page");
+        expect(answer.status == 200 && answer.body == right, || {
+            format!(
+                "{}: status {}, {} bytes",
+                page.path,
+                answer.status,
+                answer.body.len()
+            )
+        })?;
+        let is_html = answer
+            .head
+            .to_ascii_lowercase()
+            .contains("content-type: text/html");
+        expect(is_html, || {
+            format!("{}: no HTML: {}", page.path, answer.head)
+        })?;
+        if tls && entry.can(Ability::Http2) {
+            check_http2(scene, contender, page)?;
+        }
+    }
+    if entry.can_serve(10_000) {
+        let journal = get(contender, Site::JOURNAL, authority)?;
+        let known = fs::read(scene.site.root.join("journal/index.html")).expect("the journal");
+        let whole = entry.largest_file_bytes.is_some() || journal.body == known;
+        expect(whole, || {
+            format!("{}: status {}", Site::JOURNAL, journal.status)
+        })?;
+        let missing = get(contender, "/no-such-page.html", authority)?;
+        expect(missing.status == 404, || {
+            format!("no such page: status {}", missing.status)
+        })?;
+    }
+    if tls {
+        check_tls(scene, entry, contender)?;
+    } else {
+        let kept =
+            keeps_alive(contender, &scene.site.hello().path).map_err(|error| error.to_string())?;
+        let claims = entry.can(Ability::KeepAlive);
+        expect(kept == claims, || {
+            format!("claims keep-alive: {claims}, does it: {kept}")
+        })?;
+    }
+    Ok(())
+}
+
+/// TLS as all of them are to speak it, so that nobody wins by a lighter cipher: AES-128-GCM for a
+/// client that names it first, X25519, P-256 in the certificate; and tickets that are taken.
+fn check_tls(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {
+    let client = Arc::new(aes_128_client(scene, entry.can(Ability::X25519)));
+    let mut handshakes = Vec::new();
+    for _ in 0..3 {
+        let mut tls =
+            rustls::ClientConnection::new(client.clone(), "localhost".try_into().expect("a name"))
+                .expect("a client");
+        let mut socket =
+            TcpStream::connect(contender.address(true)).map_err(|error| error.to_string())?;
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .expect("a socket");
+        let mut stream = rustls::Stream::new(&mut tls, &mut socket);
+        let request = "GET /hello.html HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream
+            .write_all(request.as_bytes())
+            .map_err(|error| error.to_string())?;
+        // Some close without TLS's goodbye.
+        let _ = stream.read_to_end(&mut Vec::new());
+        let suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
+        expect(suite == Some(AES_128.suite()), || {
+            format!("another cipher suite: {suite:?}")
+        })?;
+        handshakes.push(tls.handshake_kind());
+    }
+    let resumes = handshakes.contains(&Some(rustls::HandshakeKind::Resumed));
+    expect(resumes == entry.can(Ability::Tickets), || {
+        format!("resumption: {handshakes:?}")
+    })
+}
+
+fn aes_128_client(scene: &Scene, x25519_alone: bool) -> rustls::ClientConfig {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| *suite != AES_128);
+    if x25519_alone {
+        provider.kx_groups = vec![rustls::crypto::aws_lc_rs::kx_group::X25519];
+    }
+    let mut roots = rustls::RootCertStore::empty();
+    let pem = scene.site.certificate.authority_pem.as_bytes();
+    roots
+        .add(CertificateDer::from_pem_slice(pem).expect("a certificate"))
+        .expect("an authority");
+    rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .expect("TLS 1.3")
+        .with_root_certificates(roots)
+        .with_no_client_auth()
+}
+
+fn check_scripts(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {
+    let tls = !entry.can(Ability::Http);
+    let authority = tls.then_some(scene.site.certificate.authority_pem.as_str());
+    let cached = fs::read(scene.site.root.join("cached.html")).expect("the cached page");
+    expect(
+        get(contender, Site::CACHED_PAGE, authority)?.body == cached,
+        || "the cached page".into(),
+    )?;
+    let complex = get(contender, Site::COMPLEX_SCRIPT, authority)?;
+    expect(complex.status == 200 && complex.body == cached, || {
+        format!(
+            "the complex script: {} {}",
+            complex.status,
+            String::from_utf8_lossy(&complex.body)
+        )
+    })?;
+    for path in [Site::SIMPLE_SCRIPT, Site::SHELL_SCRIPT] {
+        let simple = get(contender, path, authority)?;
+        let text = String::from_utf8_lossy(&simple.body).into_owned();
+        let right = simple.status == 200 && text.contains("Hello World!");
+        expect(right, || format!("{path}: {} {text}", simple.status))?;
+    }
+    Ok(())
+}
+
+/// As another program speaks it.
+fn check_http2(
+    scene: &Scene,
+    contender: &Contender,
+    page: &crate::site::Page,
+) -> Result<(), String> {
+    let address = contender.address(true);
+    let output = Command::new("curl")
+        .args([
+            "--silent",
+            "--show-error",
+            "--http2",
+            "--max-time",
+            "20",
+            "--output",
+            "-",
+        ])
+        .args([
+            "--write-out",
+            "%{stderr}%{http_version} %{http_code}",
+            "--cacert",
+        ])
+        .arg(&scene.site.certificate.authority)
+        .args([
+            "--resolve",
+            &format!("localhost:{}:{}", address.port(), address.ip()),
+        ])
+        .arg(format!("https://localhost:{}{}", address.port(), page.path))
+        .output()
+        .expect("curl");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let right = said == "2 200" && output.stdout == page.content().expect("a page");
+    expect(right, || format!("HTTP/2 {}: {said}", page.path))
+}
+
+/// Whether a second request on the same connection is answered.
+fn keeps_alive(contender: &Contender, path: &str) -> io::Result<bool> {
+    let mut socket = TcpStream::connect(contender.address(false))?;
+    socket.set_read_timeout(Some(Duration::from_secs(20)))?;
+    let mut reader = BufReader::new(socket.try_clone()?);
+    for number in 0..2 {
+        let sent = write!(socket, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut length = None;
+        loop {
+            let mut line = String::new();
+            // A closed connection is what those without keep-alive leave.
+            let read = reader.read_line(&mut line);
+            if number == 1 && (sent.is_err() || matches!(read, Ok(0) | Err(_))) {
+                return Ok(false);
+            }
+            let line = line.trim_end().to_ascii_lowercase();
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse::<u64>().ok();
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        let Some(length) = length else {
+            return Ok(false);
+        };
+        io::copy(&mut reader.by_ref().take(length), &mut io::sink())?;
+    }
+    Ok(true)
+}
+
+fn get(
+    contender: &Contender,
+    path: &str,
+    authority: Option<&str>,
+) -> Result<probe::Answer, String> {
+    let address = contender.address(authority.is_some());
+    probe::get(address, path, authority).map_err(|error| format!("{path}: {error}"))
+}
+
+fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+/// Answers every request with its name, for as long as the test runs.
+struct Member {
+    address: SocketAddr,
+}
+
+impl Member {
+    fn new(name: &'static str) -> Member {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("its address");
+        std::thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                std::thread::spawn(move || answer_all(socket, name));
+            }
+        });
+        Member { address }
+    }
+}
+
+fn answer_all(socket: TcpStream, name: &str) -> Option<()> {
+    let mut reader = BufReader::new(socket.try_clone().ok()?);
+    loop {
+        let mut line = String::new();
+        while reader.read_line(&mut line).ok()? > 2 {
+            line.clear();
+        }
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length:";
+        write!(&socket, "{head} {}\r\n\r\n{name}", name.len()).ok()?;
+    }
+}
+
+#[test]
+fn a_port_in_use_is_an_error_that_names_it() {
+    let scene = Scene::new();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let entry = scripted(scene.folder.path(), "exit 0");
+    let folder = scene.work("port");
+    let setup = Setup {
+        http: address.port(),
+        ..Setup::new(&scene.site, &folder)
+    };
+    let error = Contender::start(&entry, &setup).expect_err("the port is in use");
+    assert_eq!(
+        error.to_string(),
+        format!("scripted: port in use: {address}")
+    );
+}
+
+#[test]
+fn one_that_dies_is_named_with_the_last_line_of_its_log() {
+    let scene = Scene::new();
+    let folder = scene.work("dies");
+    let setup = Setup::new(&scene.site, &folder);
+    let entry = scripted(
+        scene.folder.path(),
+        "echo begun; echo no such certificate >&2; exit 3",
+    );
+    let error = Contender::start(&entry, &setup)
+        .expect_err("it ends at once")
+        .to_string();
+    let said = "scripted: sh ended (exit status: 3); its log ends with: no such certificate";
+    assert_eq!(error, said);
+    let entry = scripted(scene.folder.path(), "kill -KILL $$");
+    let folder = scene.work("dies silently");
+    let error =
+        Contender::start(&entry, &Setup::new(&scene.site, &folder)).expect_err("it is killed");
+    assert!(error.to_string().ends_with("; its log is empty"), "{error}");
+}
+
+#[test]
+fn one_that_never_answers_is_named_and_gone() {
+    let scene = Scene::new();
+    let folder = scene.work("silent");
+    let entry = scripted(
+        scene.folder.path(),
+        "echo waiting; sleep 1000 & echo $! >pid; wait",
+    );
+    let setup = Setup {
+        ready_within: Duration::from_millis(300),
+        ..Setup::new(&scene.site, &folder)
+    };
+    let error = Contender::start(&entry, &setup)
+        .expect_err("it never answers")
+        .to_string();
+    assert!(
+        error.starts_with("scripted was not ready on 127.0.0.1:"),
+        "{error}"
+    );
+    assert!(error.ends_with("; its log ends with: waiting"), "{error}");
+    let pid = fs::read_to_string(folder.join("pid")).expect("its child's id");
+    let status = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    assert!(
+        status.is_empty() || status.contains(") Z "),
+        "its child lives: {status}"
+    );
+}
+
+#[test]
+fn one_that_answers_with_something_else_is_not_ready() {
+    let scene = Scene::new();
+    let member = Member::new("a lie");
+    let ready = Ready {
+        path: Site::HELLO,
+        body: Some(scene.site.hello().content().expect("a page")),
+    };
+    let answer = probe::get(member.address, ready.path, None).expect("an answer");
+    let said = ready.judge(&answer).expect("something is wrong");
+    assert_eq!(
+        said,
+        "it answers /hello.html with 5 bytes of something else"
+    );
+    let anything = Ready {
+        path: Site::HELLO,
+        body: None,
+    };
+    assert_eq!(anything.judge(&answer), None);
+}
+
+#[test]
+fn one_that_is_missing_or_unable_is_said_before_anything_is_done() {
+    let scene = Scene::new();
+    let folder = scene.work("never");
+    let mut entry = scripted(scene.folder.path(), "exit 0");
+    let setup = Setup {
+        tls: true,
+        ..Setup::new(&scene.site, &folder)
+    };
+    let error = Contender::start(&entry, &setup).expect_err("it can't do TLS");
+    assert_eq!(error.to_string(), "scripted can't do this: HTTPS");
+    entry.programs[0].names = vec!["no-such-program".into()];
+    entry.install.debian = vec!["a-package".into()];
+    let error =
+        Contender::start(&entry, &Setup::new(&scene.site, &folder)).expect_err("no program");
+    let said =
+        "scripted: no no-such-program found; Debian has it: a-package (make peers installs all)";
+    assert_eq!(error.to_string(), said);
+    assert!(!folder.exists());
+}
+
+#[test]
+fn commands_are_written_as_one_would_type_them() {
+    let launch = Launch {
+        program: "/bin/it".into(),
+        arguments: vec!["-c".into(), "a b".into(), "it's".into(), String::new()],
+        environment: BTreeMap::from([("N".into(), "1".into())]),
+        ..Launch::default()
+    };
+    assert_eq!(command_line(&launch), r"N=1 /bin/it -c 'a b' 'it'\''s' ''");
+}
+
+/// They wait more than they work.
+const AT_ONCE: usize = 4;

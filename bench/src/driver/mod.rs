@@ -1,0 +1,495 @@
+//! Who asks: our own generator, or one of the programs that everybody knows.
+//!
+//! A driver takes a [`Plan`] and gives back a [`Round`]. What it can't do it refuses, rather than to
+//! do something else under the same name: wrk has no pauses, ab one thread, siege no percentiles.
+
+pub mod ab;
+pub mod child;
+pub mod h2load;
+pub mod reading;
+pub mod siege;
+pub mod wrk;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use crate::load::{self, Length, Moment, Pace, Plan, Protocol};
+use crate::result::{Latency, Round, Usage};
+use child::{Child, ChildError};
+use reading::{ReadError, Reading};
+
+/// A load generator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Driver {
+    /// Ours.
+    #[default]
+    Embedded,
+    /// wrk.
+    Wrk,
+    /// ApacheBench.
+    Ab,
+    /// siege.
+    Siege,
+    /// h2load, of nghttp2.
+    H2load,
+}
+
+/// Every driver, in the order of the help.
+pub const DRIVERS: [Driver; 5] = [
+    Driver::Embedded,
+    Driver::Wrk,
+    Driver::Ab,
+    Driver::Siege,
+    Driver::H2load,
+];
+
+/// Told when the measured window begins and ends, so that what the server uses is counted for the
+/// window alone.
+pub trait Watch: Sync {
+    /// Warm-up is over.
+    fn begun(&self);
+    /// The last request that counts is over.
+    fn ended(&self);
+}
+
+/// A round, and what the driver can say of it beyond its figures.
+#[derive(Debug)]
+pub struct Measured {
+    /// Without what the server used.
+    pub round: Round,
+    /// The first failure of each kind, in words, where the driver tells.
+    pub details: BTreeMap<String, String>,
+}
+
+/// Why there is no round.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverError {
+    /// The program isn't installed.
+    #[error("{driver} is not installed: apt-get install {package}")]
+    Missing {
+        /// Which.
+        driver: Driver,
+        /// Debian's package.
+        package: &'static str,
+    },
+    /// It has no way to do what the plan says.
+    #[error("{driver} can't {what}")]
+    Cannot {
+        /// Which.
+        driver: Driver,
+        /// What the plan wants.
+        what: &'static str,
+    },
+    /// It could not be run.
+    #[error("{driver}: {source}")]
+    Child {
+        /// Which.
+        driver: Driver,
+        /// What happened.
+        source: ChildError,
+    },
+    /// What it printed can't be read.
+    #[error("{driver}: {source}")]
+    Output {
+        /// Which.
+        driver: Driver,
+        /// What is wrong.
+        source: ReadError,
+    },
+    /// Our generator could not do it.
+    #[error("{0}")]
+    Load(#[from] crate::load::Error),
+    /// The user ended it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl fmt::Display for Driver {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl Driver {
+    /// As it is called on the command line and in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Wrk => "wrk",
+            Self::Ab => "ab",
+            Self::Siege => "siege",
+            Self::H2load => "h2load",
+        }
+    }
+
+    /// The driver of that name.
+    pub fn named(name: &str) -> Option<Driver> {
+        DRIVERS.into_iter().find(|driver| driver.name() == name)
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Embedded => "anthill-bench",
+            Self::Wrk => "wrk",
+            Self::Ab => "apache2-utils",
+            Self::Siege => "siege",
+            Self::H2load => "nghttp2-client",
+        }
+    }
+
+    /// Whether it is here.
+    pub fn find(self) -> Result<(), DriverError> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let here = std::env::split_paths(&path).any(|folder| folder.join(self.name()).is_file());
+        if self == Self::Embedded || here {
+            return Ok(());
+        }
+        Err(DriverError::Missing {
+            driver: self,
+            package: self.package(),
+        })
+    }
+
+    /// Whether it can do what a plan says.
+    pub fn can(self, plan: &Plan) -> Result<(), DriverError> {
+        let resumed = plan.tls.as_ref().is_some_and(|tls| *tls != plain_tls(tls));
+        let paused = matches!(plan.pace, Pace::Closed { pause: Some(_) });
+        let siege = self == Self::Siege;
+        let wants = [
+            (plan.addresses.len() > 1, "ask several addresses"),
+            (plan.paths.len() > 1, "ask for several pages"),
+            (
+                matches!(plan.pace, Pace::Open { .. }),
+                "keep to a fixed rate",
+            ),
+            (paused && !siege, "pause between requests"),
+            (plan.protocol == Protocol::Http3, "speak HTTP/3"),
+            (
+                plan.protocol == Protocol::Http2 && self != Self::H2load,
+                "speak HTTP/2",
+            ),
+            (
+                !plan.keep_alive && self == Self::H2load,
+                "close connections after a request",
+            ),
+            (
+                matches!(plan.length, Length::Requests(_))
+                    && matches!(self, Self::Wrk | Self::Siege),
+                "count requests, only seconds",
+            ),
+            (plan.expect.status != 200, "expect another status than 200"),
+            (resumed, "choose handshakes and groups"),
+        ];
+        if self == Self::Embedded {
+            return Ok(());
+        }
+        match wants.into_iter().find(|(wanted, _)| *wanted) {
+            Some((_, what)) => Err(DriverError::Cannot { driver: self, what }),
+            None => Ok(()),
+        }
+    }
+
+    /// Carries a plan out. `folder` is for its files; the round has no usage of the server.
+    pub fn measure(
+        self,
+        plan: &Plan,
+        folder: &Path,
+        watch: &dyn Watch,
+        stop: &AtomicBool,
+    ) -> Result<Measured, DriverError> {
+        self.can(plan)?;
+        if self == Self::Embedded {
+            return embedded(plan, watch, stop);
+        }
+        self.find()?;
+        if self != Self::H2load && plan.warm_up_seconds > 0.0 {
+            // These have no warm-up of their own: a first run is thrown away.
+            let mut warm_up = plan.clone();
+            warm_up.length = Length::Seconds(plan.warm_up_seconds);
+            self.run(&warm_up, folder, None, stop)?;
+        }
+        let (reading, child) = self.run(plan, folder, Some(watch), stop)?;
+        let mut round = reading.into_round(self.name());
+        round.command = self.words(plan, Path::new("")).join(" ");
+        round.client = Usage {
+            user_seconds: child.user_seconds,
+            system_seconds: child.system_seconds,
+            cpus: u32::try_from(plan.cpus.len()).unwrap_or(u32::MAX),
+            peak_pss_bytes: 0,
+        };
+        Ok(Measured {
+            round,
+            details: BTreeMap::new(),
+        })
+    }
+
+    fn run(
+        self,
+        plan: &Plan,
+        folder: &Path,
+        watch: Option<&dyn Watch>,
+        stop: &AtomicBool,
+    ) -> Result<(Reading, child::Finished), DriverError> {
+        let failed = |source| match source {
+            ChildError::Interrupted => DriverError::Interrupted,
+            source => DriverError::Child {
+                driver: self,
+                source,
+            },
+        };
+        let unreadable = |source| DriverError::Output {
+            driver: self,
+            source,
+        };
+        self.prepare(folder)
+            .map_err(|source| failed(ChildError::Io(source)))?;
+        let child = Child {
+            words: self.words(plan, folder),
+            folder,
+            cpus: &plan.cpus,
+            patience_seconds: patience_seconds(plan),
+        };
+        if let Some(watch) = watch {
+            watch.begun();
+        }
+        let finished = child.run(stop).map_err(failed)?;
+        if let Some(watch) = watch {
+            watch.ended();
+        }
+        let reading = self.read(&finished.output, folder).map_err(unreadable)?;
+        Ok((reading, finished))
+    }
+
+    /// Settings and old files.
+    fn prepare(self, folder: &Path) -> std::io::Result<()> {
+        for old in [AB_PERCENTILES, H2LOAD_LOG] {
+            match std::fs::remove_file(folder.join(old)) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        if self == Self::Siege {
+            std::fs::write(folder.join(SIEGE_SETTINGS), siege_settings())?;
+        }
+        Ok(())
+    }
+
+    fn read(self, output: &str, folder: &Path) -> Result<Reading, ReadError> {
+        let file = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        match self {
+            Self::Wrk => wrk::parse(output),
+            Self::Siege => siege::parse(output),
+            Self::Ab => {
+                let mut reading = ab::parse(output)?;
+                if let Some(latency) = &mut reading.latency {
+                    let finer = ab::parse_percentiles(&file(AB_PERCENTILES))?;
+                    latency.percentiles_us.extend(finer);
+                }
+                Ok(reading)
+            }
+            Self::H2load => {
+                let mut reading = h2load::parse(output)?;
+                if let Some(latency) = &mut reading.latency {
+                    rank(latency, h2load::parse_log(&file(H2LOAD_LOG))?);
+                }
+                Ok(reading)
+            }
+            Self::Embedded => Err(ReadError::Missing("an output")),
+        }
+    }
+
+    /// The command line; files of the run are in `folder`.
+    fn words(self, plan: &Plan, folder: &Path) -> Vec<String> {
+        let mut words = match self {
+            Self::Wrk => wrk_words(plan),
+            Self::Ab => ab_words(plan, folder),
+            Self::Siege => siege_words(plan, folder),
+            Self::H2load => h2load_words(plan, folder),
+            Self::Embedded => Vec::new(),
+        };
+        words.push(url(plan));
+        words
+    }
+}
+
+fn embedded(plan: &Plan, watch: &dyn Watch, stop: &AtomicBool) -> Result<Measured, DriverError> {
+    let outcome = load::run_watched(plan, stop, |moment| match moment {
+        Moment::Begin => watch.begun(),
+        Moment::End => watch.ended(),
+    })?;
+    let details = outcome.first_failures.clone();
+    Ok(Measured {
+        // Which round it is, is known to who collects them.
+        round: outcome.into_round(0, plan),
+        details,
+    })
+}
+
+fn wrk_words(plan: &Plan) -> Vec<String> {
+    let threads = plan.threads_used();
+    let seconds = whole_seconds(seconds(plan));
+    let timeout = whole_seconds(plan.timeout_seconds);
+    let mut words = split(&format!(
+        "wrk -t{threads} -c{} -d{seconds}s --timeout {timeout}s --latency",
+        plan.connections
+    ));
+    words.extend(header("Host", &plan.host));
+    if !plan.keep_alive {
+        words.extend(header("Connection", "close"));
+    }
+    words
+}
+
+fn ab_words(plan: &Plan, folder: &Path) -> Vec<String> {
+    let mut words = split("ab -q -r -e");
+    words.push(folder.join(AB_PERCENTILES).display().to_string());
+    let connections = plan.connections;
+    words.extend(split(&format!(
+        "-c {connections} -s {}",
+        whole_seconds(plan.timeout_seconds)
+    )));
+    match plan.length {
+        Length::Requests(requests) => words.extend(split(&format!("-n {requests}"))),
+        // -t alone stops at 50,000 requests.
+        Length::Seconds(seconds) => {
+            let seconds = whole_seconds(seconds);
+            let most = AB_REQUESTS_PER_SECOND_MAX * seconds;
+            words.extend(split(&format!("-t {seconds} -n {most}")));
+        }
+    }
+    if plan.keep_alive {
+        words.push("-k".to_owned());
+    }
+    if plan.expect.length.is_none() {
+        words.push("-l".to_owned());
+    }
+    words.extend(header("Host", &plan.host));
+    words
+}
+
+fn siege_words(plan: &Plan, folder: &Path) -> Vec<String> {
+    let mut words = split("siege -R");
+    words.push(folder.join(SIEGE_SETTINGS).display().to_string());
+    words.push(format!("-c{}", plan.connections));
+    match plan.pace {
+        Pace::Closed {
+            pause: Some((_, longest)),
+        } => words.push(format!("-d{longest}")),
+        _ => words.push("-b".to_owned()),
+    }
+    words.push(format!("-t{}S", whole_seconds(seconds(plan))));
+    words.extend(header("Host", &plan.host));
+    let connection = if plan.keep_alive {
+        "keep-alive"
+    } else {
+        "close"
+    };
+    words.extend(header("Connection", connection));
+    words
+}
+
+fn h2load_words(plan: &Plan, folder: &Path) -> Vec<String> {
+    let streams = match plan.protocol {
+        Protocol::Http1 => 1,
+        Protocol::Http2 | Protocol::Http3 => plan.streams,
+    };
+    let mut words = split(&format!(
+        "h2load -t{} -c{} -m{streams}",
+        plan.threads_used(),
+        plan.connections
+    ));
+    match plan.length {
+        Length::Requests(requests) => words.extend(split(&format!("-n {requests}"))),
+        Length::Seconds(seconds) => words.extend(split(&format!(
+            "-D {} --warm-up-time={}",
+            whole_seconds(seconds),
+            whole_seconds(plan.warm_up_seconds)
+        ))),
+    }
+    words.push(format!("--log-file={}", folder.join(H2LOAD_LOG).display()));
+    if plan.protocol == Protocol::Http1 {
+        words.push("--h1".to_owned());
+    }
+    words.extend(header(":authority", &plan.host));
+    words
+}
+
+fn url(plan: &Plan) -> String {
+    let scheme = if plan.tls.is_some() { "https" } else { "http" };
+    let address = plan.addresses.first();
+    let address = address.map_or(String::new(), ToString::to_string);
+    let path = plan.paths.first().map_or("/", String::as_str);
+    format!("{scheme}://{address}{path}")
+}
+
+fn header(name: &str, value: &str) -> [String; 2] {
+    ["-H".to_owned(), format!("{name}: {value}")]
+}
+
+fn split(words: &str) -> Vec<String> {
+    words.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What the programs do of their own accord under TLS: they believe anybody, and choose themselves.
+fn plain_tls(tls: &crate::load::Tls) -> crate::load::Tls {
+    crate::load::Tls {
+        server_name: tls.server_name.clone(),
+        ..crate::load::Tls::default()
+    }
+}
+
+fn seconds(plan: &Plan) -> f64 {
+    match plan.length {
+        Length::Seconds(seconds) => seconds,
+        Length::Requests(_) => 0.0,
+    }
+}
+
+/// They know whole seconds only, and nothing under one.
+fn whole_seconds(seconds: f64) -> u64 {
+    seconds.ceil().max(1.0) as u64
+}
+
+/// When a program that hasn't ended by itself has gone wrong.
+fn patience_seconds(plan: &Plan) -> f64 {
+    let asked = match plan.length {
+        Length::Seconds(seconds) => seconds,
+        // As slow as the slowest that we measure, each request in its turn.
+        Length::Requests(requests) => requests as f64 * 0.2,
+    };
+    asked.ceil() + plan.warm_up_seconds.ceil() + plan.timeout_seconds.ceil() + 10.0
+}
+
+/// Percentiles of all times.
+fn rank(latency: &mut Latency, mut times_us: Vec<u64>) {
+    times_us.sort_unstable();
+    let Some(last) = times_us.len().checked_sub(1) else {
+        return;
+    };
+    for (name, quantile) in [
+        ("50", 0.5),
+        ("75", 0.75),
+        ("90", 0.9),
+        ("99", 0.99),
+        ("99.9", 0.999),
+    ] {
+        let nth = (last as f64 * quantile).round() as usize;
+        latency
+            .percentiles_us
+            .insert(name.to_owned(), times_us[nth] as f64);
+    }
+}
+
+/// siege writes a file of its own into the home folder unless it is given one.
+fn siege_settings() -> &'static str {
+    "json_output = true\nverbose = false\nshow-logfile = false\nlogging = false\nparser = false\n\
+     limit = 100000\nprotocol = HTTP/1.1\n"
+}
+
+/// ab reserves memory for as many; no server here reaches it.
+const AB_REQUESTS_PER_SECOND_MAX: u64 = 200_000;
+const AB_PERCENTILES: &str = "ab.csv";
+const H2LOAD_LOG: &str = "h2load.log";
+const SIEGE_SETTINGS: &str = "siegerc";

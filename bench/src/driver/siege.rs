@@ -1,0 +1,129 @@
+//! siege: users with pauses between their requests, each a thread.
+//!
+//! It tells the mean, the longest and the shortest time in hundredths of a second, no percentile, and
+//! not why a transaction failed. Old versions print text, new ones JSON; both are read.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::reading::{self, ReadError, Reading, number_after};
+use crate::result::{Failures, Latency};
+
+/// A line of every output in text.
+pub const MARK: &str = "Shortest transaction:";
+/// A key of every output in JSON.
+pub const MARK_JSON: &str = "\"shortest_transaction\"";
+
+#[derive(Deserialize)]
+struct Figures {
+    transactions: u64,
+    availability: f64,
+    elapsed_time: f64,
+    /// MB.
+    data_transferred: f64,
+    response_time: f64,
+    concurrency: f64,
+    failed_transactions: u64,
+    longest_transaction: f64,
+    shortest_transaction: f64,
+}
+
+/// Reads what one run printed.
+pub fn parse(text: &str) -> Result<Reading, ReadError> {
+    let figures = match text.find('{') {
+        Some(at) if text.contains(MARK_JSON) => json(&text[at..])?,
+        _ if text.contains(MARK) => from_text(text)?,
+        _ => return Err(ReadError::GaveUp(reading::last_words(text))),
+    };
+    let mut found = Reading {
+        seconds: figures.elapsed_time,
+        requests: figures.transactions,
+        bytes: (figures.data_transferred * 1024.0 * 1024.0) as u64,
+        extra: BTreeMap::from([
+            ("availability_percent".to_owned(), figures.availability),
+            ("concurrency".to_owned(), figures.concurrency),
+        ]),
+        ..Reading::default()
+    };
+    found.fail(Failures::OTHER, figures.failed_transactions);
+    if let Ok(users) = reading::count_after(text, "** Preparing ") {
+        found.settings.insert("users".to_owned(), users);
+    }
+    if figures.transactions > 0 {
+        found.latency = Some(Latency {
+            mean_us: figures.response_time * 1e6,
+            min_us: figures.shortest_transaction * 1e6,
+            max_us: figures.longest_transaction * 1e6,
+            ..Latency::default()
+        });
+    }
+    Ok(found)
+}
+
+fn json(text: &str) -> Result<Figures, ReadError> {
+    let end = text.find('}').ok_or(ReadError::Missing("}"))?;
+    serde_json::from_str(&text[..=end]).map_err(|error| ReadError::Figure(error.to_string()))
+}
+
+fn from_text(text: &str) -> Result<Figures, ReadError> {
+    // siege counts users that came to nothing among neither: only whole transactions are counted.
+    Ok(Figures {
+        transactions: reading::count_after(text, "Transactions:")?,
+        availability: number_after(text, "Availability:")?,
+        elapsed_time: number_after(text, "Elapsed time:")?,
+        data_transferred: number_after(text, "Data transferred:")?,
+        response_time: number_after(text, "Response time:")?,
+        concurrency: number_after(text, "Concurrency:")?,
+        failed_transactions: reading::count_after(text, "Failed transactions:")?,
+        longest_transaction: number_after(text, "Longest transaction:")?,
+        shortest_transaction: number_after(text, MARK)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_as_json() {
+        for text in [
+            include_str!("../../tests/drivers/siege.txt"),
+            include_str!("../../tests/drivers/siege-json.txt"),
+        ] {
+            let found = parse(text).expect("an output");
+            assert!(found.requests > 15_000);
+            assert_eq!(found.extra["availability_percent"], 100.0);
+            assert!(found.failures.is_empty());
+            assert_eq!(found.latency.expect("times").max_us, 10_000.0);
+        }
+    }
+
+    #[test]
+    fn a_run_as_text() {
+        let text = include_str!("../../tests/drivers/siege-text-delay.txt");
+        let found = parse(text).expect("an output");
+        assert_eq!((found.requests, found.seconds), (264, 3.0));
+        assert_eq!(found.settings["users"], 50);
+        assert_eq!(found.extra["concurrency"], 1.0);
+        let latency = found.latency.expect("times");
+        assert_eq!((latency.mean_us, latency.max_us), (10_000.0, 110_000.0));
+    }
+
+    #[test]
+    fn failures_are_counted() {
+        let text = include_str!("../../tests/drivers/siege-status.txt");
+        let found = parse(text).expect("an output");
+        assert_eq!((found.requests, found.failures["other"]), (0, 1_028));
+        assert_eq!(found.latency, None);
+    }
+
+    #[test]
+    fn what_is_no_whole_output() {
+        let text = include_str!("../../tests/drivers/siege-text.txt");
+        let cut = &text[..text.find("Response time").expect("a line")];
+        assert!(matches!(parse(cut), Err(ReadError::GaveUp(_))));
+        let text = include_str!("../../tests/drivers/siege.txt");
+        assert!(parse(&text[..text.len() - 4]).is_err());
+    }
+}

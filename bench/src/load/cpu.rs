@@ -1,0 +1,61 @@
+//! The CPU time of the calling thread, and the processors it is held to.
+
+use std::fs;
+use std::io;
+
+use rustix::param::clock_ticks_per_second;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time so far, seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Spent {
+    pub user: f64,
+    pub system: f64,
+}
+
+impl Spent {
+    /// What the calling thread has used.
+    ///
+    /// The sum is exact; how it falls to the two modes the kernel only counts in ticks.
+    pub(super) fn of_this_thread() -> Spent {
+        let exact = clock_gettime(ClockId::ThreadCPUTime);
+        let seconds = exact.tv_sec as f64 + exact.tv_nsec as f64 / 1e9;
+        let (user, system) = ticks().unwrap_or((0.0, 0.0));
+        let counted = user + system;
+        let share = if counted > 0.0 { user / counted } else { 0.5 };
+        Spent {
+            user: seconds * share,
+            system: seconds * (1.0 - share),
+        }
+    }
+
+    /// What was used since `earlier`.
+    pub(super) fn since(self, earlier: Spent) -> Spent {
+        let between = |now: f64, then: f64| (now - then).max(0.0);
+        Spent {
+            user: between(self.user, earlier.user),
+            system: between(self.system, earlier.system),
+        }
+    }
+}
+
+/// Seconds in user mode and in the kernel, counted in ticks (proc_pid_stat(5), fields 14 and 15).
+fn ticks() -> Option<(f64, f64)> {
+    let stat = fs::read_to_string("/proc/thread-self/stat").ok()?;
+    // The name may hold spaces and brackets; behind the last bracket stands field 3.
+    let fields = stat.rsplit_once(')')?.1;
+    let mut times = fields.split_ascii_whitespace().skip(11);
+    let mut seconds = || Some(times.next()?.parse::<f64>().ok()? / clock_ticks_per_second() as f64);
+    Some((seconds()?, seconds()?))
+}
+
+/// Holds the calling thread to one processor.
+pub(super) fn pin(cpu: usize) -> io::Result<()> {
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(sched_setaffinity(None, &set)?)
+}

@@ -1,0 +1,45 @@
+//! Random pauses: the same ones in every run, so that two runs ask alike.
+
+use super::course::{Nanos, nanos};
+
+/// A generator of random numbers (xorshift64*), one for each thread.
+#[derive(Debug, Clone)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: usize) -> Random {
+        Random((seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// A number from 0 up to 1.
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let bits = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11;
+        bits as f64 / (1u64 << 53) as f64
+    }
+
+    /// A span between so many seconds.
+    pub(super) fn between(&mut self, (from, to): (f64, f64)) -> Nanos {
+        nanos(from + (to - from) * self.next())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_lie_in_their_range_and_fill_it() {
+        let mut random = Random::new(0);
+        let pauses: Vec<Nanos> = (0..10_000).map(|_| random.between((1.0, 3.0))).collect();
+        assert!(
+            pauses
+                .iter()
+                .all(|pause| (nanos(1.0)..nanos(3.0)).contains(pause))
+        );
+        let mean = pauses.iter().sum::<Nanos>() / 10_000;
+        assert!((nanos(1.95)..nanos(2.05)).contains(&mean), "{mean}");
+    }
+}

@@ -1,0 +1,200 @@
+//! What one thread saw.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use hdrhistogram::Histogram;
+
+use super::course::{Asked, Course, Nanos};
+use super::plan::{Expect, Pace, Plan};
+use crate::result::Failures;
+
+/// Counts and histograms of one thread, to be added to the others'.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub requests: u64,
+    pub bytes: u64,
+    pub failures: BTreeMap<&'static str, Failed>,
+    pub latency: Histogram<u64>,
+    pub service: Option<Histogram<u64>>,
+    pub connect: Histogram<u64>,
+    pub full_handshakes: u64,
+    pub resumed_handshakes: u64,
+    /// When the last of the measured requests ended.
+    pub last: Nanos,
+}
+
+/// Failures of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub count: u64,
+    /// What the first of them was.
+    pub first: String,
+}
+
+/// A failure: its kind, a key of [`Failures`], and what exactly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub kind: &'static str,
+    pub what: String,
+}
+
+impl Failure {
+    pub(super) fn new(kind: &'static str, what: impl ToString) -> Failure {
+        Failure {
+            kind,
+            what: what.to_string(),
+        }
+    }
+}
+
+/// What a response was, however it came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen {
+    pub status: u16,
+    pub length: u64,
+    pub differs: bool,
+}
+
+impl Seen {
+    /// Whether it is what was expected, else how it fails.
+    pub(super) fn judge(self, expect: &Expect) -> Result<(), Failure> {
+        if self.status != expect.status {
+            let what = format!("status {} instead of {}", self.status, expect.status);
+            return Err(Failure::new(Failures::STATUS, what));
+        }
+        if let Some(length) = expect.length.filter(|&length| length != self.length) {
+            let what = format!("{} bytes of content instead of {length}", self.length);
+            return Err(Failure::new(Failures::LENGTH, what));
+        }
+        let whole = expect
+            .body
+            .as_ref()
+            .is_none_or(|body| body.len() as u64 == self.length);
+        if self.differs || !whole {
+            return Err(Failure::new(
+                Failures::LENGTH,
+                "other content than expected",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Tally {
+    pub(super) fn new(plan: &Plan) -> Tally {
+        let open = matches!(plan.pace, Pace::Open { .. });
+        Tally {
+            requests: 0,
+            bytes: 0,
+            failures: BTreeMap::new(),
+            latency: histogram(),
+            service: open.then(histogram),
+            connect: histogram(),
+            full_handshakes: 0,
+            resumed_handshakes: 0,
+            last: 0,
+        }
+    }
+
+    /// A response is whole.
+    pub(super) fn response(
+        &mut self,
+        course: &Course,
+        asked: &Asked,
+        now: Nanos,
+        verdict: Result<(), Failure>,
+    ) {
+        match verdict {
+            Ok(()) if course.counts(asked, now) => {
+                self.requests += 1;
+                self.last = self.last.max(now);
+                record(&mut self.latency, now - asked.due);
+                if let Some(service) = &mut self.service {
+                    record(service, now - asked.begun);
+                }
+            }
+            Ok(()) => {}
+            Err(failure) => self.failure(course, Some(asked), now, failure),
+        }
+    }
+
+    /// A request, or a connection made in advance, came to nothing.
+    pub(super) fn failure(
+        &mut self,
+        course: &Course,
+        asked: Option<&Asked>,
+        now: Nanos,
+        failure: Failure,
+    ) {
+        if course.counts_failure(asked, now) {
+            self.last = self.last.max(now);
+            let first = Failed {
+                count: 0,
+                first: failure.what,
+            };
+            self.failures.entry(failure.kind).or_insert(first).count += 1;
+        }
+    }
+
+    /// A connection stands, after its handshakes.
+    pub(super) fn connected(
+        &mut self,
+        course: &Course,
+        begun: Nanos,
+        now: Nanos,
+        resumed: Option<bool>,
+    ) {
+        if now < course.begin() {
+            return;
+        }
+        record(&mut self.connect, now - begun);
+        match resumed {
+            Some(true) => self.resumed_handshakes += 1,
+            Some(false) => self.full_handshakes += 1,
+            None => {}
+        }
+    }
+
+    /// Bytes came.
+    pub(super) fn received(&mut self, course: &Course, now: Nanos, bytes: usize) {
+        if course.counts_bytes(now) {
+            self.bytes += bytes as u64;
+        }
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        for (kind, failed) in other.failures {
+            let first = Failed {
+                count: 0,
+                first: failed.first,
+            };
+            self.failures.entry(kind).or_insert(first).count += failed.count;
+        }
+        self.latency += other.latency;
+        if let (Some(service), Some(other)) = (&mut self.service, other.service) {
+            *service += other;
+        }
+        self.connect += other.connect;
+        self.full_handshakes += other.full_handshakes;
+        self.resumed_handshakes += other.resumed_handshakes;
+        self.last = self.last.max(other.last);
+    }
+}
+
+fn record(histogram: &mut Histogram<u64>, nanos: Nanos) {
+    histogram.saturating_record(nanos / 1000);
+}
+
+/// Microseconds up to an hour, to three digits.
+#[allow(
+    clippy::expect_used,
+    reason = "the bounds are constants that the crate accepts"
+)]
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds in range")
+}

@@ -1,0 +1,729 @@
+//! The generator against servers that answer rightly, late, wrongly or not at all.
+
+mod server;
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{io, thread};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::Deserializer;
+use rustls::{HandshakeKind, NamedGroup};
+
+use super::*;
+use crate::result::Failures;
+use server::{Server, certificate, tls};
+
+const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+const HELLO_CLOSE: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello";
+
+fn plan(server: &Server, requests: u64) -> Plan {
+    Plan {
+        length: Length::Requests(requests),
+        expect: Expect {
+            length: Some(5),
+            ..Expect::default()
+        },
+        ..Plan::new(server.address)
+    }
+}
+
+fn go(plan: &Plan) -> Outcome {
+    run(plan, &AtomicBool::new(false)).expect("it can be carried out")
+}
+
+/// The outcome has just these failures.
+#[track_caller]
+fn assert_failures(outcome: &Outcome, expected: &[(&str, u64)]) {
+    let expected: BTreeMap<String, u64> = expected
+        .iter()
+        .map(|&(kind, count)| (kind.to_owned(), count))
+        .collect();
+    assert_eq!(outcome.failures, expected, "{:?}", outcome.first_failures);
+}
+
+#[test]
+fn every_request_is_asked_once_and_counted_once() {
+    let server = Server::fixed(HELLO);
+    let outcome = go(&Plan {
+        connections: 4,
+        threads: 2,
+        ..plan(&server, 100)
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!(outcome.requests, 100);
+    assert_eq!(outcome.bytes, 100 * HELLO.len() as u64);
+    assert_eq!(outcome.latency.len(), 100);
+    assert_eq!(server.requests(), 100);
+    // One may have asked all before the others stood.
+    assert!((1..=4).contains(&server.connections()));
+    assert!(outcome.seconds > 0.0);
+    let host = format!(
+        "GET / HTTP/1.1\r\nHost: {}\r\nAccept-Encoding: identity\r\n\r\n",
+        server.address
+    );
+    assert!(server.heads().iter().all(|head| *head == host));
+}
+
+#[test]
+fn without_keep_alive_each_request_has_its_connection() {
+    let server = Server::plain(|stream, _| stream.write_all(HELLO).is_err());
+    let outcome = go(&Plan {
+        connections: 3,
+        keep_alive: false,
+        ..plan(&server, 20)
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!(
+        (outcome.requests, server.requests(), server.connections()),
+        (20, 20, 20)
+    );
+    assert_eq!(outcome.connect.len(), 20);
+    assert!(
+        server
+            .heads()
+            .iter()
+            .all(|head| head.contains("\r\nConnection: close\r\n"))
+    );
+}
+
+#[test]
+fn a_server_that_does_not_close_is_closed_after_a_while() {
+    let server = Server::fixed(HELLO);
+    let outcome = go(&Plan {
+        keep_alive: false,
+        timeout_seconds: 0.1,
+        ..plan(&server, 3)
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!((outcome.requests, server.connections()), (3, 3));
+}
+
+#[test]
+fn a_server_that_closes_now_and_then_is_connected_to_again() {
+    let server = Server::plain(|stream, number| match number % 5 {
+        4 => stream.write_all(HELLO_CLOSE).is_err(),
+        _ => stream.write_all(HELLO).is_ok(),
+    });
+    let outcome = go(&plan(&server, 100));
+    assert_failures(&outcome, &[]);
+    assert_eq!((outcome.requests, server.connections()), (100, 20));
+}
+
+#[test]
+fn bodies_of_every_kind_come_through_in_single_bytes() {
+    let bodies: [&[u8]; 3] = [
+        HELLO,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x\r\nllo\r\n0\r\n\r\n",
+        b"HTTP/1.0 200 OK\r\n\r\nhello",
+    ];
+    for body in bodies {
+        let until_close = body.starts_with(b"HTTP/1.0");
+        let server = Server::plain(move |stream, _| {
+            body.iter()
+                .try_for_each(|byte| stream.write_all(&[*byte]))
+                .is_ok()
+                && !until_close
+        });
+        let expect = Expect {
+            body: Some(Arc::from(*b"hello")),
+            length: Some(5),
+            status: 200,
+        };
+        let outcome = go(&Plan {
+            connections: 2,
+            expect,
+            ..plan(&server, 10)
+        });
+        assert_failures(&outcome, &[]);
+        assert_eq!(outcome.requests, 10);
+    }
+}
+
+#[test]
+fn head_has_no_content() {
+    let server = Server::fixed(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n");
+    let expect = Expect {
+        length: Some(0),
+        ..Expect::default()
+    };
+    let outcome = go(&Plan {
+        method: Method::Head,
+        expect,
+        ..plan(&server, 10)
+    });
+    assert_failures(&outcome, &[]);
+    assert!(server.heads()[0].starts_with("HEAD / HTTP/1.1\r\n"));
+}
+
+#[test]
+fn paths_are_asked_for_in_turn() {
+    let server = Server::fixed(HELLO);
+    let paths = vec!["/a".to_owned(), "/b".to_owned(), "/c".to_owned()];
+    go(&Plan {
+        paths,
+        ..plan(&server, 6)
+    });
+    let asked: Vec<_> = server
+        .heads()
+        .iter()
+        .map(|head| head[5..6].to_owned())
+        .collect();
+    assert_eq!(asked.concat(), "abcabc");
+}
+
+/// A server that stalls a second once: everybody waits.
+fn stalling() -> Server {
+    let stalled = std::sync::Mutex::new(false);
+    Server::plain(move |stream, number| {
+        let mut stalled = stalled.lock().expect("no panic");
+        if number >= 50 && !*stalled {
+            *stalled = true;
+            thread::sleep(Duration::from_secs(1));
+        }
+        drop(stalled);
+        stream.write_all(HELLO).is_ok()
+    })
+}
+
+#[test]
+fn the_open_loop_shows_a_stall_that_the_closed_loop_hides() {
+    let server = stalling();
+    let plan = Plan {
+        connections: 2,
+        length: Length::Seconds(2.0),
+        ..plan(&server, 1)
+    };
+    let closed = go(&plan);
+    assert_failures(&closed, &[]);
+    assert!(closed.latency.max() >= 900_000, "{}", closed.latency.max());
+    assert!(closed.latency.value_at_percentile(90.0) < 50_000);
+
+    let server = stalling();
+    let pace = Pace::Open { rate: 500.0 };
+    let open = go(&Plan {
+        addresses: vec![server.address],
+        pace,
+        ..plan
+    });
+    assert_failures(&open, &[]);
+    // All that fell due within the two seconds was asked, and half of it came late.
+    assert_eq!(open.requests, 1000);
+    let late = open.latency.value_at_percentile(90.0);
+    assert!(late > 80_000, "{late}");
+    // From when they were sent, only those show it that were under way: what the closed loop sees.
+    let service = open.service.expect("an open loop has it");
+    assert!(service.value_at_percentile(90.0) < 50_000);
+    assert!(service.max() >= 900_000);
+}
+
+#[test]
+fn the_open_loop_asks_no_more_than_it_should() {
+    let server = Server::fixed(HELLO);
+    let pace = Pace::Open { rate: 300.0 };
+    let outcome = go(&Plan {
+        connections: 5,
+        threads: 3,
+        pace,
+        length: Length::Seconds(0.5),
+        ..plan(&server, 1)
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!((outcome.requests, server.requests()), (150, 150));
+    let pace = Pace::Open { rate: 1000.0 };
+    let outcome = go(&Plan {
+        connections: 5,
+        pace,
+        keep_alive: false,
+        ..plan(&server, 40)
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!((outcome.requests, server.requests()), (40, 190));
+}
+
+#[test]
+fn what_finds_no_free_connection_in_time_is_a_timeout() {
+    let server = Server::plain(|_, _| true);
+    let pace = Pace::Open { rate: 100.0 };
+    let length = Length::Seconds(0.5);
+    let outcome = go(&Plan {
+        pace,
+        length,
+        timeout_seconds: 0.2,
+        ..plan(&server, 1)
+    });
+    assert_eq!(outcome.requests, 0);
+    assert_failures(&outcome, &[(Failures::TIMEOUT, 50)]);
+}
+
+#[test]
+fn users_pause_between_their_requests() {
+    let server = Server::fixed(HELLO);
+    let pace = Pace::Closed {
+        pause: Some((0.05, 0.1)),
+    };
+    let outcome = go(&Plan {
+        connections: 4,
+        pace,
+        length: Length::Seconds(1.0),
+        ..plan(&server, 1)
+    });
+    assert_failures(&outcome, &[]);
+    assert!(
+        (1..=4 * 21).contains(&outcome.requests),
+        "{}",
+        outcome.requests
+    );
+    assert_eq!(server.connections(), 4);
+}
+
+#[test]
+fn lies_are_found_and_named() {
+    let cases: [(&'static [u8], &str, &str); 7] = [
+        (
+            b"HTTP/1.1 503 No\r\nContent-Length: 5\r\n\r\nhello",
+            Failures::STATUS,
+            "status 503 instead of 200",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhell",
+            Failures::LENGTH,
+            "4 bytes of content instead of 5",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhullo",
+            Failures::LENGTH,
+            "other content than expected",
+        ),
+        (
+            b"SSH-2.0-Server\r\n\r\n",
+            Failures::PROTOCOL,
+            "no status line",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n",
+            Failures::PROTOCOL,
+            "a Content-Length that is no number",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello!",
+            Failures::PROTOCOL,
+            http1::MORE_THAN_ASKED,
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            Failures::LENGTH,
+            "0 bytes of content instead of 5",
+        ),
+    ];
+    for (bytes, kind, what) in cases {
+        let server = Server::fixed(bytes);
+        let expect = Expect {
+            body: Some(Arc::from(*b"hello")),
+            length: Some(5),
+            status: 200,
+        };
+        let outcome = go(&Plan {
+            connections: 2,
+            expect,
+            ..plan(&server, 10)
+        });
+        assert_eq!(outcome.requests, 0, "{what}");
+        assert_failures(&outcome, &[(kind, 10)]);
+        assert_eq!(outcome.first_failures[kind], what);
+    }
+}
+
+#[test]
+fn lies_among_truths_are_counted_one_by_one() {
+    let server = Server::plain(|stream, number| match number % 10 {
+        1 => stream
+            .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nhello")
+            .is_ok(),
+        2 => stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel")
+            .is_err(),
+        3 => stream.write_all(b"HTTP/1.1 200 OK\r\nConte").is_err(),
+        4 => false,
+        5 => stream.write_all(b"nonsense\r\n").is_ok(),
+        _ => stream.write_all(HELLO).is_ok(),
+    });
+    let outcome = go(&plan(&server, 100));
+    assert_eq!(outcome.requests, 50);
+    assert_failures(
+        &outcome,
+        &[
+            (Failures::STATUS, 10),
+            (Failures::CLOSED, 30),
+            (Failures::PROTOCOL, 10),
+        ],
+    );
+    assert_eq!(outcome.failed(), 50);
+}
+
+#[test]
+fn no_answer_is_a_timeout() {
+    let server = Server::plain(|stream, number| number % 2 == 0 || stream.write_all(HELLO).is_ok());
+    let outcome = go(&Plan {
+        timeout_seconds: 0.2,
+        ..plan(&server, 4)
+    });
+    assert_failures(&outcome, &[(Failures::TIMEOUT, 2)]);
+    assert_eq!(outcome.requests, 2);
+    assert_eq!(
+        outcome.first_failures[Failures::TIMEOUT],
+        "nothing for 0.2 s"
+    );
+}
+
+#[test]
+fn nobody_at_the_port_is_a_failure_to_connect() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its number");
+    drop(listener);
+    for keep_alive in [true, false] {
+        let length = Length::Requests(6);
+        let outcome = go(&Plan {
+            connections: 2,
+            keep_alive,
+            length,
+            ..Plan::new(address)
+        });
+        assert_eq!(outcome.requests, 0);
+        assert_failures(&outcome, &[(Failures::CONNECT, 6)]);
+        assert!(outcome.first_failures[Failures::CONNECT].contains("refused"));
+    }
+}
+
+#[test]
+fn the_warm_up_is_not_counted() {
+    let server = Server::fixed(HELLO);
+    let outcome = go(&Plan {
+        connections: 2,
+        warm_up_seconds: 0.2,
+        ..plan(&server, 50)
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!((outcome.requests, outcome.latency.len()), (50, 50));
+    assert!(server.requests() > 50);
+    assert!(outcome.connect.is_empty());
+}
+
+#[test]
+fn it_stops_when_it_is_told_and_keeps_what_it_has() {
+    let server = Server::fixed(HELLO);
+    let stop = AtomicBool::new(false);
+    let plan = Plan {
+        length: Length::Seconds(3600.0),
+        ..plan(&server, 1)
+    };
+    let outcome = thread::scope(|scope| {
+        let running = scope.spawn(|| run(&plan, &stop));
+        while server.requests() < 100 {
+            thread::yield_now();
+        }
+        stop.store(true, Ordering::Relaxed);
+        running
+            .join()
+            .expect("no panic")
+            .expect("it can be carried out")
+    });
+    assert!(outcome.requests >= 99);
+    assert!(outcome.seconds > 0.0 && outcome.seconds < 360.0);
+    assert_failures(&outcome, &[]);
+}
+
+#[test]
+fn the_window_is_told() {
+    let server = Server::fixed(HELLO);
+    for length in [Length::Seconds(0.2), Length::Requests(10)] {
+        let mut moments = Vec::new();
+        let plan = Plan {
+            length,
+            warm_up_seconds: 0.1,
+            ..plan(&server, 1)
+        };
+        run_watched(&plan, &AtomicBool::new(false), |moment| {
+            moments.push(moment)
+        })
+        .expect("it can be carried out");
+        assert_eq!(moments, [Moment::Begin, Moment::End]);
+    }
+}
+
+#[test]
+fn its_own_processor_time_is_told() {
+    let server = Server::fixed(HELLO);
+    let outcome = go(&Plan {
+        connections: 2,
+        cpus: vec![0],
+        length: Length::Seconds(0.5),
+        ..plan(&server, 1)
+    });
+    let spent = outcome.user_seconds + outcome.system_seconds;
+    assert!(spent > 0.0 && spent < 5.0, "{spent}");
+    assert_eq!(outcome.cpus, 1);
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let good = Plan::default();
+    let fails = |plan: &Plan| {
+        run(plan, &AtomicBool::new(false))
+            .expect_err("it can't")
+            .to_string()
+    };
+    assert_eq!(
+        fails(&Plan {
+            addresses: Vec::new(),
+            ..good.clone()
+        }),
+        "the plan names no address"
+    );
+    assert_eq!(
+        fails(&Plan {
+            paths: Vec::new(),
+            ..good.clone()
+        }),
+        "the plan names no path"
+    );
+    let path = "/a b\r\nX: y".to_owned();
+    assert!(
+        fails(&Plan {
+            paths: vec![path],
+            ..good.clone()
+        })
+        .contains("cannot stand in a request")
+    );
+    let pace = Pace::Open { rate: 0.0 };
+    assert_eq!(
+        fails(&Plan {
+            pace,
+            ..good.clone()
+        }),
+        "the rate must be greater than zero and finite"
+    );
+    let cpus = vec![100_000];
+    assert!(
+        fails(&Plan {
+            cpus,
+            ..good.clone()
+        })
+        .starts_with("a thread cannot be held to processor 100000")
+    );
+    let connections = 1 << 40;
+    assert!(
+        fails(&Plan {
+            connections,
+            ..good.clone()
+        })
+        .contains("ulimit -n")
+    );
+    let secure = Tls {
+        trust: Trust::Authority("nonsense".to_owned()),
+        ..Tls::default()
+    };
+    assert!(
+        fails(&Plan {
+            tls: Some(secure),
+            ..good
+        })
+        .starts_with("the authority cannot be read")
+    );
+}
+
+#[test]
+fn a_round_holds_the_whole_histogram() {
+    let server = Server::fixed(HELLO);
+    let plan = plan(&server, 100);
+    let outcome = go(&plan);
+    let (latency, seconds) = (outcome.latency.clone(), outcome.seconds);
+    let round = outcome.into_round(3, &plan);
+    assert_eq!(
+        (round.number, round.driver.as_str(), round.requests),
+        (3, "embedded", 100)
+    );
+    assert_eq!(round.seconds, seconds);
+    let summary = round.latency.expect("it measured");
+    let bytes = STANDARD
+        .decode(summary.histogram.expect("it has one"))
+        .expect("base64");
+    let read: Histogram<u64> = Deserializer::new()
+        .deserialize(&mut io::Cursor::new(bytes))
+        .expect("a histogram");
+    assert_eq!(read, latency);
+    assert_eq!(
+        summary.percentiles_us["50"],
+        latency.value_at_percentile(50.0) as f64
+    );
+    assert!(!summary.from_due_time);
+}
+
+fn secure(server: &Server, tls: Tls) -> Plan {
+    Plan {
+        tls: Some(tls),
+        keep_alive: false,
+        connections: 2,
+        ..plan(server, 20)
+    }
+}
+
+#[test]
+fn handshakes_are_full_or_resumed_as_wanted() {
+    let certificate = certificate();
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        for resumption in [Resumption::Full, Resumption::Resumed] {
+            let server = Server::tls(tls(&certificate, version), |stream, _| {
+                stream.write_all(HELLO).is_err()
+            });
+            let outcome = go(&secure(
+                &server,
+                Tls {
+                    resumption,
+                    ..Tls::default()
+                },
+            ));
+            assert_failures(&outcome, &[]);
+            assert_eq!(outcome.requests, 20);
+            let handshakes = server.handshakes();
+            let resumed = handshakes
+                .iter()
+                .filter(|(kind, _)| *kind == HandshakeKind::Resumed)
+                .count();
+            assert_eq!(
+                (handshakes.len(), outcome.full_handshakes),
+                (20, 20 - resumed as u64)
+            );
+            assert_eq!(outcome.resumed_handshakes, resumed as u64);
+            // The first of each of the two connections has nothing to resume.
+            let expected = if resumption == Resumption::Full {
+                0..=0
+            } else {
+                18..=19
+            };
+            assert!(
+                expected.contains(&resumed),
+                "{resumed} of {version:?} {resumption:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_kept_connection_makes_one_handshake() {
+    let server = Server::tls(tls(&certificate(), &rustls::version::TLS13), |stream, _| {
+        stream.write_all(HELLO).is_ok()
+    });
+    let outcome = go(&Plan {
+        keep_alive: true,
+        ..secure(&server, Tls::default())
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!(
+        (
+            outcome.requests,
+            outcome.full_handshakes,
+            outcome.resumed_handshakes
+        ),
+        (20, 2, 0)
+    );
+    assert_eq!(outcome.bytes, 20 * HELLO.len() as u64);
+}
+
+#[test]
+fn the_key_exchange_is_the_chosen_one() {
+    let cases = [
+        (Groups::X25519, NamedGroup::X25519),
+        (Groups::X25519MLKEM768, NamedGroup::X25519MLKEM768),
+        (Groups::Default, NamedGroup::X25519MLKEM768),
+    ];
+    for (groups, expected) in cases {
+        let config = tls(&certificate(), &rustls::version::TLS13);
+        let server = Server::tls(config, |stream, _| stream.write_all(HELLO).is_err());
+        let outcome = go(&secure(
+            &server,
+            Tls {
+                groups,
+                ..Tls::default()
+            },
+        ));
+        assert_failures(&outcome, &[]);
+        assert!(
+            server
+                .handshakes()
+                .iter()
+                .all(|(_, group)| *group == Some(expected))
+        );
+    }
+}
+
+#[test]
+fn an_authority_is_trusted_and_others_are_not() {
+    let (known, other) = (certificate(), certificate());
+    for (trusted, failures) in [(&known, 0), (&other, 20)] {
+        let server = Server::tls(tls(&known, &rustls::version::TLS13), |stream, _| {
+            stream.write_all(HELLO).is_err()
+        });
+        let trust = Trust::Authority(trusted.cert.pem());
+        let outcome = go(&secure(
+            &server,
+            Tls {
+                trust,
+                ..Tls::default()
+            },
+        ));
+        assert_eq!(outcome.requests, 20 - failures);
+        assert_eq!(
+            outcome
+                .failures
+                .get(Failures::CONNECT)
+                .copied()
+                .unwrap_or(0),
+            failures
+        );
+    }
+}
+
+#[test]
+fn a_large_response_over_tls_is_whole() {
+    let body: Arc<[u8]> = (0..3_000_000u32)
+        .map(|number| (number % 251) as u8)
+        .collect();
+    let sent = Arc::clone(&body);
+    let server = Server::tls(
+        tls(&certificate(), &rustls::version::TLS13),
+        move |stream, _| {
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", sent.len());
+            stream.write_all(head.as_bytes()).is_ok() && stream.write_all(&sent).is_ok()
+        },
+    );
+    let expect = Expect {
+        length: Some(body.len() as u64),
+        body: Some(body),
+        status: 200,
+    };
+    let outcome = go(&Plan {
+        expect,
+        keep_alive: true,
+        ..secure(&server, Tls::default())
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!(outcome.requests, 20);
+}
+
+#[test]
+fn a_handshake_with_who_knows_no_tls_fails() {
+    let server = Server::fixed(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let outcome = go(&Plan {
+        timeout_seconds: 0.2,
+        length: Length::Requests(2),
+        ..secure(&server, Tls::default())
+    });
+    assert_failures(&outcome, &[(Failures::CONNECT, 2)]);
+}

@@ -1,0 +1,210 @@
+//! The client's side of TLS as a plan wants it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{
+    ClientSessionStore, Resumption as Sessions, Tls12ClientSessionValue, Tls12Resumption,
+    Tls13ClientSessionValue, WantsClientCert,
+};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ConfigBuilder, DigitallySignedStruct, NamedGroup, RootCertStore, SignatureScheme,
+};
+
+use super::Error;
+use super::plan::{Groups, Plan, Protocol, Resumption, Tls, Trust};
+
+/// What every connection of one thread shares. Threads have one each, so that they don't meet at the
+/// lock of its sessions.
+pub(super) fn config(plan: &Plan, tls: &Tls) -> Result<ClientConfig, Error> {
+    let mut provider = default_provider();
+    match tls.groups {
+        Groups::X25519 => provider.kx_groups = vec![kx_group::X25519],
+        Groups::X25519MLKEM768 => provider.kx_groups = vec![kx_group::X25519MLKEM768],
+        Groups::Default => {}
+    }
+    let provider = Arc::new(provider);
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
+    let builder = match plan.protocol {
+        // QUIC knows no older one.
+        Protocol::Http3 => builder.with_protocol_versions(&[&rustls::version::TLS13]),
+        Protocol::Http1 | Protocol::Http2 => builder.with_safe_default_protocol_versions(),
+    };
+    let builder = builder.map_err(|error| Error::Tls(error.to_string()))?;
+    let mut config = trusting(builder, &tls.trust, &provider)?.with_no_client_auth();
+    config.alpn_protocols = vec![alpn(plan.protocol).to_vec()];
+    config.resumption = match tls.resumption {
+        Resumption::Full => Sessions::disabled(),
+        Resumption::Resumed => {
+            let store = SessionStore::new(plan.connections * TICKETS_PER_CONNECTION);
+            Sessions::store(Arc::new(store)).tls12_resumption(Tls12Resumption::SessionIdOrTickets)
+        }
+    };
+    Ok(config)
+}
+
+/// The name to ask for.
+pub(super) fn server_name(tls: &Tls) -> Result<ServerName<'static>, Error> {
+    ServerName::try_from(tls.server_name.clone())
+        .map_err(|_| Error::ServerName(tls.server_name.clone()))
+}
+
+/// The protocol's name in ALPN.
+pub(super) fn alpn(protocol: Protocol) -> &'static [u8] {
+    match protocol {
+        Protocol::Http1 => b"http/1.1",
+        Protocol::Http2 => b"h2",
+        Protocol::Http3 => b"h3",
+    }
+}
+
+fn trusting(
+    builder: ConfigBuilder<ClientConfig, rustls::WantsVerifier>,
+    trust: &Trust,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+    match trust {
+        Trust::Nobody => {
+            let verifier = AnyCertificate {
+                provider: Arc::clone(provider),
+            };
+            Ok(builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(verifier)))
+        }
+        Trust::Authority(pem) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+                let certificate =
+                    certificate.map_err(|error| Error::Authority(error.to_string()))?;
+                roots
+                    .add(certificate)
+                    .map_err(|error| Error::Authority(error.to_string()))?;
+            }
+            if roots.is_empty() {
+                return Err(Error::Authority("it holds no certificate".to_owned()));
+            }
+            Ok(builder.with_root_certificates(roots))
+        }
+    }
+}
+
+/// Takes any certificate and verifies no signature: the verifying costs only the client, whose speed
+/// isn't what is measured.
+#[derive(Debug)]
+struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
+
+/// Tickets for one server, newest first. The store that rustls brings holds eight, too few for as many
+/// connections at once as we make.
+#[derive(Debug)]
+struct SessionStore {
+    kept: Mutex<Kept>,
+    tickets_max: usize,
+}
+
+#[derive(Default)]
+struct Kept {
+    group: Option<NamedGroup>,
+    tls12: Option<Tls12ClientSessionValue>,
+    tls13: VecDeque<Tls13ClientSessionValue>,
+}
+
+impl std::fmt::Debug for Kept {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{} tickets", self.tls13.len())
+    }
+}
+
+impl SessionStore {
+    fn new(tickets_max: usize) -> SessionStore {
+        SessionStore {
+            kept: Mutex::default(),
+            tickets_max,
+        }
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientSessionStore for SessionStore {
+    fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
+        self.kept().group = Some(group);
+    }
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        self.kept().group
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
+        self.kept().tls12 = Some(value);
+    }
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.kept().tls12.clone()
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {
+        self.kept().tls12 = None;
+    }
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
+        let mut kept = self.kept();
+        if kept.tls13.len() >= self.tickets_max {
+            kept.tls13.pop_front();
+        }
+        kept.tls13.push_back(value);
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.kept().tls13.pop_back()
+    }
+}
+
+/// Servers send two tickets on a full handshake, some four; more than that are never needed at once.
+const TICKETS_PER_CONNECTION: usize = 4;

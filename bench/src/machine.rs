@@ -1,0 +1,266 @@
+//! The machine that a run was made on: what the kernel tells of it, and what only its owner knows.
+//!
+//! Price and name come from a machine profile, a TOML file (`name = "Pi Zero"`, `price = { amount =
+//! 14.40, currency = "GBP" }`). Temperature is that of the processor where a sensor says so, else the
+//! hottest there is; virtual machines have none.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::process;
+use crate::result::{Machine, Price};
+
+/// What the owner says of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Profile {
+    /// Its name in tables; else the host's name.
+    pub name: Option<String>,
+    /// What it cost.
+    pub price: Option<Price>,
+}
+
+/// A machine profile that can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {problem}", path.display())]
+pub struct ProfileError {
+    path: PathBuf,
+    problem: String,
+}
+
+impl Profile {
+    /// Reads a profile.
+    pub fn load(path: &Path) -> Result<Profile, ProfileError> {
+        let wrong = |problem: String| ProfileError {
+            path: path.to_owned(),
+            problem,
+        };
+        let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let profile: Profile = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        match &profile.price {
+            Some(price) if !(price.amount.is_finite() && price.amount > 0.0) => Err(wrong(
+                format!("price.amount is {}, not more than nothing", price.amount),
+            )),
+            _ => Ok(profile),
+        }
+    }
+}
+
+impl Machine {
+    /// The machine we are on.
+    pub fn of_this_run(profile: &Profile) -> Machine {
+        let uname = rustix::system::uname();
+        let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+        let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+        let memory = read("/proc/meminfo").and_then(|text| memory_bytes(&text));
+        Machine {
+            name: profile
+                .name
+                .clone()
+                .unwrap_or_else(|| text(uname.nodename())),
+            cpu: processor(&cpuinfo, read("/proc/device-tree/model").as_deref()),
+            cpus: process::cpus().len().try_into().unwrap_or(u32::MAX),
+            architecture: text(uname.machine()),
+            memory_bytes: memory.unwrap_or(0),
+            kernel: text(uname.release()),
+            system: read("/etc/os-release")
+                .and_then(|text| system_name(&text))
+                .unwrap_or_default(),
+            governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            congestion_control: read("/proc/sys/net/ipv4/tcp_congestion_control"),
+            price: profile.price.clone(),
+            tick_seconds: 1.0 / rustix::param::clock_ticks_per_second() as f64,
+        }
+    }
+}
+
+/// The processor's temperature, degrees Celsius; `None` without a sensor.
+pub fn temperature_celsius() -> Option<f64> {
+    temperature_below(Path::new("/sys/class"))
+}
+
+/// `class/thermal/thermal_zone*` has a type and millidegrees; `class/hwmon/hwmon*` a name and inputs.
+fn temperature_below(class: &Path) -> Option<f64> {
+    let mut seen = Vec::new();
+    for zone in folders(&class.join("thermal")) {
+        seen.extend(sensor(&zone.join("type"), &zone.join("temp")));
+    }
+    for monitor in folders(&class.join("hwmon")) {
+        for input in folders(&monitor) {
+            let name = input.file_name().unwrap_or_default().to_string_lossy();
+            if name.starts_with("temp") && name.ends_with("_input") {
+                seen.extend(sensor(&monitor.join("name"), &input));
+            }
+        }
+    }
+    let hottest = |of: &mut dyn Iterator<Item = &(bool, f64)>| {
+        of.map(|(_, celsius)| *celsius).max_by(f64::total_cmp)
+    };
+    hottest(&mut seen.iter().filter(|(processor, _)| *processor))
+        .or_else(|| hottest(&mut seen.iter()))
+}
+
+/// Whether it is the processor's, and degrees Celsius.
+fn sensor(kind: &Path, millidegrees: &Path) -> Option<(bool, f64)> {
+    let kind = fs::read_to_string(kind)
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let celsius = fs::read_to_string(millidegrees)
+        .ok()?
+        .trim()
+        .parse::<f64>()
+        .ok()?
+        / 1000.0;
+    let processor = ["cpu", "pkg_temp", "coretemp", "k10temp", "soc"];
+    // Sensors that aren't there read as the coldest or hottest that fits.
+    let is_sane = (-40.0..=150.0).contains(&celsius);
+    is_sane.then_some((processor.iter().any(|known| kind.contains(known)), celsius))
+}
+
+fn folders(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// A file's only line.
+fn read(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// x86 names the model, ARM the board (device tree) and the core.
+fn processor(cpuinfo: &str, board: Option<&str>) -> String {
+    let field = |name: &str| {
+        cpuinfo.lines().find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == name).then(|| value.trim().to_owned())
+        })
+    };
+    let model = field("model name")
+        .or_else(|| field("Model"))
+        .or_else(|| field("Processor"));
+    match (board, model) {
+        (Some(board), Some(model)) if !board.contains(&model) => format!("{board}, {model}"),
+        (Some(board), _) => board.to_owned(),
+        (None, model) => model.unwrap_or_default(),
+    }
+}
+
+fn memory_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(
+        line.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<u64>()
+            .ok()?
+            * 1024,
+    )
+}
+
+fn system_name(os_release: &str) -> Option<String> {
+    let line = os_release
+        .lines()
+        .find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
+    Some(line.trim_matches('"').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_its_facts() {
+        let machine = Machine::of_this_run(&Profile::default());
+        assert!(machine.cpus >= 1 && machine.memory_bytes > 1 << 20);
+        assert!(!machine.kernel.is_empty() && !machine.architecture.is_empty());
+        assert!(machine.tick_seconds > 0.0 && machine.tick_seconds < 0.1);
+        assert_eq!(machine.price, None);
+    }
+
+    #[test]
+    fn processors_are_named_as_each_architecture_does() {
+        let intel = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\n\nprocessor\t: 1\n";
+        assert_eq!(processor(intel, None), "Intel(R) Xeon(R)");
+        let zero = "processor\t: 0\nmodel name\t: ARMv6-compatible processor rev 7 (v6l)\n";
+        assert_eq!(
+            processor(zero, Some("Raspberry Pi Zero W Rev 1.1")),
+            "Raspberry Pi Zero W Rev 1.1, ARMv6-compatible processor rev 7 (v6l)"
+        );
+        assert_eq!(
+            processor("Model\t: Raspberry Pi 4", Some("Raspberry Pi 4 B")),
+            "Raspberry Pi 4 B"
+        );
+        assert_eq!(processor("", None), "");
+    }
+
+    #[test]
+    fn small_files_of_the_kernel_are_read() {
+        assert_eq!(
+            memory_bytes("MemTotal:  512 kB\nMemFree: 1 kB\n"),
+            Some(512 * 1024)
+        );
+        let debian = "NAME=\"Debian\"\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n";
+        assert_eq!(
+            system_name(debian).as_deref(),
+            Some("Debian GNU/Linux 12 (bookworm)")
+        );
+    }
+
+    #[test]
+    fn the_processors_sensor_counts_before_a_hotter_one() {
+        let class = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = class.path().join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        };
+        assert_eq!(temperature_below(class.path()), None);
+        write("hwmon/hwmon0/name", "nvme\n");
+        write("hwmon/hwmon0/temp1_input", "71000\n");
+        assert_eq!(temperature_below(class.path()), Some(71.0));
+        write("thermal/thermal_zone0/type", "cpu-thermal\n");
+        write("thermal/thermal_zone0/temp", "48312\n");
+        write("thermal/thermal_zone1/type", "cpu-thermal\n");
+        write("thermal/thermal_zone1/temp", "999999\n");
+        assert_eq!(temperature_below(class.path()), Some(48.312));
+    }
+
+    #[test]
+    fn a_profile_says_what_only_the_owner_knows() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("machine.toml");
+        let load = |text: &str| {
+            fs::write(&file, text).expect("a file");
+            Profile::load(&file)
+        };
+        let profile = load("name = \"Zero\"\nprice = { amount = 14.40, currency = \"GBP\" }\n");
+        let profile = profile.expect("a sound profile");
+        let machine = Machine::of_this_run(&profile);
+        assert_eq!(machine.name, "Zero");
+        assert_eq!(
+            machine.price,
+            Some(Price {
+                amount: 14.40,
+                currency: "GBP".into()
+            })
+        );
+        for wrong in [
+            "colour = 1",
+            "price = { amount = 0, currency = \"GBP\" }",
+            "name =",
+        ] {
+            let error = load(wrong).expect_err("an unsound profile").to_string();
+            assert!(error.contains("machine.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A tree under measurement: CPU time between two points, and the peak of memory meanwhile.
+
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::{CpuTime, Tree};
+use crate::result::Usage;
+
+/// Measures until it is finished.
+#[derive(Debug)]
+pub struct Measuring {
+    tree: Tree,
+    cpus: usize,
+    before: CpuTime,
+    /// Dropped when there is nothing more to sample.
+    running: Option<Sender<()>>,
+    sampler: Option<JoinHandle<u64>>,
+}
+
+impl Measuring {
+    pub(super) fn begin(tree: Tree, interval: Duration, cpus: usize) -> Measuring {
+        let (running, ended) = channel::<()>();
+        let sampled = tree.clone();
+        let sampler = std::thread::spawn(move || {
+            let mut peak = sampled.pss();
+            while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                peak = peak.max(sampled.pss());
+            }
+            peak
+        });
+        let before = tree.cpu();
+        Measuring {
+            tree,
+            cpus,
+            before,
+            running: Some(running),
+            sampler: Some(sampler),
+        }
+    }
+
+    /// What the tree used since the beginning. CPU time is taken first, so this is to be called at
+    /// once when the measured time is over; memory is looked at once more.
+    pub fn finish(mut self) -> Usage {
+        let used = self.tree.cpu() - self.before;
+        let last = self.tree.pss();
+        drop(self.running.take());
+        let peak = self
+            .sampler
+            .take()
+            .and_then(|sampler| sampler.join().ok())
+            .unwrap_or(0);
+        Usage {
+            user_seconds: used.user_seconds,
+            system_seconds: used.system_seconds,
+            cpus: self.cpus.try_into().unwrap_or(u32::MAX),
+            peak_pss_bytes: peak.max(last),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The kernel's table of processes, as /proc shows it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use super::CpuTime;
+
+/// A picture of all processes.
+#[derive(Debug, Default)]
+pub(super) struct Table(BTreeMap<u32, Process>);
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Process {
+    state: u8,
+    parent: u32,
+    process_group: u32,
+    /// In clock ticks since the machine started; tells it from a later one with its id.
+    born: u64,
+    /// With children that have ended and were waited for.
+    cpu: CpuTime,
+}
+
+impl Table {
+    pub(super) fn read() -> Table {
+        let mut table = Table::default();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let pid = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<u32>().ok());
+            if let Some((pid, process)) = pid.and_then(|pid| Some((pid, Process::read(pid)?))) {
+                table.0.insert(pid, process);
+            }
+        }
+        table
+    }
+
+    /// CPU time of one process and of its children that were waited for; none if it is gone.
+    pub(super) fn read_one(pid: u32) -> CpuTime {
+        Process::read(pid).map_or(CpuTime::default(), |process| process.cpu)
+    }
+
+    /// Those that come from these roots, are in a process group of theirs, or were `seen` as such
+    /// before, and what comes of all those; the living ones. They are remembered in `seen`, since a
+    /// process that loses its parent belongs to nobody any more.
+    pub(super) fn descendants(
+        &self,
+        roots: impl Iterator<Item = u32>,
+        seen: &mut BTreeMap<u32, u64>,
+    ) -> Vec<u32> {
+        let roots: BTreeSet<u32> = roots.collect();
+        seen.retain(|pid, born| self.0.get(pid).is_some_and(|process| process.born == *born));
+        loop {
+            let before = seen.len();
+            for (pid, process) in &self.0 {
+                let belongs = roots.contains(pid)
+                    || roots.contains(&process.process_group)
+                    || seen.contains_key(&process.parent);
+                if belongs {
+                    seen.insert(*pid, process.born);
+                }
+            }
+            if seen.len() == before {
+                return self.living(seen.keys().copied().collect());
+            }
+        }
+    }
+
+    /// Of these, those that haven't ended.
+    pub(super) fn living(&self, mut pids: Vec<u32>) -> Vec<u32> {
+        let lives = |pid: &u32| self.0.get(pid).is_some_and(|process| !process.is_zombie());
+        pids.retain(lives);
+        pids
+    }
+
+    /// CPU time of these processes together.
+    pub(super) fn cpu(&self, pids: &[u32]) -> CpuTime {
+        let times = pids.iter().filter_map(|pid| Some(self.0.get(pid)?.cpu));
+        times.fold(CpuTime::default(), CpuTime::plus)
+    }
+}
+
+impl Process {
+    fn read(pid: u32) -> Option<Process> {
+        Process::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// A name may hold anything, so fields are counted from its last parenthesis (proc(5)).
+    fn parse(stat: &[u8]) -> Option<Process> {
+        let end = stat.iter().rposition(|byte| *byte == b')')?;
+        let fields: Vec<&str> = std::str::from_utf8(&stat[end + 1..])
+            .ok()?
+            .split_whitespace()
+            .collect();
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        let seconds = |field: usize| Some(fields.get(field)?.parse::<f64>().ok()? / ticks);
+        Some(Process {
+            state: *fields.first()?.as_bytes().first()?,
+            parent: fields.get(1)?.parse().ok()?,
+            process_group: fields.get(2)?.parse().ok()?,
+            born: fields.get(19)?.parse().ok()?,
+            cpu: CpuTime {
+                user_seconds: seconds(11)? + seconds(13)?,
+                system_seconds: seconds(12)? + seconds(14)?,
+            },
+        })
+    }
+
+    fn is_zombie(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+}
+
+/// Proportional set size of one process, bytes; what we may not read counts nothing.
+pub(super) fn pss(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    Some(
+        line.trim()
+            .trim_end_matches("kB")
+            .trim()
+            .parse::<u64>()
+            .ok()?
+            * 1024,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(parent: u32, process_group: u32, state: u8) -> Process {
+        Process {
+            state,
+            parent,
+            process_group,
+            born: 5,
+            cpu: CpuTime {
+                user_seconds: 1.0,
+                system_seconds: 0.5,
+            },
+        }
+    }
+
+    #[test]
+    fn a_stat_line_is_read_whatever_the_name() {
+        let stat = b"42 (a) S 1 (x) S 7 42 42 0 -1 4194560 0 0 0 0 100 50 20 10 20 0 1 0 99";
+        let read = Process::parse(stat).expect("a process");
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        assert_eq!((read.parent, read.process_group, read.state), (7, 42, b'S'));
+        assert!((read.cpu.user_seconds - 120.0 / ticks).abs() < 1e-9);
+        assert!((read.cpu.system_seconds - 60.0 / ticks).abs() < 1e-9);
+        assert_eq!(Process::parse(b"42 (a"), None);
+    }
+
+    #[test]
+    fn a_tree_is_its_roots_their_descendants_and_their_groups() {
+        let table = Table(BTreeMap::from([
+            (10, process(1, 10, b'S')),
+            (11, process(10, 10, b'S')),
+            // Gone into a group of its own, and its child.
+            (12, process(11, 12, b'R')),
+            (5, process(12, 12, b'S')),
+            // An orphan that stayed in the group; one that ended; a stranger.
+            (20, process(1, 10, b'S')),
+            (21, process(10, 10, b'Z')),
+            (30, process(1, 30, b'S')),
+        ]));
+        let mut seen = BTreeMap::new();
+        let tree = table.descendants([10].into_iter(), &mut seen);
+        assert_eq!(tree, [5, 10, 11, 12, 20]);
+        assert!((table.cpu(&tree).seconds() - 7.5).abs() < 1e-9);
+        assert!(
+            table
+                .descendants([99].into_iter(), &mut BTreeMap::new())
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn who_was_seen_in_a_tree_stays_in_it_but_not_a_later_one_with_its_id() {
+        let mut table = Table(BTreeMap::from([
+            (12, process(1, 12, b'S')),
+            (13, process(12, 12, b'S')),
+        ]));
+        let mut seen = BTreeMap::from([(12, 5)]);
+        assert_eq!(table.descendants([10].into_iter(), &mut seen), [12, 13]);
+        table.0.remove(&13);
+        table.0.insert(
+            12,
+            Process {
+                born: 6,
+                ..process(1, 12, b'S')
+            },
+        );
+        assert!(table.descendants([10].into_iter(), &mut seen).is_empty());
+    }
+}

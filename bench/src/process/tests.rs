@@ -1,0 +1,217 @@
+//! Real processes: shells that fork, print, ignore signals and die.
+
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+
+use super::*;
+
+struct Bench {
+    folder: tempfile::TempDir,
+    tree: Tree,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let folder = tempfile::tempdir().expect("a folder");
+        Bench {
+            folder,
+            tree: Tree::new("test", None).expect("a tree without share"),
+        }
+    }
+
+    /// The same without a control group, as where none can be made.
+    fn without_group() -> Bench {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = Inner {
+            group: Group::default(),
+            state: Mutex::default(),
+        };
+        Bench {
+            folder,
+            tree: Tree(Arc::new(inner)),
+        }
+    }
+
+    fn run(&self, script: &str) {
+        self.run_on(script, Vec::new());
+    }
+
+    fn run_on(&self, script: &str, cpus: Vec<usize>) {
+        let launch = Launch {
+            name: "script".into(),
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            environment: BTreeMap::from([("WORD".into(), "kept".into())]),
+            folder: self.folder.path().into(),
+            log: self.folder.path().join("log"),
+            cpus,
+        };
+        self.tree.spawn(&launch).expect("a shell");
+    }
+
+    /// What it has printed, once that has `lines` lines.
+    fn printed(&self, lines: usize) -> String {
+        loop {
+            let mut text = String::new();
+            let log = File::open(self.folder.path().join("log"));
+            log.and_then(|mut log| log.read_to_string(&mut text))
+                .expect("a log");
+            if text.lines().count() >= lines {
+                return text;
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn await_end(&self) -> ExitStatus {
+        loop {
+            match self.tree.ended() {
+                Some((name, status)) => {
+                    assert_eq!(name, "script");
+                    return status;
+                }
+                None => std::thread::sleep(POLL),
+            }
+        }
+    }
+}
+
+fn lives(pid: u32) -> bool {
+    !Table::read().living(vec![pid]).is_empty()
+}
+
+fn both() -> [Bench; 2] {
+    [Bench::new(), Bench::without_group()]
+}
+
+#[test]
+fn a_process_gets_its_environment_folder_log_and_processors() {
+    for bench in both() {
+        let cpu = *cpus().last().expect("a processor");
+        bench.run_on(
+            "echo $WORD; pwd -P; grep Cpus_allowed_list /proc/self/status >&2",
+            vec![cpu],
+        );
+        let folder = bench.folder.path().canonicalize().expect("a path");
+        let expected = format!("kept\n{}\nCpus_allowed_list:\t{cpu}\n", folder.display());
+        assert_eq!(bench.printed(3), expected);
+        assert!(bench.await_end().success());
+    }
+    assert!(!cpus().is_empty());
+}
+
+#[test]
+fn how_a_process_ended_is_known() {
+    for bench in both() {
+        assert_eq!(bench.tree.ended(), None);
+        bench.run("kill -KILL $$");
+        assert_eq!(bench.await_end().signal(), Some(9));
+        assert!(bench.tree.pids().is_empty());
+    }
+}
+
+#[test]
+fn ending_a_tree_leaves_nobody_not_even_who_ignores_it() {
+    for bench in both() {
+        // A child that ignores the signal, in a process group of its own, left by its parent.
+        bench.run("setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' & wait");
+        let pid: u32 = bench.printed(1).trim().parse().expect("a process id");
+        assert!(bench.tree.pids().contains(&pid));
+        bench.tree.end(Duration::from_millis(50));
+        assert!(bench.tree.pids().is_empty());
+        assert!(!lives(pid));
+    }
+}
+
+#[test]
+fn dropping_a_tree_kills_it() {
+    for bench in both() {
+        bench.run("echo $$; sleep 1000 & wait");
+        let pid: u32 = bench.printed(1).trim().parse().expect("a process id");
+        let (pids, folders) = (bench.tree.pids(), bench.tree.0.group.folders().to_vec());
+        assert!(pids.contains(&pid));
+        drop(bench);
+        assert!(!pids.into_iter().any(lives));
+        assert!(
+            !folders.iter().any(|folder| exists(folder)),
+            "a control group is left"
+        );
+    }
+}
+
+#[test]
+fn the_guard_ends_what_is_left_when_we_are_gone() {
+    for bench in both() {
+        bench.run("echo $$; sleep 1000 & wait");
+        bench.printed(1);
+        let pids = bench.tree.pids();
+        // Our end closes as it does when we are killed: nothing else is told to anybody.
+        let guard = bench.tree.state().guard.take().expect("a guard");
+        guard.abandon();
+        // A killed process takes a moment to be gone; without a guard this would never end.
+        while pids.iter().any(|pid| lives(*pid)) {
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+#[test]
+fn cpu_time_of_ended_children_counts() {
+    for bench in both() {
+        // Until the child has used a quarter of a second, so that clock ticks see it.
+        let busy = "sh -c 'while :; do set -- $(cut -d\" \" -f14,15 /proc/$$/stat); \
+                    [ $(($1 + $2)) -lt 25 ] || exit 0; done'; echo done; sleep 1000";
+        let measuring = bench.tree.measure(Duration::from_millis(20), 2);
+        bench.run(busy);
+        bench.printed(1);
+        let used = measuring.finish();
+        assert!(used.cpu_seconds() >= 0.24, "{used:?}");
+        assert!(used.peak_pss_bytes > 50_000, "{used:?}");
+        assert_eq!(used.cpus, 2);
+    }
+}
+
+#[test]
+fn a_group_says_how_it_counts() {
+    let without = Bench::without_group().tree;
+    assert_eq!(
+        without.counting(),
+        Counting::Processes { why: String::new() }
+    );
+    match Bench::new().tree.counting() {
+        Counting::Group => {}
+        Counting::Processes { why } => assert!(!why.is_empty()),
+    }
+}
+
+#[test]
+fn a_share_holds_or_says_why_it_cannot() {
+    let tree = match Tree::new("share", Some(0.05)) {
+        Ok(tree) => tree,
+        Err(error) => {
+            assert!(error.to_string().contains(": "), "{error}");
+            return;
+        }
+    };
+    let folder = &tree.0.group.folders()[0];
+    let read = |file: &str| std::fs::read_to_string(folder.join(file)).ok();
+    let limit = read("cpu.max")
+        .or_else(|| read("cpu.cfs_quota_us"))
+        .expect("a limit");
+    assert!(limit.starts_with("5000"), "{limit}");
+    assert!(share_is_possible().is_ok());
+}
+
+#[test]
+fn a_program_that_is_not_there_is_an_end_with_its_words() {
+    let bench = Bench::new();
+    let launch = Launch {
+        name: "nobody".into(),
+        program: "/no/such/program".into(),
+        folder: bench.folder.path().into(),
+        log: bench.folder.path().join("log"),
+        ..Launch::default()
+    };
+    bench.tree.spawn(&launch).expect("the shell at least");
+    assert!(bench.printed(1).contains("/no/such/program"));
+}

@@ -1,0 +1,238 @@
+//! What the source documents of this kit published: every figure of theirs that a run of ours can be
+//! laid beside. They come from other machines, and a report says so wherever it shows one.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::report::metric::Metric;
+use crate::result::{Parameter, Price, Scenario};
+
+/// A source document and its figures: one of `published/*.toml`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Its number here: `002`.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// Who wrote it, if it says so.
+    pub author: String,
+    /// When: a date, or a year.
+    pub published: String,
+    /// The machines it measured on.
+    #[serde(rename = "machine")]
+    pub machines: Vec<PublishedMachine>,
+    /// Its figures.
+    #[serde(rename = "figure")]
+    pub figures: Vec<Figure>,
+}
+
+/// A machine as a source document describes it.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PublishedMachine {
+    /// Unique in its document.
+    pub id: String,
+    /// For tables.
+    pub name: String,
+    /// What kind of machine: `Legacy SBC`.
+    pub class: String,
+    /// Its processors.
+    pub cpu: String,
+    /// Their clock.
+    pub speed: String,
+    /// Its memory.
+    pub memory: String,
+    /// Whether its processors have instructions for it.
+    pub cryptography: String,
+    /// `fan`, `passive`
+    pub cooling: String,
+    /// What it cost.
+    pub price: Option<Price>,
+}
+
+/// The figures of one contender under one load.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// The suite that repeats it.
+    pub suite: String,
+    /// [`PublishedMachine::id`].
+    pub machine: String,
+    /// The contender's name in our catalogue.
+    pub contender: String,
+    /// Its name there.
+    pub title: String,
+    /// The parameters of the scenario.
+    #[serde(default)]
+    pub scenario: BTreeMap<String, Parameter>,
+    /// What a reader should know.
+    #[serde(default)]
+    pub note: String,
+    /// Whether it is in the document's summary of its machines.
+    #[serde(default)]
+    pub summary: bool,
+    /// By [`Metric::key`], and some that are no metric of ours.
+    pub values: BTreeMap<String, f64>,
+}
+
+/// All source documents, in order.
+pub fn sources() -> Vec<Source> {
+    let parse = |text: &str| toml::from_str(text).expect("the kit's own files are tested to parse");
+    SOURCES.into_iter().map(parse).collect()
+}
+
+impl Source {
+    /// `002, Raspberry Pi httpd benchmark, 2015`
+    pub fn citation(&self) -> String {
+        let author = if self.author.is_empty() {
+            String::new()
+        } else {
+            format!("{}, ", self.author)
+        };
+        format!("{}: {author}{}, {}", self.id, self.title, self.published)
+    }
+
+    /// The machine of a figure.
+    pub fn machine_of(&self, figure: &Figure) -> Option<&PublishedMachine> {
+        self.machines
+            .iter()
+            .find(|machine| machine.id == figure.machine)
+    }
+}
+
+impl Figure {
+    /// A metric's value, if it was published.
+    pub fn value(&self, metric: Metric) -> Option<f64> {
+        self.values.get(&metric.key()).copied()
+    }
+
+    /// Whether it is about this contender under this load: all that it says of the load agrees.
+    pub fn is_about(&self, suite: &str, scenario: &Scenario, contender: &str) -> bool {
+        self.suite == suite
+            && self.contender == contender
+            && self
+                .scenario
+                .iter()
+                .all(|(key, value)| scenario.parameters.get(key) == Some(value))
+    }
+
+    /// Its load in words: `200 users, 4 nodes`.
+    pub fn load(&self) -> String {
+        let part = |(key, value): (&String, &Parameter)| match (key.as_str(), value) {
+            ("size", Parameter::Count(bytes)) => crate::report::number::file_size(*bytes),
+            ("nodes", Parameter::Count(1)) => "1 node".to_owned(),
+            (_, Parameter::Count(count)) => {
+                let count = crate::report::number::whole(*count as f64);
+                format!("{count} {}", key.replace("_per_cpu", " per vCPU"))
+            }
+            (_, Parameter::Number(number)) => format!("{number} {key}"),
+            (_, Parameter::Word(word)) => word.clone(),
+            (_, Parameter::Flag(flag)) => format!("{key}: {}", if *flag { "yes" } else { "no" }),
+        };
+        self.scenario
+            .iter()
+            .map(part)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+const SOURCES: [&str; 5] = [
+    include_str!("../published/000.toml"),
+    include_str!("../published/001.toml"),
+    include_str!("../published/002.toml"),
+    include_str!("../published/003.toml"),
+    include_str!("../published/004.toml"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_documents_parse_and_name_machines_that_they_have() {
+        let sources = sources();
+        assert_eq!(sources.len(), 5);
+        for source in &sources {
+            for figure in &source.figures {
+                assert!(
+                    source.machine_of(figure).is_some(),
+                    "{}: {}",
+                    source.id,
+                    figure.machine
+                );
+                assert!(!figure.values.is_empty(), "{}: {}", source.id, figure.title);
+            }
+        }
+    }
+
+    #[test]
+    fn every_contender_is_one_of_the_catalogue() {
+        let catalogue = crate::catalogue::Catalogue::load(None).unwrap();
+        for source in sources() {
+            for figure in &source.figures {
+                let known = catalogue.contender(&figure.contender);
+                assert!(known.is_ok(), "{}: {}", source.id, figure.contender);
+            }
+        }
+    }
+
+    /// The chart of 002, from the top.
+    #[test]
+    fn the_bar_chart_of_002_is_whole() {
+        let source = sources().swap_remove(2);
+        let mut rates: Vec<f64> = source
+            .figures
+            .iter()
+            .filter_map(|figure| figure.value(Metric::Rate))
+            .collect();
+        rates.sort_by(|a, b| b.total_cmp(a));
+        assert_eq!(
+            rates,
+            [
+                351.49, 341.85, 247.20, 125.97, 66.86, 66.37, 59.46, 28.17, 17.63
+            ]
+        );
+    }
+
+    /// 000 and 001 computed these from their rates; so do we from ours.
+    #[test]
+    fn requests_a_day_are_the_rate_times_a_day() {
+        for source in sources() {
+            for figure in &source.figures {
+                let (Some(rate), Some(day)) =
+                    (figure.value(Metric::Rate), figure.value(Metric::PerDay))
+                else {
+                    continue;
+                };
+                // 2,678,400 is 31 times a day: the Pi Zero's 31.96 was cut off. 702.19 and 10,429.40 too.
+                assert_eq!(day, rate.floor() * 86_400.0, "{}", figure.machine);
+            }
+        }
+    }
+
+    #[test]
+    fn a_figure_is_found_by_contender_and_load() {
+        let source = sources().swap_remove(0);
+        let scenario = |connections| Scenario {
+            id: "s".into(),
+            title: "S".into(),
+            parameters: [
+                ("connections".to_owned(), Parameter::Count(connections)),
+                ("protocol".to_owned(), Parameter::Word("https".into())),
+            ]
+            .into(),
+        };
+        let found = |connections, contender: &str| {
+            let is_about =
+                |figure: &&Figure| figure.is_about("journal", &scenario(connections), contender);
+            source.figures.iter().filter(is_about).count()
+        };
+        assert_eq!(found(1500, "stunnel-busybox"), 1);
+        assert_eq!(found(500, "stunnel-busybox"), 2);
+        assert_eq!(found(1500, "nginx"), 0);
+        assert_eq!(source.figures[0].load(), "1,500 connections");
+    }
+}

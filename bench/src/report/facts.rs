@@ -1,0 +1,315 @@
+//! What stands behind the figures: how sure they are, what went wrong, the machine, the versions, the
+//! configurations, the commands and every raw round.
+
+use crate::report::document::{Block, Entry, Folded, Row, Table};
+use crate::report::machines;
+use crate::report::number;
+use crate::report::view::View;
+use crate::result::{Cell, ContenderFacts, Parameter, Round, Run};
+use crate::statistics;
+
+/// How it was measured, in a sentence or three.
+pub fn method(run: &Run) -> Block {
+    let rounds = || run.cells.iter().filter(|cell| !cell.rounds.is_empty());
+    let counts = || rounds().map(|cell| cell.rounds.len());
+    let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    let number = if least == most {
+        most.to_string()
+    } else {
+        format!("{least} to {most}")
+    };
+    let seconds: Vec<f64> = rounds()
+        .flat_map(|cell| &cell.rounds)
+        .map(|round| round.seconds)
+        .collect();
+    let mut text = match most {
+        0 => "Nothing was measured.".to_owned(),
+        1 => "One round: no figure here says how far it can be trusted.".to_owned(),
+        _ => format!("Medians of {number} interleaved rounds"),
+    };
+    if most > 1 {
+        // A page's rounds are over before a reader could count.
+        if let Some(seconds) = statistics::median(&seconds).filter(|seconds| *seconds >= 0.5) {
+            text += &format!(" of {} s", number::plain(seconds));
+        }
+        text += ". ";
+        let values: Vec<f64> = (0..most).map(|round| round as f64).collect();
+        if let Some(interval) = statistics::interval(&values) {
+            let sure = (interval.confidence * 100.0).floor();
+            text += &format!(
+                "Small print and whiskers show where the true median lies, {sure} % sure; \
+                 the marks of a comparison say “within the noise” where it can't be told."
+            );
+        }
+    }
+    Block::Text(text)
+}
+
+/// What a reader must know before the figures: what is missing, what failed, what limits them.
+pub fn warnings(run: &Run) -> Vec<Block> {
+    let mut warnings = Vec::new();
+    if !run.complete {
+        warnings.push("The run was interrupted or a part of it failed: what is here is sound, but not all of it.".to_owned());
+    }
+    let title = |name: &str| {
+        let facts = run.contenders.iter().find(|facts| facts.name == name);
+        facts.map_or(name.to_owned(), |facts| facts.title.clone())
+    };
+    for cell in &run.cells {
+        if let Some(failure) = &cell.failure {
+            let scenario = run
+                .scenarios
+                .iter()
+                .find(|scenario| scenario.id == cell.scenario);
+            let scenario = scenario.map_or(cell.scenario.as_str(), |scenario| &scenario.title);
+            warnings.push(format!("{}, {scenario}: {failure}", title(&cell.contender)));
+        }
+    }
+    let mut bound: Vec<String> = run
+        .cells
+        .iter()
+        .filter(|cell| is_client_bound(cell))
+        .map(|cell| title(&cell.contender))
+        .collect();
+    bound.sort();
+    bound.dedup();
+    if !bound.is_empty() {
+        warnings.push(format!(
+            "The client was the limit in at least one row of {}: its requests/s there are the client's, and CPU per request is what tells servers apart.",
+            bound.join(", ")
+        ));
+    }
+    warnings
+        .into_iter()
+        .map(Block::Warning)
+        .chain(run.notes.iter().cloned().map(Block::Text))
+        .collect()
+}
+
+/// Whether the client had no processor left while the server had.
+fn is_client_bound(cell: &Cell) -> bool {
+    let bound = |round: &Round| {
+        let client = round.client.busy(round.seconds).unwrap_or(0.0);
+        let server = round.server.busy(round.seconds).unwrap_or(1.0);
+        client > 0.95 && server < 0.9
+    };
+    !cell.rounds.is_empty()
+        && cell.rounds.iter().filter(|round| bound(round)).count() * 2 > cell.rounds.len()
+}
+
+/// The folded rest.
+pub fn details(run: &Run) -> Vec<Block> {
+    let mut blocks = vec![
+        fold("The machine", vec![Block::Table(machine(run))]),
+        fold("Versions", vec![Block::Table(versions(run))]),
+    ];
+    let configurations: Vec<Block> = run.contenders.iter().flat_map(configuration).collect();
+    if !configurations.is_empty() {
+        blocks.push(fold("Configurations and commands", configurations));
+    }
+    blocks.push(fold("Every round", rounds(run)));
+    blocks
+}
+
+fn fold(summary: &str, blocks: Vec<Block>) -> Block {
+    Block::Folded(Folded {
+        summary: summary.to_owned(),
+        blocks,
+    })
+}
+
+fn machine(run: &Run) -> Table {
+    let machine = &run.machine;
+    let price = machine
+        .price
+        .as_ref()
+        .map(machines::cost)
+        .unwrap_or_default();
+    let tick = format!("{} ms", number::plain(machine.tick_seconds * 1e3));
+    let known = [
+        ("name", machine.name.clone()),
+        ("processor", machine.cpu.clone()),
+        ("processors", machine.cpus.to_string()),
+        ("architecture", machine.architecture.clone()),
+        ("memory", number::memory(machine.memory_bytes)),
+        ("system", machine.system.clone()),
+        ("kernel", machine.kernel.clone()),
+        ("governor", machine.governor.clone().unwrap_or_default()),
+        (
+            "congestion control",
+            machine.congestion_control.clone().unwrap_or_default(),
+        ),
+        ("price", price),
+        ("CPU time is counted in", tick),
+        ("begun", run.begun.clone()),
+        ("ended", run.ended.clone()),
+        ("measured with", run.tool.clone()),
+        ("command", run.command.clone()),
+    ];
+    let row = |(name, value): (&str, String)| Row {
+        cells: vec![name.into(), value.into()],
+        ..Row::default()
+    };
+    let rows = known
+        .into_iter()
+        .filter(|(_, value)| !value.is_empty())
+        .map(row)
+        .collect();
+    Table {
+        head: vec![String::new(), String::new()],
+        rows,
+        ..Table::default()
+    }
+}
+
+fn versions(run: &Run) -> Table {
+    let row = |facts: &ContenderFacts| {
+        let size = match facts.program_bytes {
+            0 => Entry::none(),
+            bytes => Entry::new(number::bytes(bytes as f64)),
+        };
+        let version = match &facts.missing {
+            Some(why) => format!("took no part: {why}"),
+            None => facts.version.clone(),
+        };
+        let cells = vec![
+            Entry::new(&facts.title),
+            version.into(),
+            Entry::new(&facts.program),
+            size,
+        ];
+        Row {
+            cells,
+            ours: crate::report::view::is_ours(&facts.name),
+            published: false,
+        }
+    };
+    let head = ["server", "version", "program", "its size"]
+        .map(str::to_owned)
+        .to_vec();
+    Table {
+        head,
+        rows: run.contenders.iter().map(row).collect(),
+        ..Table::default()
+    }
+}
+
+fn configuration(facts: &ContenderFacts) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    if !facts.commands.is_empty() || !facts.configuration.is_empty() {
+        blocks.push(Block::Heading(facts.title.clone()));
+    }
+    if !facts.commands.is_empty() {
+        blocks.push(Block::Verbatim(facts.commands.join("\n")));
+    }
+    for (name, text) in &facts.configuration {
+        blocks.push(Block::Text(name.clone()));
+        blocks.push(Block::Verbatim(text.clone()));
+    }
+    blocks
+}
+
+/// A table for each scenario: nothing is left out of it but the histograms.
+fn rounds(run: &Run) -> Vec<Block> {
+    let view = View { run };
+    let mut blocks = Vec::new();
+    for scenario in view.scenarios() {
+        let parameter =
+            |(key, value): (&String, &Parameter)| format!("{key} = {}", parameter(value));
+        let parameters: Vec<String> = scenario.parameters.iter().map(parameter).collect();
+        let mut rows = Vec::new();
+        for facts in view.contenders_in(scenario) {
+            if let Some(cell) = view.cell(scenario, &facts.name) {
+                rows.extend(cell.rounds.iter().map(|round| raw(facts, round)));
+            }
+        }
+        let caption = format!("{} ({})", scenario.title, parameters.join(", "));
+        let head = RAW.map(str::to_owned).to_vec();
+        blocks.push(Block::Table(Table {
+            caption,
+            head,
+            rows,
+            our_columns: Vec::new(),
+        }));
+        if let Some(round) = run
+            .cells
+            .iter()
+            .find(|c| c.scenario == scenario.id)
+            .and_then(|c| c.rounds.first())
+        {
+            blocks.push(Block::Verbatim(format!(
+                "{}: {}",
+                round.driver, round.command
+            )));
+        }
+    }
+    blocks
+}
+
+fn parameter(value: &Parameter) -> String {
+    match value {
+        Parameter::Flag(flag) => flag.to_string(),
+        Parameter::Count(count) => count.to_string(),
+        Parameter::Number(number) => number.to_string(),
+        Parameter::Word(word) => word.clone(),
+    }
+}
+
+fn raw(facts: &ContenderFacts, round: &Round) -> Row {
+    let failures: Vec<String> = round
+        .failures
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(kind, count)| format!("{kind} {count}"))
+        .collect();
+    let extra: Vec<String> = round
+        .extra
+        .iter()
+        .map(|(key, value)| format!("{key} {}", number::plain(*value)))
+        .collect();
+    let latency = round.latency.as_ref();
+    let percentile = |key: &str| latency.and_then(|latency| latency.percentiles_us.get(key));
+    let memory = match round.server.peak_pss_bytes {
+        0 => "–".to_owned(),
+        bytes => number::bytes(bytes as f64),
+    };
+    let cells = [
+        format!("{} {}", facts.title, round.number + 1),
+        format!("{:.2}", round.seconds),
+        number::whole(round.requests as f64),
+        number::plain(round.rate()),
+        format!(
+            "{:.2} + {:.2}",
+            round.server.user_seconds, round.server.system_seconds
+        ),
+        format!(
+            "{:.2} + {:.2}",
+            round.client.user_seconds, round.client.system_seconds
+        ),
+        memory,
+        percentile("50").map_or("–".to_owned(), |time| number::time(*time)),
+        percentile("99").map_or("–".to_owned(), |time| number::time(*time)),
+        latency.map_or("–".to_owned(), |latency| number::time(latency.max_us)),
+        failures.join(", "),
+        extra.join(", "),
+    ];
+    Row {
+        cells: cells.into_iter().map(Entry::new).collect(),
+        ..Row::default()
+    }
+}
+
+const RAW: [&str; 12] = [
+    "round",
+    "seconds",
+    "requests",
+    "requests/s",
+    "server CPU s, user + system",
+    "client CPU s",
+    "memory",
+    "median",
+    "99 %",
+    "longest",
+    "failures",
+    "also",
+];

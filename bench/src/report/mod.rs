@@ -1,0 +1,215 @@
+//! Reports: from result files alone to Markdown, or to one page of HTML that needs nothing else.
+
+pub mod axis;
+pub mod chart;
+pub mod document;
+pub mod facts;
+pub mod html;
+pub mod machines;
+pub mod markdown;
+pub mod metric;
+pub mod number;
+pub mod percentiles;
+pub mod performance;
+pub mod suite;
+pub mod tables;
+pub mod variance;
+pub mod view;
+
+use crate::published::{self, Source};
+use crate::report::document::{Block, Document, Entry, Folded, Row, Section, Table};
+use crate::report::metric::Metric;
+use crate::report::view::View;
+use crate::result::Run;
+
+/// What a report is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For a README or a terminal.
+    Markdown,
+    /// One page, charts and all.
+    Html,
+}
+
+impl Format {
+    /// By a file's name: `.html` and `.htm` are HTML, all else is Markdown.
+    pub fn of_file(path: &std::path::Path) -> Format {
+        let ending = path
+            .extension()
+            .and_then(|ending| ending.to_str())
+            .unwrap_or_default();
+        if ending.eq_ignore_ascii_case("html") || ending.eq_ignore_ascii_case("htm") {
+            return Format::Html;
+        }
+        Format::Markdown
+    }
+}
+
+/// Whether the source documents' figures are laid beside ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Published {
+    /// They are, marked "published, other machine".
+    Shown,
+    /// They are not.
+    Hidden,
+}
+
+/// A report of some runs, in their order; several machines get a summary first.
+pub fn report(runs: &[Run], format: Format, published: Published) -> String {
+    write(&document(runs, published), format)
+}
+
+/// A document as text.
+pub fn write(document: &Document, format: Format) -> String {
+    match format {
+        Format::Markdown => markdown::document(document),
+        Format::Html => html::document(document),
+    }
+}
+
+/// The report before it is text.
+pub fn document(runs: &[Run], published: Published) -> Document {
+    let sources = match published {
+        Published::Shown => published::sources(),
+        Published::Hidden => Vec::new(),
+    };
+    let mut sections = Vec::new();
+    let mut suites: Vec<&str> = runs.iter().map(|run| run.suite.as_str()).collect();
+    suites.sort();
+    suites.dedup();
+    for suite in suites {
+        let of_suite: Vec<&Run> = runs.iter().filter(|run| run.suite == suite).collect();
+        sections.extend(machines::summary(&of_suite, &sources));
+        let several = of_suite.len() > 1;
+        let alone = runs.len() == 1;
+        sections.extend(
+            of_suite
+                .into_iter()
+                .map(|run| section(run, &sources, several, alone)),
+        );
+    }
+    Document {
+        title: title(runs),
+        subtitle: subtitle(runs),
+        sections,
+    }
+}
+
+fn title(runs: &[Run]) -> String {
+    match runs {
+        [run] => run.title.clone(),
+        _ => "Web servers side by side".to_owned(),
+    }
+}
+
+fn subtitle(runs: &[Run]) -> String {
+    let mut machines: Vec<String> = runs.iter().map(machine_line).collect();
+    machines.dedup();
+    let days: Vec<&str> = runs.iter().filter_map(|run| run.begun.get(..10)).collect();
+    let day = match (days.iter().min(), days.iter().max()) {
+        (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
+        (Some(first), _) => (*first).to_owned(),
+        _ => return String::new(),
+    };
+    format!("{day} · {}", machines.join(" · "))
+}
+
+fn machine_line(run: &Run) -> String {
+    let machine = &run.machine;
+    let memory = number::memory(machine.memory_bytes);
+    format!(
+        "{}: {} × {}, {memory}, {}",
+        machine.name, machine.cpus, machine.cpu, machine.system
+    )
+}
+
+fn section(run: &Run, sources: &[Source], several: bool, alone: bool) -> Section {
+    let view = View { run };
+    let mut blocks = vec![facts::method(run)];
+    blocks.extend(facts::warnings(run));
+    blocks.extend(suite::blocks(view, sources));
+    blocks.extend(published_tables(run, sources));
+    blocks.extend(facts::details(run));
+    let day = run.begun.get(..10).unwrap_or_default();
+    let heading = match (alone, several) {
+        // The page's own heading says it.
+        (true, _) => String::new(),
+        (_, true) => format!("{}: {}, {day}", run.title, run.machine.name),
+        _ => run.title.clone(),
+    };
+    Section { heading, blocks }
+}
+
+/// All that the source documents published of a suite, folded.
+fn published_tables(run: &Run, sources: &[Source]) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for source in sources {
+        let figures: Vec<_> = source
+            .figures
+            .iter()
+            .filter(|figure| figure.suite == run.suite)
+            .collect();
+        let metrics: Vec<Metric> = PUBLISHED
+            .into_iter()
+            .filter(|metric| figures.iter().any(|figure| figure.value(*metric).is_some()))
+            .collect();
+        if figures.is_empty() {
+            continue;
+        }
+        let mut head = vec!["server".to_owned(), "machine".to_owned(), "load".to_owned()];
+        head.extend(metrics.iter().map(|metric| metric.title()));
+        head.push("note".to_owned());
+        let row = |figure: &&crate::published::Figure| {
+            let machine = source
+                .machine_of(figure)
+                .map_or("", |machine| &machine.name);
+            let mut cells = vec![
+                Entry::new(&figure.title),
+                machine.into(),
+                figure.load().into(),
+            ];
+            cells.extend(metrics.iter().map(|metric| {
+                figure
+                    .value(*metric)
+                    .map_or(Entry::none(), |value| metric.format(value).into())
+            }));
+            cells.push(Entry::new(&figure.note));
+            Row {
+                cells,
+                published: true,
+                ..Row::default()
+            }
+        };
+        let rows = figures.iter().map(row).collect();
+        let summary = format!("Published, other machine: {}", source.citation());
+        let table = Block::Table(Table {
+            head,
+            rows,
+            ..Table::default()
+        });
+        blocks.push(Block::Folded(Folded {
+            summary,
+            blocks: vec![table],
+        }));
+    }
+    blocks
+}
+
+const PUBLISHED: [Metric; 16] = [
+    Metric::Rate,
+    Metric::Throughput,
+    Metric::Mean,
+    Metric::Percentile("50"),
+    Metric::Percentile("90"),
+    Metric::Percentile("99"),
+    Metric::Longest,
+    Metric::Shortest,
+    Metric::Availability,
+    Metric::CpuShare,
+    Metric::Memory,
+    Metric::Extra("requests"),
+    Metric::Extra("transferred_bytes"),
+    Metric::Extra("finish_ms"),
+    Metric::Extra("dom_content_loaded_ms"),
+    Metric::Extra("load_ms"),
+];

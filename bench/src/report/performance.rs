@@ -1,0 +1,357 @@
+//! The figures in docs/performance.md and README.md, written between their marks from result files,
+//! so that no figure there is typed by hand or older than its neighbour.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::report::document::{Block, Entry, Row, Section, Table};
+use crate::report::metric::Metric;
+use crate::report::suite::{self, page_table};
+use crate::report::view::{View, is_ours};
+use crate::report::{facts, markdown, number, tables};
+use crate::result::{ContenderFacts, Run, Scenario};
+use crate::statistics::{self, Verdict};
+
+/// Why a file's figures could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum PerformanceError {
+    /// The file can't be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It has no place for figures, or more than one.
+    #[error("{}: figures are written between one {BEGIN} and one {END} after it, and they are not there", path.display())]
+    Marks {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Puts figures between a file's marks; all else of it stays as it is. Says whether anything changed.
+pub fn write(path: &Path, figures: &str) -> Result<bool, PerformanceError> {
+    let failed = |source| PerformanceError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    let new = between_marks(&text, figures);
+    let new = new.ok_or_else(|| PerformanceError::Marks {
+        path: path.to_owned(),
+    })?;
+    if new == text {
+        return Ok(false);
+    }
+    std::fs::write(path, new).map_err(failed)?;
+    Ok(true)
+}
+
+/// The text with its figures replaced; `None` if it has not exactly one place for them.
+fn between_marks(text: &str, figures: &str) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (old, after) = rest.split_once(END)?;
+    let once = !before.contains(END)
+        && !old.contains(BEGIN)
+        && !after.contains(BEGIN)
+        && !after.contains(END);
+    once.then(|| format!("{before}{BEGIN}\n{}\n{END}{after}", figures.trim()))
+}
+
+/// All figures, for docs/performance.md: each suite with its method, tables and command.
+pub fn figures(runs: &[Run]) -> String {
+    markdown::sections(&runs.iter().map(section).collect::<Vec<_>>(), 3)
+}
+
+/// The few that a README has room for: us and the best of the others.
+pub fn summary(runs: &[Run]) -> String {
+    let rows: Vec<Row> = runs.iter().flat_map(summary_rows).collect();
+    let table = Table {
+        head: ["", "anthill", "beside"].map(str::to_owned).to_vec(),
+        rows,
+        ..Table::default()
+    };
+    let blocks = vec![Block::Text(origin(runs)), Block::Table(table)];
+    markdown::sections(
+        &[Section {
+            heading: String::new(),
+            blocks,
+        }],
+        3,
+    )
+}
+
+fn origin(runs: &[Run]) -> String {
+    let mut machines: Vec<String> = runs.iter().map(machine).collect();
+    machines.dedup();
+    format!(
+        "Servers beside each other in the same run, {}.",
+        machines.join("; ")
+    )
+}
+
+fn machine(run: &Run) -> String {
+    let machine = &run.machine;
+    let day = run.begun.get(..10).unwrap_or_default();
+    let memory = number::memory(machine.memory_bytes);
+    format!(
+        "{day}, {} × {}, {memory}, {}, Linux {}",
+        machine.cpus, machine.cpu, machine.system, machine.kernel
+    )
+}
+
+fn section(run: &Run) -> Section {
+    let view = View { run };
+    let mut blocks = vec![
+        Block::Text(format!("{}.", machine(run))),
+        facts::method(run),
+    ];
+    blocks.extend(facts::warnings(run));
+    blocks.extend(match run.suite.as_str() {
+        "hello" => suite::blocks(view, &[])
+            .into_iter()
+            .filter(|block| !matches!(block, Block::Folded(_)))
+            .collect(),
+        "page" => vec![Block::Table(page_table(view))],
+        _ => suite_tables(view),
+    });
+    blocks.push(Block::Text(versions(run)));
+    blocks.push(Block::Verbatim(run.command.clone()));
+    Section {
+        heading: run.title.clone(),
+        blocks,
+    }
+}
+
+/// Whole tables of few scenarios, else a table for each of the main metrics.
+fn suite_tables(view: View) -> Vec<Block> {
+    let scenarios = telling(view);
+    if scenarios.len() > SCENARIOS_WITH_TABLES {
+        let metrics = [
+            Metric::Rate,
+            Metric::CpuPerRequest,
+            Metric::Percentile("99"),
+            Metric::Failed,
+        ];
+        let present = tables::present(view, &scenarios, &metrics);
+        let table = |metric| Block::Table(tables::metric(view, &scenarios, metric));
+        return present.into_iter().map(table).collect();
+    }
+    let mut blocks = Vec::new();
+    for scenario in scenarios {
+        blocks.push(Block::Heading(scenario.title.clone()));
+        blocks.push(Block::Table(tables::scenario(
+            view,
+            scenario,
+            &tables::LOAD,
+        )));
+    }
+    blocks
+}
+
+/// Of the matrix one and sixteen connections with the fewest threads; of the others all scenarios.
+fn telling<'r>(view: View<'r>) -> Vec<&'r Scenario> {
+    let mut scenarios = view.scenarios();
+    if view.run.suite == "matrix" {
+        let threads = |scenario: &Scenario| scenario.number("threads").unwrap_or(1.0);
+        let fewest = scenarios
+            .iter()
+            .map(|scenario| threads(scenario))
+            .fold(f64::INFINITY, f64::min);
+        let told = |scenario: &Scenario| {
+            threads(scenario) == fewest
+                && scenario
+                    .number("connections_per_cpu")
+                    .is_none_or(|count| count == 1.0 || count == 16.0)
+        };
+        scenarios.retain(|scenario| told(scenario));
+    }
+    scenarios
+}
+
+fn versions(run: &Run) -> String {
+    let view = View { run };
+    let name = |facts: &ContenderFacts| {
+        format!("{} {}", facts.title, facts.version)
+            .trim_end()
+            .to_owned()
+    };
+    let all: Vec<String> = view.contenders().into_iter().map(name).collect();
+    format!("Versions: {}.", all.join(", "))
+}
+
+/// CPU per request in the most telling scenarios, and memory where it matters most.
+fn summary_rows(run: &Run) -> Vec<Row> {
+    let view = View { run };
+    let scenarios = telling(view);
+    let most = |key: &'static str| {
+        let by = |a: &&&Scenario, b: &&&Scenario| {
+            a.number(key)
+                .unwrap_or(0.0)
+                .total_cmp(&b.number(key).unwrap_or(0.0))
+        };
+        scenarios.iter().max_by(by).copied()
+    };
+    match run.suite.as_str() {
+        "journal" => {
+            let Some(scenario) = most("connections") else {
+                return Vec::new();
+            };
+            let metrics = [
+                Metric::CpuPerRequest,
+                Metric::Memory,
+                Metric::Percentile("99"),
+            ];
+            metrics
+                .into_iter()
+                .filter_map(|metric| summary_row(view, scenario, metric))
+                .collect()
+        }
+        "page" => {
+            let row = |scenario: &&Scenario| summary_row(view, scenario, Metric::Extra("load_ms"));
+            scenarios.iter().filter_map(row).collect()
+        }
+        "matrix" => {
+            let ends = [most("size"), scenarios.first().copied()];
+            ends.into_iter()
+                .flatten()
+                .filter_map(|s| summary_row(view, s, Metric::CpuPerRequest))
+                .collect()
+        }
+        "growth" => {
+            let row = most("users").and_then(|scenario| summary_row(view, scenario, Metric::Rate));
+            row.into_iter().collect()
+        }
+        _ => scenarios
+            .iter()
+            .filter_map(|s| summary_row(view, s, Metric::CpuPerRequest))
+            .collect(),
+    }
+}
+
+/// Ours, and of the others the two best, those too that are ahead of us.
+fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
+    let ours = view.estimate(metric, scenario, &view.ours()?.name)?;
+    let more_is_better = metric.better() == Some(crate::report::metric::Better::More);
+    let mut peers: Vec<_> = view
+        .contenders_in(scenario)
+        .into_iter()
+        .filter(|facts| !is_ours(&facts.name))
+        .filter_map(|facts| Some((facts, view.estimate(metric, scenario, &facts.name)?)))
+        .collect();
+    peers.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
+    if more_is_better {
+        peers.reverse();
+    }
+    peers.truncate(PEERS_IN_SUMMARY);
+    let beside: Vec<String> = peers
+        .iter()
+        .map(|(facts, peer)| {
+            let found = statistics::compare(&ours.values, &peer.values);
+            let noise = found.is_some_and(|found| found.verdict == Verdict::WithinNoise);
+            let remark = if noise { " (within the noise)" } else { "" };
+            format!("{} {}{remark}", facts.title, metric.format(peer.median))
+        })
+        .collect();
+    let name = format!("{}: {}", metric.title(), scenario.title);
+    let cells = vec![
+        Entry::new(name),
+        metric.format(ours.median).into(),
+        beside.join(", ").into(),
+    ];
+    Some(Row {
+        cells,
+        ..Row::default()
+    })
+}
+
+const BEGIN: &str = "<!-- performance -->";
+const END: &str = "<!-- /performance -->";
+const SCENARIOS_WITH_TABLES: usize = 6;
+const PEERS_IN_SUMMARY: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(names: &[&str]) -> Vec<Run> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples");
+        let read = |name: &&str| Run::read(&folder.join(format!("sample-{name}.json"))).unwrap();
+        names.iter().map(read).collect()
+    }
+
+    #[test]
+    fn figures_go_between_the_marks_and_nowhere_else() {
+        let text = format!("# Performance\n\n{BEGIN}\nold\n{END}\n\nafter\n");
+        let new = between_marks(&text, "| new |\n").unwrap();
+        assert_eq!(
+            new,
+            format!("# Performance\n\n{BEGIN}\n| new |\n{END}\n\nafter\n")
+        );
+        assert_eq!(
+            between_marks(&new, "| new |").unwrap(),
+            new,
+            "twice is once"
+        );
+        for wrong in ["", BEGIN, "<!-- /performance --><!-- performance -->"] {
+            assert_eq!(between_marks(wrong, "x"), None, "{wrong}");
+        }
+        assert_eq!(
+            between_marks(&format!("{text}{text}"), "x"),
+            None,
+            "two places"
+        );
+    }
+
+    #[test]
+    fn a_file_without_marks_is_named_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("README.md");
+        std::fs::write(&path, "nothing").unwrap();
+        let message = write(&path, "x").unwrap_err().to_string();
+        assert!(
+            message.contains("README.md") && message.contains("<!-- performance -->"),
+            "{message}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "nothing");
+        std::fs::write(&path, format!("a\n{BEGIN}\n{END}\n")).unwrap();
+        assert!(write(&path, "x").unwrap());
+        assert!(
+            !write(&path, "x").unwrap(),
+            "nothing changes the second time"
+        );
+    }
+
+    #[test]
+    fn the_page_has_every_suite_with_its_command() {
+        let text = figures(&samples(&["journal-desktop", "hello", "matrix", "page"]));
+        for words in [
+            "### Sample: a journal over TLS",
+            "#### TLS, 1,500 connections",
+            "■■■",
+            "anthill bench run matrix",
+            "DOMContentLoaded",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(!text.contains("2 threads"), "the matrix is cut down");
+        assert!(!text.contains("<script>"));
+    }
+
+    #[test]
+    fn the_readme_shows_who_is_ahead_of_us_too() {
+        let text = summary(&samples(&["journal-desktop", "hello", "handshake"]));
+        let row = |begin: &str| {
+            text.lines()
+                .find(|line| line.contains(begin))
+                .unwrap_or_else(|| panic!("{text}"))
+        };
+        assert!(row("CPU per request: TLS, 1,500").contains("16."), "{text}");
+        assert!(row("memory: TLS, 1,500").contains("17.8 MB"), "{text}");
+        let hello = row("10 clients");
+        assert!(hello.contains("nginx 18.6 µs, Go fasthttp"), "{hello}");
+        assert_eq!(text.matches("handshakes").count(), 2, "{text}");
+    }
+}

@@ -1,0 +1,48 @@
+//! Any suite: for each scenario its bars and its whole table, or one table for each metric if there
+//! are many scenarios.
+
+use crate::report::document::{Block, Folded};
+use crate::report::metric::Metric;
+use crate::report::tables;
+use crate::report::view::View;
+
+/// The blocks of a run.
+pub fn blocks(view: View) -> Vec<Block> {
+    let scenarios = view.scenarios();
+    if scenarios.len() > SCENARIOS_AS_SECTIONS {
+        return many(view);
+    }
+    let mut blocks = Vec::new();
+    for scenario in scenarios {
+        blocks.push(Block::Heading(scenario.title.clone()));
+        blocks.extend(tables::bar_blocks(view, scenario, &BARS));
+        blocks.push(Block::Table(tables::scenario(
+            view,
+            scenario,
+            &tables::LOAD,
+        )));
+    }
+    blocks
+}
+
+/// The main metrics in sight, the others folded.
+fn many(view: View) -> Vec<Block> {
+    let scenarios = view.scenarios();
+    let metrics = tables::present(view, &scenarios, &tables::LOAD);
+    let table = |metric: Metric| Block::Table(tables::metric(view, &scenarios, metric));
+    let (shown, folded): (Vec<Metric>, Vec<Metric>) = metrics
+        .into_iter()
+        .partition(|metric| BARS.contains(metric));
+    let mut blocks: Vec<Block> = shown.into_iter().map(table).collect();
+    blocks.extend(folded.into_iter().map(|metric| {
+        Block::Folded(Folded {
+            summary: tables::caption(metric),
+            blocks: vec![table(metric)],
+        })
+    }));
+    blocks
+}
+
+const BARS: [Metric; 3] = [Metric::Rate, Metric::CpuPerRequest, Metric::Memory];
+/// More scenarios than this would make a page of sections that nobody compares.
+const SCENARIOS_AS_SECTIONS: usize = 6;

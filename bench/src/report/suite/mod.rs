@@ -1,0 +1,27 @@
+//! What a report shows of each suite: the tables and charts of the source document that it repeats.
+
+mod general;
+mod growth;
+mod hello;
+mod journal;
+mod matrix;
+mod page;
+
+use crate::published::Source;
+use crate::report::document::Block;
+use crate::report::view::View;
+
+pub use page::table as page_table;
+
+/// The tables and charts of a run; `sources` are laid beneath, if any are given.
+pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
+    match view.run.suite.as_str() {
+        "hello" => hello::blocks(view, sources),
+        "matrix" => matrix::blocks(view),
+        "journal" => journal::blocks(view, sources),
+        "growth" => growth::blocks(view, "nodes"),
+        "dynamic" => growth::blocks(view, "page"),
+        "page" => page::blocks(view),
+        _ => general::blocks(view),
+    }
+}

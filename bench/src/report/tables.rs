@@ -1,0 +1,202 @@
+//! The tables that every suite has: all figures of a scenario with a contender in each row, and one
+//! figure of all scenarios with a contender in each column.
+
+use crate::report::document::{Bar, Bars, Block, Entry, Row, Table};
+use crate::report::metric::{Better, Metric};
+use crate::report::view::{View, is_ours};
+use crate::result::{ContenderFacts, Scenario};
+use crate::statistics::{self, Verdict};
+
+/// All that is to be said of a scenario, a contender a row, the first column's metric deciding the
+/// order.
+pub fn scenario(view: View, scenario: &Scenario, metrics: &[Metric]) -> Table {
+    let metrics = present(view, &[scenario], metrics);
+    let mut contenders = view.contenders_in(scenario);
+    if let Some(first) = metrics.first() {
+        sort(view, scenario, *first, &mut contenders);
+    }
+    let mut head = vec!["server".to_owned()];
+    head.extend(metrics.iter().map(|metric| metric.title()));
+    let against = view
+        .ours()
+        .filter(|ours| contenders.len() > 1 && view.cell(scenario, &ours.name).is_some());
+    if against.is_some() {
+        head.push("CPU per request, × anthill's".to_owned());
+    }
+    let row = |facts: &&ContenderFacts| {
+        let mut cells = vec![name(facts)];
+        cells.extend(
+            metrics
+                .iter()
+                .map(|metric| view.entry(*metric, scenario, &facts.name)),
+        );
+        if let Some(ours) = against {
+            cells.push(against_ours(view, scenario, facts, ours));
+        }
+        Row {
+            cells,
+            ours: is_ours(&facts.name),
+            published: false,
+        }
+    };
+    Table {
+        head,
+        rows: contenders.iter().map(row).collect(),
+        ..Table::default()
+    }
+}
+
+/// One metric of many scenarios: a scenario a row, a contender a column.
+pub fn metric(view: View, scenarios: &[&Scenario], metric: Metric) -> Table {
+    let measured = |facts: &&ContenderFacts| {
+        scenarios
+            .iter()
+            .any(|scenario| view.estimate(metric, scenario, &facts.name).is_some())
+    };
+    let contenders: Vec<_> = view.contenders().into_iter().filter(measured).collect();
+    let mut head = vec![String::new()];
+    head.extend(contenders.iter().map(|facts| facts.title.clone()));
+    let row = |scenario: &&Scenario| {
+        let mut cells = vec![Entry::new(&scenario.title)];
+        cells.extend(
+            contenders
+                .iter()
+                .map(|facts| view.entry(metric, scenario, &facts.name)),
+        );
+        Row {
+            cells,
+            ..Row::default()
+        }
+    };
+    let ours = contenders.iter().position(|facts| is_ours(&facts.name));
+    Table {
+        caption: metric.title(),
+        head,
+        rows: scenarios.iter().map(row).collect(),
+        our_columns: Vec::from_iter(ours.map(|place| place + 1)),
+    }
+}
+
+/// A bar for each contender, the best at the top.
+pub fn bars(view: View, scenario: &Scenario, metric: Metric) -> Bars {
+    let mut contenders = view.contenders_in(scenario);
+    contenders.retain(|facts| view.estimate(metric, scenario, &facts.name).is_some());
+    sort(view, scenario, metric, &mut contenders);
+    let bars = contenders
+        .iter()
+        .filter_map(|facts| bar(view, scenario, metric, facts))
+        .collect();
+    Bars {
+        caption: caption(metric),
+        bars,
+        ..Bars::default()
+    }
+}
+
+/// The bar of a contender.
+pub fn bar(view: View, scenario: &Scenario, metric: Metric, facts: &ContenderFacts) -> Option<Bar> {
+    let estimate = view.estimate(metric, scenario, &facts.name)?;
+    let series = view.series(facts);
+    Some(Bar {
+        name: facts.title.clone(),
+        value: estimate.median,
+        text: metric.format(estimate.median),
+        whisker: estimate
+            .interval
+            .map(|interval| (interval.low, interval.high)),
+        series: series.colour,
+        ours: series.ours,
+        published: None,
+    })
+}
+
+/// The bars of some metrics that were taken, as blocks.
+pub fn bar_blocks(view: View, scenario: &Scenario, metrics: &[Metric]) -> Vec<Block> {
+    let metrics = present(view, &[scenario], metrics);
+    metrics
+        .into_iter()
+        .map(|metric| Block::Bars(bars(view, scenario, metric)))
+        .collect()
+}
+
+/// What is drawn, and which way is better.
+pub fn caption(metric: Metric) -> String {
+    let mut title = metric.title();
+    if let Some(first) = title.get(..1) {
+        title = first.to_uppercase() + &title[1..];
+    }
+    match metric.better() {
+        Some(Better::More) => format!("{title} (more is better)"),
+        Some(Better::Less) => format!("{title} (less is better)"),
+        None => title,
+    }
+}
+
+/// The metrics that at least one cell has.
+pub fn present(view: View, scenarios: &[&Scenario], metrics: &[Metric]) -> Vec<Metric> {
+    metrics
+        .iter()
+        .copied()
+        .filter(|metric| view.has(*metric, scenarios))
+        .collect()
+}
+
+/// A contender's name with its version.
+fn name(facts: &ContenderFacts) -> Entry {
+    Entry::with(&facts.title, &facts.version)
+}
+
+fn sort(view: View, scenario: &Scenario, metric: Metric, contenders: &mut [&ContenderFacts]) {
+    let value = |facts: &ContenderFacts| {
+        let found = view
+            .estimate(metric, scenario, &facts.name)
+            .map(|estimate| estimate.median);
+        match metric.better() {
+            Some(Better::Less) => found.unwrap_or(f64::INFINITY),
+            _ => -found.unwrap_or(f64::NEG_INFINITY),
+        }
+    };
+    contenders.sort_by(|a, b| value(a).total_cmp(&value(b)));
+}
+
+/// How many times our CPU time a peer takes, or that it can't be told.
+fn against_ours(
+    view: View,
+    scenario: &Scenario,
+    facts: &ContenderFacts,
+    ours: &ContenderFacts,
+) -> Entry {
+    if facts.name == ours.name {
+        return Entry::new("1");
+    }
+    let values = |name: &str| {
+        view.estimate(Metric::CpuPerRequest, scenario, name)
+            .map(|found| found.values)
+    };
+    let (Some(theirs), Some(our_own)) = (values(&facts.name), values(&ours.name)) else {
+        return Entry::none();
+    };
+    let Some(found) = statistics::compare(&theirs, &our_own) else {
+        return Entry::none();
+    };
+    let ratio = format!("{:.2}×", found.ratio);
+    match found.verdict {
+        Verdict::More | Verdict::Less => {
+            Entry::with(ratio, format!("{:.2}–{:.2}", found.low, found.high))
+        }
+        Verdict::WithinNoise | Verdict::TooFew => Entry::with(ratio, found.verdict.remark()),
+    }
+}
+
+/// What is said of a server under load, the most telling first.
+pub const LOAD: [Metric; 9] = [
+    Metric::Rate,
+    Metric::CpuPerRequest,
+    Metric::PerCpuSecond,
+    Metric::Memory,
+    Metric::Percentile("50"),
+    Metric::Percentile("99"),
+    Metric::Percentile("99.9"),
+    Metric::Longest,
+    Metric::Failed,
+];

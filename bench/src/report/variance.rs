@@ -1,0 +1,89 @@
+//! 001's table of two setups with the variance between them.
+
+use crate::report::document::{Entry, Row, Table};
+use crate::report::metric::Metric;
+use crate::report::number;
+use crate::report::tables;
+use crate::report::view::{View, is_ours};
+use crate::result::{ContenderFacts, Scenario};
+use crate::statistics::{self, Verdict};
+
+/// The two setups of 001 if both were measured, else the peer with the highest rate and us; `None`
+/// if there are no two.
+pub fn of_setups(view: View, scenario: &Scenario) -> Option<Table> {
+    let contenders = view.contenders_in(scenario);
+    let named = |name: &str| contenders.iter().copied().find(|facts| facts.name == name);
+    let ours = contenders
+        .iter()
+        .copied()
+        .find(|facts| is_ours(&facts.name));
+    let pair = match (named("socat-busybox"), named("stunnel-busybox"), ours) {
+        (Some(socat), Some(stunnel), None) => (socat, stunnel),
+        (_, Some(stunnel), Some(ours)) => (stunnel, ours),
+        (_, _, Some(ours)) => (fastest_peer(view, scenario, &contenders)?, ours),
+        _ => return None,
+    };
+    Some(table(view, scenario, pair))
+}
+
+fn fastest_peer<'r>(
+    view: View,
+    scenario: &Scenario,
+    contenders: &[&'r ContenderFacts],
+) -> Option<&'r ContenderFacts> {
+    let rate = |facts: &ContenderFacts| {
+        view.estimate(Metric::Rate, scenario, &facts.name)
+            .map_or(0.0, |found| found.median)
+    };
+    let peers = contenders
+        .iter()
+        .copied()
+        .filter(|facts| !is_ours(&facts.name));
+    peers.max_by(|a, b| rate(a).total_cmp(&rate(b)))
+}
+
+fn table(
+    view: View,
+    scenario: &Scenario,
+    (first, second): (&ContenderFacts, &ContenderFacts),
+) -> Table {
+    let row = |metric: &Metric| {
+        let a = view.estimate(*metric, scenario, &first.name)?;
+        let b = view.estimate(*metric, scenario, &second.name)?;
+        let verdict = statistics::compare(&b.values, &a.values).map(|found| found.verdict);
+        let remark = verdict.map_or("", Verdict::remark);
+        let variance = number::signed(b.median - a.median, |value| metric.format(value));
+        let cells = vec![
+            metric.title().into(),
+            metric.format(a.median).into(),
+            metric.format(b.median).into(),
+            Entry::with(variance, remark),
+        ];
+        Some(Row {
+            cells,
+            ..Row::default()
+        })
+    };
+    let metrics = tables::present(view, &[scenario], &METRICS);
+    Table {
+        caption: "Two setups, and the variance between them".into(),
+        head: vec![
+            "metric".into(),
+            first.title.clone(),
+            second.title.clone(),
+            "variance".into(),
+        ],
+        rows: metrics.iter().filter_map(row).collect(),
+        our_columns: Vec::from_iter(is_ours(&second.name).then_some(2)),
+    }
+}
+
+const METRICS: [Metric; 7] = [
+    Metric::Rate,
+    Metric::Throughput,
+    Metric::Percentile("50"),
+    Metric::Percentile("90"),
+    Metric::Percentile("99"),
+    Metric::CpuShare,
+    Metric::Memory,
+];

@@ -1,0 +1,222 @@
+//! A run as the sections ask it: who took part, what a cell says, how a scenario is called.
+
+use std::collections::BTreeMap;
+
+use crate::report::document::{Entry, Series};
+use crate::report::metric::{Estimate, Metric};
+use crate::report::number;
+use crate::result::{Cell, ContenderFacts, Parameter, Run, Scenario};
+
+/// A run, looked at.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'r> {
+    /// What is looked at.
+    pub run: &'r Run,
+}
+
+impl<'r> View<'r> {
+    /// The contenders with at least one round, in the order of the tables.
+    pub fn contenders(self) -> Vec<&'r ContenderFacts> {
+        let measured = |facts: &&ContenderFacts| {
+            self.run
+                .cells
+                .iter()
+                .any(|cell| cell.contender == facts.name && !cell.rounds.is_empty())
+        };
+        self.run.contenders.iter().filter(measured).collect()
+    }
+
+    /// Those of them that were measured in a scenario.
+    pub fn contenders_in(self, scenario: &Scenario) -> Vec<&'r ContenderFacts> {
+        let mut all = self.contenders();
+        all.retain(|facts| self.cell(scenario, &facts.name).is_some());
+        all
+    }
+
+    /// The scenarios with at least one round, in the order of the tables.
+    pub fn scenarios(self) -> Vec<&'r Scenario> {
+        let measured = |scenario: &&Scenario| {
+            self.run
+                .cells
+                .iter()
+                .any(|cell| cell.scenario == scenario.id && !cell.rounds.is_empty())
+        };
+        self.run.scenarios.iter().filter(measured).collect()
+    }
+
+    /// What a contender did in a scenario, if it was measured.
+    pub fn cell(self, scenario: &Scenario, contender: &str) -> Option<&'r Cell> {
+        let is_it = |cell: &&Cell| {
+            cell.scenario == scenario.id && cell.contender == contender && !cell.rounds.is_empty()
+        };
+        self.run.cells.iter().find(is_it)
+    }
+
+    /// What its rounds say.
+    pub fn estimate(
+        self,
+        metric: Metric,
+        scenario: &Scenario,
+        contender: &str,
+    ) -> Option<Estimate> {
+        metric.estimate(self.cell(scenario, contender)?)
+    }
+
+    /// The same for a table.
+    pub fn entry(self, metric: Metric, scenario: &Scenario, contender: &str) -> Entry {
+        self.estimate(metric, scenario, contender)
+            .map_or(Entry::none(), |found| entry(metric, &found))
+    }
+
+    /// Whether any cell of some scenarios has a metric other than zero.
+    pub fn has(self, metric: Metric, scenarios: &[&Scenario]) -> bool {
+        let of_scenarios = |cell: &&Cell| {
+            scenarios
+                .iter()
+                .any(|scenario| scenario.id == cell.scenario)
+        };
+        let mut rounds = self
+            .run
+            .cells
+            .iter()
+            .filter(of_scenarios)
+            .flat_map(|cell| &cell.rounds);
+        rounds.any(|round| metric.of(round).is_some_and(|value| value != 0.0))
+    }
+
+    /// How a contender is drawn: the same on the whole page.
+    pub fn series(self, facts: &ContenderFacts) -> Series {
+        let peers = self
+            .run
+            .contenders
+            .iter()
+            .filter(|facts| !is_ours(&facts.name));
+        let colour = peers
+            .clone()
+            .position(|peer| peer.name == facts.name)
+            .unwrap_or(0);
+        Series {
+            name: facts.title.clone(),
+            colour,
+            ours: is_ours(&facts.name),
+            published: false,
+        }
+    }
+
+    /// The contender that is us, if it was measured.
+    pub fn ours(self) -> Option<&'r ContenderFacts> {
+        self.contenders()
+            .into_iter()
+            .find(|facts| is_ours(&facts.name))
+    }
+
+    /// Scenarios that differ in one parameter alone, in groups, each sorted by it. Scenarios without
+    /// it are left out.
+    pub fn groups_over(self, key: &str) -> Vec<Vec<&'r Scenario>> {
+        let mut groups: Vec<(BTreeMap<&str, &Parameter>, Vec<&Scenario>)> = Vec::new();
+        for scenario in self
+            .scenarios()
+            .into_iter()
+            .filter(|scenario| scenario.number(key).is_some())
+        {
+            let others = scenario.parameters.iter().filter(|(name, _)| *name != key);
+            let others: BTreeMap<_, _> =
+                others.map(|(name, value)| (name.as_str(), value)).collect();
+            match groups.iter_mut().find(|(known, _)| *known == others) {
+                Some((_, group)) => group.push(scenario),
+                None => groups.push((others, vec![scenario])),
+            }
+        }
+        let by_key = |a: &&Scenario, b: &&Scenario| {
+            a.number(key)
+                .unwrap_or(0.0)
+                .total_cmp(&b.number(key).unwrap_or(0.0))
+        };
+        for (_, group) in &mut groups {
+            group.sort_by(by_key);
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// What tells a group of scenarios from the others: the parameters that vary in the run but not
+    /// in the group, in words.
+    pub fn name_of(self, group: &[&Scenario]) -> String {
+        let Some(first) = group.first() else {
+            return String::new();
+        };
+        let varies = |among: &[&Scenario], key: &str| {
+            among
+                .iter()
+                .any(|scenario| scenario.parameters.get(key) != first.parameters.get(key))
+        };
+        let all = self.scenarios();
+        let told = first
+            .parameters
+            .iter()
+            .filter(|(key, _)| varies(&all, key) && !varies(group, key));
+        told.filter_map(|(key, value)| words(key, value))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+impl Scenario {
+    /// A parameter that counts something.
+    pub fn number(&self, key: &str) -> Option<f64> {
+        match self.parameters.get(key)? {
+            Parameter::Count(count) => Some(*count as f64),
+            Parameter::Number(number) => Some(*number),
+            Parameter::Flag(_) | Parameter::Word(_) => None,
+        }
+    }
+
+    /// A parameter that is a word.
+    pub fn word(&self, key: &str) -> Option<&str> {
+        match self.parameters.get(key)? {
+            Parameter::Word(word) => Some(word),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a contender is us: `anthill`, or one of its variants (`anthill-h2`).
+pub fn is_ours(name: &str) -> bool {
+    name == "anthill" || name.starts_with("anthill-")
+}
+
+/// An estimate for a table: the median, and in smaller print the interval.
+pub fn entry(metric: Metric, estimate: &Estimate) -> Entry {
+    let text = metric.format(estimate.median);
+    match estimate.interval {
+        // A day's requests are the rate again, whose interval stands there.
+        Some(interval) if interval.low < interval.high && metric != Metric::PerDay => {
+            Entry::with(text, range(metric, interval.low, interval.high))
+        }
+        _ => Entry::new(text),
+    }
+}
+
+/// `15.7–18.0 µs`: the unit once, if both have the same.
+pub fn range(metric: Metric, low: f64, high: f64) -> String {
+    let (low, high) = (metric.format(low), metric.format(high));
+    match (low.split_once(' '), high.split_once(' ')) {
+        (Some((figure, unit)), Some((_, other))) if unit == other => format!("{figure}–{high}"),
+        _ if low == high => low,
+        _ => format!("{low}–{high}"),
+    }
+}
+
+/// A parameter in words; `None` if there is nothing to say.
+fn words(key: &str, value: &Parameter) -> Option<String> {
+    let name = key.replace('_', " ");
+    Some(match (key, value) {
+        ("size", Parameter::Count(bytes)) => number::file_size(*bytes),
+        ("protocol", Parameter::Word(word)) => word.to_uppercase(),
+        (_, Parameter::Word(word)) => word.clone(),
+        (_, Parameter::Flag(true)) => name,
+        (_, Parameter::Flag(false)) => format!("no {name}"),
+        (_, Parameter::Count(1)) => format!("1 {}", name.strip_suffix('s').unwrap_or(&name)),
+        (_, Parameter::Count(count)) => format!("{} {name}", number::whole(*count as f64)),
+        (_, Parameter::Number(value)) => format!("{} {name}", number::plain(*value)),
+    })
+}

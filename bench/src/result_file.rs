@@ -1,0 +1,206 @@
+//! Result files: written whole or not at all, read with a clear word about what is wrong.
+//!
+//! A run takes minutes to hours, so a file that is being replaced must survive a full disk or a
+//! Ctrl-C, and a file that can't be read must say why by name rather than by a parser's phrase.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::result::{FORMAT, Run};
+
+/// Why a result file could not be read; every message names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file can't be opened or read.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The text ends in the middle.
+    #[error("{}: the file is cut off: it ends in line {line} in the middle of a result", path.display())]
+    CutOff {
+        /// The file.
+        path: PathBuf,
+        /// The last line.
+        line: usize,
+    },
+    /// A later version of the kit wrote it.
+    #[error(
+        "{}: written in format {format}, but this anthill-bench knows formats up to {FORMAT}: read it with a newer one",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The format that it says it has.
+        format: u64,
+    },
+    /// JSON, or not even that, but no result.
+    #[error("{}: not a result of anthill-bench: {source}", path.display())]
+    NotAResult {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        source: serde_json::Error,
+    },
+}
+
+impl Run {
+    /// Reads a result file.
+    pub fn read(path: &Path) -> Result<Run, ReadError> {
+        let text = fs::read(path).map_err(|source| ReadError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        parse(path, &text)
+    }
+
+    /// Writes a result file beside its place first, so that what was there stays until all is on disk.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        fs::create_dir_all(folder)?;
+        let mut file = tempfile::Builder::new()
+            .prefix(".result-")
+            .tempfile_in(folder)?;
+        serde_json::to_writer_pretty(io::BufWriter::new(&mut file), self)?;
+        file.write_all(b"\n")?;
+        file.as_file().sync_all()?;
+        // A temporary file is for its owner alone; a result is for whoever may see the folder.
+        let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        file.as_file().set_permissions(readable)?;
+        file.persist(path)?;
+        Ok(())
+    }
+}
+
+/// The format is looked at before anything else: what a newer program wrote may differ in every other
+/// field.
+fn parse(path: &Path, text: &[u8]) -> Result<Run, ReadError> {
+    #[derive(Deserialize)]
+    struct Head {
+        format: u64,
+    }
+    let path_owned = || path.to_owned();
+    let fault = |source: serde_json::Error| {
+        if source.is_eof() || is_at_the_end(text, &source) {
+            ReadError::CutOff {
+                path: path_owned(),
+                line: source.line(),
+            }
+        } else {
+            ReadError::NotAResult {
+                path: path_owned(),
+                source,
+            }
+        }
+    };
+    let head: Head = serde_json::from_slice(text).map_err(fault)?;
+    if head.format > u64::from(FORMAT) {
+        return Err(ReadError::Newer {
+            path: path_owned(),
+            format: head.format,
+        });
+    }
+    serde_json::from_slice(text).map_err(fault)
+}
+
+/// A number cut off after its point is a syntax error to the parser, but one at the very end.
+fn is_at_the_end(text: &[u8], error: &serde_json::Error) -> bool {
+    let mut lines = text.split(|&byte| byte == b'\n');
+    let last = lines.next_back().unwrap_or_default();
+    error.line() == lines.count() + 1 && error.column() == last.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Machine;
+
+    fn run() -> Run {
+        Run {
+            format: FORMAT,
+            tool: "anthill-bench 0.1.0".into(),
+            suite: "hello".into(),
+            title: "A sample".into(),
+            begun: "2026-11-20T10:00:00Z".into(),
+            ended: "2026-11-20T10:05:00Z".into(),
+            complete: true,
+            command: "anthill bench run hello".into(),
+            machine: Machine {
+                name: "here".into(),
+                tick_seconds: 0.01,
+                ..Machine::default()
+            },
+            contenders: Vec::new(),
+            scenarios: Vec::new(),
+            cells: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/er/hello.json");
+        run().write(&path).unwrap();
+        assert_eq!(Run::read(&path).unwrap(), run());
+        run().write(&path).unwrap();
+        assert_eq!(
+            fs::read_dir(path.parent().unwrap()).unwrap().count(),
+            1,
+            "no leftovers"
+        );
+    }
+
+    #[test]
+    fn a_file_cut_off_anywhere_is_called_so_by_name() {
+        let whole = serde_json::to_string_pretty(&run()).unwrap();
+        for end in 0..whole.len() {
+            let error = parse(Path::new("half.json"), &whole.as_bytes()[..end]).unwrap_err();
+            let message = error.to_string();
+            assert!(
+                matches!(error, ReadError::CutOff { .. }),
+                "{end}: {message}"
+            );
+            assert!(
+                message.starts_with("half.json: the file is cut off"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_whatever_else_it_has() {
+        let text = br#"{"format": 7, "suite": {"entirely": "different"}}"#;
+        let error = parse(Path::new("new.json"), text).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "new.json: written in format 7, but this anthill-bench knows formats up to 1: read it with a newer one"
+        );
+    }
+
+    #[test]
+    fn what_is_no_result_says_where() {
+        let error = parse(Path::new("odd.json"), br#"{"format": 1, "suite": 3}"#).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("odd.json: not a result of anthill-bench: "),
+            "{error}"
+        );
+        let error = Run::read(Path::new("/nowhere/at/all.json")).unwrap_err();
+        assert!(
+            error.to_string().starts_with("/nowhere/at/all.json: "),
+            "{error}"
+        );
+    }
+}

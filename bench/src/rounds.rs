@@ -1,0 +1,486 @@
+//! The order in which everything is measured, and what is kept of it.
+//!
+//! A machine's speed drifts: its neighbours, its heat, its clock. So contenders take turns, A B C A
+//! B C, and each round of one has a round of the other beside it. A contender is started for its
+//! round and stopped after it, so only one is there at a time, its memory is that round's alone, and
+//! how its addresses happened to fall is drawn anew each time instead of once for all rounds.
+//! Scenarios that share a start stand in one group.
+//!
+//! After each round the run is saved: whatever comes, what was measured isn't lost.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::progress::{Progress, Step};
+use crate::result::{Cell, Round, Run, Scenario};
+
+/// Scenarios that are measured on one start of a server, and who takes part.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// In the order in which they are measured.
+    pub scenarios: Vec<Scenario>,
+    /// Names, in the order of their turns.
+    pub contenders: Vec<String>,
+    /// The scenarios rise: where failures begin, the rest isn't asked for in that turn.
+    pub until_failures: bool,
+}
+
+/// What is to be measured next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Turn<'t> {
+    /// Index of the group.
+    pub group: usize,
+    /// Who.
+    pub contender: &'t str,
+    /// Which of the interleaved rounds, from 0.
+    pub round: u32,
+}
+
+/// Starts servers and asks them; tests have one that needs no processes.
+pub trait Measure {
+    /// Starts a contender for all scenarios of a group.
+    fn start(&mut self, turn: Turn<'_>) -> Result<(), Trouble>;
+    /// Measures a scenario (its index in the group) on what was started.
+    fn measure(&mut self, turn: Turn<'_>, scenario: usize) -> Result<Round, Trouble>;
+    /// Stops it; called after each start that succeeded.
+    fn stop(&mut self, turn: Turn<'_>);
+    /// Adds to the run, before it is saved, what it learnt of the contenders.
+    fn describe(&self, _run: &mut Run) {}
+}
+
+/// Why there is no round.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Trouble {
+    /// The user ended the run.
+    Interrupted,
+    /// It can't do this, which is no fault: in words.
+    Unable(String),
+    /// The contender died, hung, answered wrongly or did not start; in words.
+    Failed {
+        /// What is written into the cell.
+        why: String,
+        /// What was measured all the same, its failures named.
+        round: Option<Box<Round>>,
+    },
+}
+
+impl Trouble {
+    /// A failure of which nothing was measured.
+    pub fn failed(why: impl Into<String>) -> Trouble {
+        Trouble::Failed {
+            why: why.into(),
+            round: None,
+        }
+    }
+}
+
+/// How a collection ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// The user ended it.
+    pub interrupted: bool,
+    /// `contender, scenario: why` of each cell that failed.
+    pub failures: Vec<String>,
+    /// Rounds that were measured.
+    pub rounds: usize,
+}
+
+/// What [`collect`] needs besides groups and a measurer.
+pub struct Collection<'c> {
+    /// Gets scenarios, cells and rounds; the rest of it is the caller's.
+    pub run: &'c mut Run,
+    /// Rounds of each cell.
+    pub rounds: u32,
+    /// Set when the user wants it to end.
+    pub stop: &'c AtomicBool,
+    /// Where it is shown.
+    pub progress: &'c mut Progress,
+    /// Called after each round.
+    pub save: &'c mut dyn FnMut(&mut Run) -> io::Result<()>,
+}
+
+/// Measures all groups. Only what keeps the result from being saved is an error; everything else
+/// is in the cells and in what comes back.
+pub fn collect(
+    groups: &[Group],
+    measurer: &mut dyn Measure,
+    mut collection: Collection<'_>,
+) -> io::Result<Ending> {
+    let mut ending = Ending::default();
+    let each = collection.rounds as usize;
+    let turns = |group: &Group| group.scenarios.len() * group.contenders.len();
+    collection
+        .progress
+        .begin(groups.iter().map(turns).sum::<usize>() * each);
+    for (index, group) in groups.iter().enumerate() {
+        collection.lay_out(group);
+        for round in 0..collection.rounds {
+            for contender in &group.contenders {
+                let turn = Turn {
+                    group: index,
+                    contender,
+                    round,
+                };
+                collection.take(group, turn, measurer, &mut ending)?;
+                if ending.interrupted || collection.stop.load(Ordering::Relaxed) {
+                    ending.interrupted = true;
+                    collection.progress.end();
+                    return Ok(ending);
+                }
+            }
+        }
+    }
+    collection.progress.end();
+    Ok(ending)
+}
+
+impl Collection<'_> {
+    /// Rows and empty cells, in the order of the tables.
+    fn lay_out(&mut self, group: &Group) {
+        for scenario in &group.scenarios {
+            if !self
+                .run
+                .scenarios
+                .iter()
+                .any(|known| known.id == scenario.id)
+            {
+                self.run.scenarios.push(scenario.clone());
+            }
+            for contender in &group.contenders {
+                self.run.cells.push(Cell {
+                    scenario: scenario.id.clone(),
+                    contender: contender.clone(),
+                    rounds: Vec::new(),
+                    failure: None,
+                });
+            }
+        }
+    }
+
+    /// One contender's turn: started, asked for each scenario, stopped.
+    fn take(
+        &mut self,
+        group: &Group,
+        turn: Turn<'_>,
+        measurer: &mut dyn Measure,
+        ending: &mut Ending,
+    ) -> io::Result<()> {
+        let wanted: Vec<usize> = (0..group.scenarios.len())
+            .filter(|&nth| self.cell(group, nth, turn).failure.is_none())
+            .collect();
+        self.progress.skip(group.scenarios.len() - wanted.len());
+        let Some(&first) = wanted.first() else {
+            return Ok(());
+        };
+        self.progress.step(self.step(group, first, turn));
+        match measurer.start(turn) {
+            Ok(()) => {}
+            Err(Trouble::Interrupted) => {
+                ending.interrupted = true;
+                return Ok(());
+            }
+            Err(Trouble::Unable(why) | Trouble::Failed { why, .. }) => {
+                self.progress.warn(&format!("{}: {why}", turn.contender));
+                ending.failures.push(format!("{}: {why}", turn.contender));
+                for &nth in &wanted {
+                    self.cell(group, nth, turn).failure = Some(why.clone());
+                }
+                self.progress.skip(wanted.len());
+                return self.save(measurer);
+            }
+        }
+        let outcome = self.ask(group, turn, &wanted, measurer, ending);
+        measurer.stop(turn);
+        outcome
+    }
+
+    fn ask(
+        &mut self,
+        group: &Group,
+        turn: Turn<'_>,
+        wanted: &[usize],
+        measurer: &mut dyn Measure,
+        ending: &mut Ending,
+    ) -> io::Result<()> {
+        for (position, &nth) in wanted.iter().enumerate() {
+            let rest = wanted.len() - position - 1;
+            self.progress.step(self.step(group, nth, turn));
+            let failed = match measurer.measure(turn, nth) {
+                Ok(round) => {
+                    let failed = round.failed() > 0;
+                    self.keep(group, nth, turn, round);
+                    ending.rounds += 1;
+                    self.save(measurer)?;
+                    if !(failed && group.until_failures) {
+                        continue;
+                    }
+                    true
+                }
+                Err(Trouble::Interrupted) => {
+                    ending.interrupted = true;
+                    return Ok(());
+                }
+                Err(Trouble::Unable(why)) => {
+                    self.progress.skip(1);
+                    self.cell(group, nth, turn).failure = Some(why);
+                    continue;
+                }
+                Err(Trouble::Failed { why, round }) => {
+                    let scenario = &group.scenarios[nth].id;
+                    let message = format!("{}, {scenario}: {why}", turn.contender);
+                    self.progress.warn(&message);
+                    ending.failures.push(message);
+                    match round {
+                        Some(round) => {
+                            self.keep(group, nth, turn, *round);
+                            ending.rounds += 1;
+                        }
+                        None => self.progress.skip(1),
+                    }
+                    self.cell(group, nth, turn).failure = Some(why);
+                    self.save(measurer)?;
+                    true
+                }
+            };
+            if failed {
+                // What died or hangs can't be asked for the rest; in the next round it starts anew.
+                self.progress.skip(rest);
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, group: &Group, nth: usize, turn: Turn<'_>, mut round: Round) {
+        round.number = turn.round;
+        self.progress.measured(self.step(group, nth, turn), &round);
+        self.cell(group, nth, turn).rounds.push(round);
+    }
+
+    fn cell(&mut self, group: &Group, nth: usize, turn: Turn<'_>) -> &mut Cell {
+        let scenario = &group.scenarios[nth].id;
+        self.run
+            .cells
+            .iter_mut()
+            .find(|cell| cell.scenario == *scenario && cell.contender == turn.contender)
+            .expect("lay_out made a cell for each scenario and contender of the group")
+    }
+
+    fn step<'s>(&self, group: &'s Group, nth: usize, turn: Turn<'s>) -> Step<'s> {
+        Step {
+            scenario: &group.scenarios[nth].id,
+            contender: turn.contender,
+            round: turn.round,
+            rounds: self.rounds,
+        }
+    }
+
+    fn save(&mut self, measurer: &dyn Measure) -> io::Result<()> {
+        measurer.describe(self.run);
+        (self.save)(self.run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::result::{FORMAT, Failures, Machine};
+
+    type Answers<'s> = dyn Fn(&Turn<'_>, usize) -> Result<Round, Trouble> + 's;
+
+    /// Writes down what it is asked; what it answers is told by `script`.
+    struct Script<'s> {
+        log: Vec<String>,
+        script: Box<Answers<'s>>,
+        refuses: &'static str,
+    }
+
+    impl Measure for Script<'_> {
+        fn start(&mut self, turn: Turn<'_>) -> Result<(), Trouble> {
+            self.log.push(format!("+{}", turn.contender));
+            if turn.contender == self.refuses {
+                return Err(Trouble::failed("no such file"));
+            }
+            Ok(())
+        }
+
+        fn measure(&mut self, turn: Turn<'_>, scenario: usize) -> Result<Round, Trouble> {
+            self.log
+                .push(format!("{}{scenario}.{}", turn.contender, turn.round));
+            (self.script)(&turn, scenario)
+        }
+
+        fn stop(&mut self, turn: Turn<'_>) {
+            self.log.push(format!("-{}", turn.contender));
+        }
+    }
+
+    fn script<'s>(answers: impl Fn(&Turn<'_>, usize) -> Result<Round, Trouble> + 's) -> Script<'s> {
+        Script {
+            log: Vec::new(),
+            script: Box::new(answers),
+            refuses: "",
+        }
+    }
+
+    fn right() -> Round {
+        Round {
+            seconds: 1.0,
+            requests: 10,
+            ..Round::default()
+        }
+    }
+
+    fn group(scenarios: usize) -> Group {
+        let scenario = |nth: usize| Scenario {
+            id: format!("s{nth}"),
+            title: String::new(),
+            parameters: BTreeMap::new(),
+        };
+        Group {
+            scenarios: (0..scenarios).map(scenario).collect(),
+            contenders: vec!["a".to_owned(), "b".to_owned()],
+            until_failures: false,
+        }
+    }
+
+    fn empty_run() -> Run {
+        Run {
+            format: FORMAT,
+            tool: String::new(),
+            suite: String::new(),
+            title: String::new(),
+            begun: String::new(),
+            ended: String::new(),
+            complete: false,
+            command: String::new(),
+            machine: Machine::default(),
+            contenders: Vec::new(),
+            scenarios: Vec::new(),
+            cells: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// The run, how it ended, and how often it was saved.
+    fn run(groups: &[Group], script: &mut Script<'_>, stop: &AtomicBool) -> (Run, Ending, usize) {
+        let (mut run, mut saved) = (empty_run(), 0);
+        let ending = collect(
+            groups,
+            script,
+            Collection {
+                run: &mut run,
+                rounds: 2,
+                stop,
+                progress: &mut Progress::silent(),
+                save: &mut |_| {
+                    saved += 1;
+                    Ok(())
+                },
+            },
+        );
+        (run, ending.expect("saving works"), saved)
+    }
+
+    #[test]
+    fn contenders_take_turns() {
+        let mut script = script(|_, _| Ok(right()));
+        let stop = AtomicBool::new(false);
+        let (run, ending, saved) = run(&[group(2)], &mut script, &stop);
+        assert_eq!(
+            script.log.join(" "),
+            "+a a0.0 a1.0 -a +b b0.0 b1.0 -b +a a0.1 a1.1 -a +b b0.1 b1.1 -b"
+        );
+        assert_eq!((ending.rounds, saved), (8, 8));
+        assert_eq!(run.cells.len(), 4);
+        let numbers: Vec<u32> = run.cells[3].rounds.iter().map(|r| r.number).collect();
+        assert_eq!(numbers, [0, 1]);
+    }
+
+    #[test]
+    fn one_that_does_not_start_keeps_nobody_waiting() {
+        let mut script = script(|_, _| Ok(right()));
+        script.refuses = "a";
+        let stop = AtomicBool::new(false);
+        let (run, ending, _) = run(&[group(1)], &mut script, &stop);
+        assert_eq!(script.log.join(" "), "+a +b b0.0 -b +b b0.1 -b");
+        assert_eq!(run.cells[0].failure.as_deref(), Some("no such file"));
+        assert_eq!(ending.failures, ["a: no such file"]);
+    }
+
+    #[test]
+    fn one_that_dies_keeps_what_was_measured() {
+        let mut script = script(|turn, scenario| {
+            if (turn.contender, scenario, turn.round) == ("a", 0, 1) {
+                return Err(Trouble::failed("it died"));
+            }
+            Ok(right())
+        });
+        let stop = AtomicBool::new(false);
+        let (run, ending, _) = run(&[group(2)], &mut script, &stop);
+        // It was stopped, its second scenario waits for the next start, b goes on.
+        assert!(script.log.join(" ").ends_with("+a a0.1 -a +b b0.1 b1.1 -b"));
+        assert_eq!(run.cells[0].rounds.len(), 1);
+        assert_eq!(run.cells[0].failure.as_deref(), Some("it died"));
+        assert_eq!(ending.failures, ["a, s0: it died"]);
+    }
+
+    #[test]
+    fn wrong_answers_are_kept_with_their_names() {
+        let mut script = script(|_, _| {
+            let round = Round {
+                failures: BTreeMap::from([(Failures::STATUS.to_owned(), 5)]),
+                ..Round::default()
+            };
+            Err(Trouble::Failed {
+                why: "it answers wrongly".to_owned(),
+                round: Some(Box::new(round)),
+            })
+        });
+        let stop = AtomicBool::new(false);
+        let (run, ending, _) = run(&[group(1)], &mut script, &stop);
+        assert_eq!(run.cells[0].rounds[0].failures[Failures::STATUS], 5);
+        assert_eq!(ending.failures.len(), 2);
+        // Once wrong, it isn't asked again.
+        assert_eq!(script.log.join(" "), "+a a0.0 -a +b b0.0 -b");
+    }
+
+    #[test]
+    fn an_interruption_stops_the_server_and_keeps_the_rest() {
+        let stop = AtomicBool::new(false);
+        let mut script = script(|turn, _| {
+            if turn.contender == "b" {
+                stop.store(true, Ordering::Relaxed);
+                return Err(Trouble::Interrupted);
+            }
+            Ok(right())
+        });
+        let (run, ending, _) = run(&[group(1)], &mut script, &stop);
+        assert!(ending.interrupted);
+        assert_eq!(script.log.join(" "), "+a a0.0 -a +b b0.0 -b");
+        assert_eq!(run.cells[0].rounds.len(), 1);
+        assert!(run.cells[1].rounds.is_empty());
+    }
+
+    #[test]
+    fn growth_ends_where_failures_begin() {
+        let mut script = script(|_, scenario| {
+            let mut round = right();
+            if scenario == 1 {
+                round.failures.insert(Failures::TIMEOUT.to_owned(), 1);
+            }
+            Ok(round)
+        });
+        let rising = Group {
+            until_failures: true,
+            ..group(3)
+        };
+        let stop = AtomicBool::new(false);
+        let (run, ending, _) = run(&[rising], &mut script, &stop);
+        assert!(ending.failures.is_empty());
+        let rounds: Vec<usize> = run.cells.iter().map(|cell| cell.rounds.len()).collect();
+        assert_eq!(rounds, [2, 2, 2, 2, 0, 0]);
+    }
+}

@@ -1,0 +1,575 @@
+//! The stage on which real contenders are measured: started on their processors, looked at whether
+//! they answer rightly, asked from the other processors, and looked at again.
+//!
+//! The window that is counted is the same on both sides: the driver says when it begins and ends, and
+//! just then the CPU time of the server's whole tree is taken.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::catalogue::{Catalogue, Entry};
+use crate::contender::{Contender, Role, Setup, StartError};
+use crate::cores::Cores;
+use crate::driver::{Driver, DriverError, Measured, Watch};
+use crate::load::{Expect, Length, Plan};
+use crate::machine::temperature_celsius;
+use crate::page_stage::PageStage;
+use crate::probe;
+use crate::process::{Counting, Measuring, Tree};
+use crate::result::{ContenderFacts, Failures, Round, Run, Usage};
+use crate::rounds::{Measure, Trouble, Turn};
+use crate::site::Site;
+use crate::suite::{Act, Case, Setting};
+
+/// Everything that a turn needs.
+pub struct Stage<'s> {
+    /// Who is known.
+    pub catalogue: &'s Catalogue,
+    /// What is served.
+    pub site: Site,
+    /// What is measured; groups have the same index.
+    pub acts: Vec<Act>,
+    /// Who runs where.
+    pub cores: Cores,
+    /// Whether they are held there.
+    pub pinned: bool,
+    /// Who asks.
+    pub driver: Driver,
+    /// The servers' port (and the next, with TLS), instead of a free one.
+    pub port: Option<u16>,
+    /// What the nodes of a cluster run.
+    pub node: String,
+    /// For configurations, logs and the drivers' files.
+    pub folder: PathBuf,
+    /// Whether what contenders leave in it stays.
+    pub keep: bool,
+    /// Set when the user wants it to end.
+    pub stop: &'s AtomicBool,
+    /// Who is there now.
+    pub playing: Option<Playing>,
+    /// What contenders were started with, by name.
+    pub facts: BTreeMap<String, ContenderFacts>,
+    /// The browser of the suite that needs one.
+    pub pages: PageStage,
+    /// Why CPU time isn't counted by control groups, if it isn't.
+    pub coarse: Option<String>,
+}
+
+/// A contender on the stage, and the nodes behind it.
+pub struct Playing {
+    contender: Contender,
+    nodes: Vec<Contender>,
+    folder: PathBuf,
+}
+
+impl Measure for Stage<'_> {
+    fn start(&mut self, turn: Turn<'_>) -> Result<(), Trouble> {
+        let act = self.acts[turn.group].clone();
+        let entry = self.entry(turn.contender)?.clone();
+        let folder = self
+            .folder
+            .join(format!("{}-{}-{}", turn.contender, turn.group, turn.round));
+        let nodes = self.start_nodes(&act, &folder)?;
+        let mut setup = self.setup(&act, &folder);
+        setup.role = role(act.setting, &nodes);
+        if let Setting::Node { share } = act.setting {
+            setup.share = Some(share);
+        }
+        let contender = Contender::start(&entry, &setup);
+        let contender = contender.map_err(|error| cannot_start(&entry, error))?;
+        self.note(&contender);
+        self.playing = Some(Playing {
+            contender,
+            nodes,
+            folder,
+        });
+        self.leave_if_interrupted(turn)
+    }
+
+    fn measure(&mut self, turn: Turn<'_>, scenario: usize) -> Result<Round, Trouble> {
+        let act = &self.acts[turn.group];
+        let case = &act.cases[scenario];
+        let entry = self.entry(turn.contender)?;
+        let Some(playing) = &self.playing else {
+            return Err(Trouble::failed("it is not running"));
+        };
+        if act.setting == Setting::Browser {
+            return self.open_page(scenario);
+        }
+        let plan = self.plan(case, act, entry, playing)?;
+        if case.tried {
+            self.try_once(&plan)?;
+        }
+        let watch = Audience::new(playing, self.server_cpus());
+        let driver = case.driver.unwrap_or(self.driver);
+        let measured = driver.measure(&plan, &playing.folder, &watch, self.stop);
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Trouble::Interrupted);
+        }
+        for contender in playing.nodes.iter().chain([&playing.contender]) {
+            contender.alive().map_err(|died| {
+                Trouble::failed(format!("it died while it was measured: {died}"))
+            })?;
+        }
+        let measured = measured.map_err(|error| match error {
+            DriverError::Interrupted => Trouble::Interrupted,
+            error => Trouble::failed(error.to_string()),
+        })?;
+        let measured = Measured {
+            round: watch.applaud(measured.round),
+            ..measured
+        };
+        self.still_answers(&measured.round, &plan, act, entry)?;
+        judge(measured, &plan, act.until_failures)
+    }
+
+    fn stop(&mut self, _turn: Turn<'_>) {
+        let Some(playing) = self.playing.take() else {
+            return;
+        };
+        playing.contender.stop();
+        for node in playing.nodes {
+            node.stop();
+        }
+        if !self.keep {
+            // Whatever is left there goes with the work folder.
+            let _ = std::fs::remove_dir_all(&playing.folder);
+        }
+    }
+
+    fn describe(&self, run: &mut Run) {
+        for facts in &mut run.contenders {
+            if let Some(seen) = self.facts.get(&facts.name) {
+                *facts = seen.clone();
+            }
+        }
+    }
+}
+
+impl Stage<'_> {
+    fn entry(&self, name: &str) -> Result<&Entry, Trouble> {
+        let entry = self.catalogue.contender(name);
+        entry.map_err(|unknown| Trouble::failed(unknown.to_string()))
+    }
+
+    /// A setup on our processors and ports, for the act's connections.
+    fn setup<'a>(&'a self, act: &Act, folder: &'a std::path::Path) -> Setup<'a> {
+        let (tls, keep_alive) = match act.setting {
+            Setting::Single {
+                tls, keep_alive, ..
+            } => (tls, keep_alive),
+            Setting::Browser => (true, true),
+            Setting::Node { .. } | Setting::Cluster { .. } => (false, true),
+        };
+        let connections = act.cases.iter().map(|case| case.plan.connections).max();
+        let port = self.port.unwrap_or(0);
+        Setup {
+            tls,
+            keep_alive,
+            http: port,
+            https: if port == 0 { 0 } else { port.saturating_add(1) },
+            cpus: self.server_cpus(),
+            workers: self.cores.server.len().max(1),
+            connections: connections.unwrap_or(1),
+            ..Setup::new(&self.site, folder)
+        }
+    }
+
+    fn server_cpus(&self) -> Vec<usize> {
+        if self.pinned {
+            self.cores.server.clone()
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn start_nodes(&self, act: &Act, folder: &std::path::Path) -> Result<Vec<Contender>, Trouble> {
+        let Setting::Cluster { nodes, share } = act.setting else {
+            return Ok(Vec::new());
+        };
+        let entry = self.entry(&self.node)?;
+        let mut started = Vec::new();
+        for number in 0..nodes {
+            let node_folder = folder.join(format!("node-{}", number + 1));
+            let mut setup = self.setup(act, &node_folder);
+            setup.host = node_address(number);
+            setup.share = Some(share);
+            setup.workers = 1;
+            let node =
+                Contender::start(entry, &setup).map_err(|error| cannot_start(entry, error))?;
+            started.push(node);
+        }
+        Ok(started)
+    }
+
+    /// Keeps what a contender was started with: of several settings each configuration once.
+    fn note(&mut self, contender: &Contender) {
+        let seen = contender.facts();
+        if let Counting::Processes { why } = contender.tree().counting() {
+            self.coarse = Some(why);
+        }
+        let known = self
+            .facts
+            .entry(seen.name.clone())
+            .or_insert_with(|| seen.clone());
+        for (file, text) in &seen.configuration {
+            let mut same = known.configuration.values();
+            if !same.any(|known| without_numbers(known) == without_numbers(text)) {
+                let name = format!("{file} ({})", known.configuration.len() + 1);
+                known.configuration.insert(name, text.clone());
+            }
+        }
+    }
+
+    /// The case's plan for the server that runs, after one answer of it was looked at closely.
+    fn plan(
+        &self,
+        case: &Case,
+        act: &Act,
+        entry: &Entry,
+        playing: &Playing,
+    ) -> Result<Plan, Trouble> {
+        let mut plan = case.plan.clone();
+        let address = playing.contender.address(plan.tls.is_some());
+        plan.addresses = vec![address];
+        if self.pinned {
+            plan.cpus = self.cores.client.clone();
+        }
+        if let (
+            Setting::Single {
+                published: true, ..
+            },
+            Some(published),
+        ) = (act.setting, &entry.published)
+        {
+            plan.connections = published.clients;
+        }
+        let length = self.look(&plan, address, act, entry)?;
+        plan.expect = Expect {
+            length: Some(length),
+            ..Expect::default()
+        };
+        Ok(plan)
+    }
+
+    /// Asks once, compares the answer with what is served, and gives its length.
+    fn look(
+        &self,
+        plan: &Plan,
+        address: SocketAddr,
+        act: &Act,
+        entry: &Entry,
+    ) -> Result<u64, Trouble> {
+        let path = &plan.paths[0];
+        let authority = self.site.certificate.authority_pem.as_str();
+        let answer = probe::get(address, path, plan.tls.is_some().then_some(authority));
+        let answer = answer
+            .map_err(|error| Trouble::failed(format!("it doesn't answer {path}: {error}")))?;
+        if answer.status != 200 {
+            return Err(Trouble::failed(format!(
+                "it answers wrongly: {path} with status {}",
+                answer.status
+            )));
+        }
+        match self.served(path, act, entry) {
+            Some(right) if right != answer.body => Err(Trouble::failed(format!(
+                "it answers wrongly: {path} with {} bytes that are not the {} of the page",
+                answer.body.len(),
+                right.len()
+            ))),
+            _ => Ok(answer.body.len() as u64),
+        }
+    }
+
+    /// Requests that were given up may be those of a server that is overloaded, or of one that hangs:
+    /// it is asked once more.
+    fn still_answers(
+        &self,
+        round: &Round,
+        plan: &Plan,
+        act: &Act,
+        entry: &Entry,
+    ) -> Result<(), Trouble> {
+        let given_up = round.failures.get(Failures::TIMEOUT).copied().unwrap_or(0);
+        if given_up == 0 && round.requests > 0 {
+            return Ok(());
+        }
+        let again = self.look(plan, plan.addresses[0], act, entry);
+        let Err(Trouble::Failed { why, .. }) = again else {
+            return Ok(());
+        };
+        Err(Trouble::Failed {
+            why: format!(
+                "it hangs: {given_up} requests had no answer within {} s; asked once more, {why}",
+                plan.timeout_seconds
+            ),
+            round: Some(Box::new(round.clone())),
+        })
+    }
+
+    /// What a path should give, if it is known beforehand.
+    fn served(&self, path: &str, act: &Act, entry: &Entry) -> Option<Vec<u8>> {
+        let published = matches!(
+            act.setting,
+            Setting::Single {
+                published: true,
+                ..
+            }
+        );
+        if published {
+            let body = entry.published.as_ref()?.body.clone();
+            return body.map_or_else(
+                || self.site.hello().content().ok(),
+                |b| Some(b.into_bytes()),
+            );
+        }
+        let file = match path {
+            Site::COMPLEX_SCRIPT => Site::CACHED_PAGE,
+            _ if path.starts_with("/cgi-bin/") => return None,
+            path => path,
+        };
+        std::fs::read(self.site.root.join(file.trim_start_matches('/'))).ok()
+    }
+
+    /// Whether it can do this at all, by one request.
+    fn try_once(&self, plan: &Plan) -> Result<(), Trouble> {
+        let once = Plan {
+            connections: 1,
+            threads: 1,
+            length: Length::Requests(1),
+            warm_up_seconds: 0.0,
+            ..plan.clone()
+        };
+        let outcome = crate::load::run(&once, self.stop);
+        match outcome {
+            Ok(outcome) if outcome.requests == 1 => Ok(()),
+            Ok(outcome) => {
+                let why = outcome.first_failures.into_values().next();
+                Err(Trouble::Unable(
+                    why.unwrap_or_else(|| "no answer".to_owned()),
+                ))
+            }
+            Err(error) => Err(Trouble::Unable(error.to_string())),
+        }
+    }
+
+    /// Has the browser load the page: cold, and in the same breath again for the scenario after it.
+    fn open_page(&mut self, scenario: usize) -> Result<Round, Trouble> {
+        let Some(playing) = &self.playing else {
+            return Err(Trouble::failed("it is not running"));
+        };
+        if scenario > 0 {
+            let cached = self.pages.cached();
+            return cached.ok_or_else(|| Trouble::failed("the page did not load before"));
+        }
+        let address = playing.contender.address(true);
+        let round = self.pages.cold(&self.site, address);
+        playing
+            .contender
+            .alive()
+            .map_err(|died| Trouble::failed(format!("it died while it was measured: {died}")))?;
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(Trouble::Interrupted);
+        }
+        round.map_err(|error| Trouble::failed(error.to_string()))
+    }
+
+    /// What started just as the user ended it goes at once.
+    fn leave_if_interrupted(&mut self, turn: Turn<'_>) -> Result<(), Trouble> {
+        if self.stop.load(Ordering::Relaxed) {
+            self.stop(turn);
+            return Err(Trouble::Interrupted);
+        }
+        Ok(())
+    }
+}
+
+/// Looks at the servers while they are asked.
+struct Audience<'p> {
+    playing: &'p Playing,
+    cpus: usize,
+    watching: Mutex<Option<Watching>>,
+    seen: Mutex<Option<Seen>>,
+}
+
+struct Watching {
+    server: Measuring,
+    nodes: Vec<Measuring>,
+}
+
+struct Seen {
+    server: Usage,
+    nodes: Vec<Usage>,
+    temperature_celsius: Option<f64>,
+    load_average: Option<f64>,
+}
+
+impl<'p> Audience<'p> {
+    fn new(playing: &'p Playing, cpus: Vec<usize>) -> Audience<'p> {
+        Audience {
+            playing,
+            cpus: cpus.len(),
+            watching: Mutex::default(),
+            seen: Mutex::default(),
+        }
+    }
+
+    fn measure(&self, tree: &Tree) -> Measuring {
+        tree.measure(MEMORY_EVERY, self.cpus)
+    }
+
+    /// Adds to a round what was seen.
+    fn applaud(self, mut round: Round) -> Round {
+        let seen = self
+            .seen
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(seen) = seen else {
+            return round;
+        };
+        let (balancer, seconds) = (seen.server.clone(), round.seconds.max(f64::MIN_POSITIVE));
+        round.server = seen.server;
+        let mut note = |name: &str, value: f64| round.extra.insert(name.to_owned(), value);
+        if let Some(celsius) = seen.temperature_celsius {
+            note("temperature_celsius", celsius);
+        }
+        if !seen.nodes.is_empty() {
+            let cpu = seen.nodes.iter().map(Usage::cpu_seconds).sum();
+            note("nodes_cpu_seconds", cpu);
+            let memory: u64 = seen.nodes.iter().map(|node| node.peak_pss_bytes).sum();
+            note("nodes_memory_bytes", memory as f64);
+            note("balancer_memory_bytes", balancer.peak_pss_bytes as f64);
+            note(
+                "balancer_cpu_percent",
+                balancer.cpu_seconds() / seconds * 100.0,
+            );
+            if let Some(load) = seen.load_average {
+                note("load_average", load);
+            }
+        }
+        round
+    }
+}
+
+impl Watch for Audience<'_> {
+    fn begun(&self) {
+        let nodes = self.playing.nodes.iter();
+        let watching = Watching {
+            nodes: nodes.map(|node| self.measure(node.tree())).collect(),
+            server: self.measure(self.playing.contender.tree()),
+        };
+        *self.watching.lock().unwrap_or_else(PoisonError::into_inner) = Some(watching);
+    }
+
+    fn ended(&self) {
+        let watching = self
+            .watching
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(watching) = watching else {
+            return;
+        };
+        let seen = Seen {
+            server: watching.server.finish(),
+            nodes: watching.nodes.into_iter().map(Measuring::finish).collect(),
+            temperature_celsius: temperature_celsius(),
+            load_average: load_average(),
+        };
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+    }
+}
+
+/// Whether a round is one of a server that works.
+fn judge(measured: Measured, plan: &Plan, failures_are_expected: bool) -> Result<Round, Trouble> {
+    let Measured { round, details } = measured;
+    let of = |kind: &str| round.failures.get(kind).copied().unwrap_or(0);
+    let failed = round.failed();
+    if failures_are_expected && round.requests > 0 {
+        return Ok(round);
+    }
+    let detail = |kind: &str| {
+        details
+            .get(kind)
+            .map_or(String::new(), |d| format!(" ({d})"))
+    };
+    if round.requests == 0 {
+        let why = match failed {
+            0 => format!("it is too slow: no answer in {:.1} s", round.seconds),
+            _ if of(Failures::TIMEOUT) == failed => format!(
+                "it is too slow: no answer within {} s, {failed} times",
+                plan.timeout_seconds
+            ),
+            _ => format!("nothing it answered was right: {}", words(&round, &detail)),
+        };
+        return Err(Trouble::Failed {
+            why,
+            round: (failed > 0).then(|| Box::new(round)),
+        });
+    }
+    let wrong = of(Failures::STATUS) + of(Failures::LENGTH) + of(Failures::PROTOCOL);
+    if wrong as f64 > round.requests as f64 * WRONG_SHARE_MAX {
+        return Err(Trouble::Failed {
+            why: format!("it answers wrongly: {}", words(&round, &detail)),
+            round: Some(Box::new(round)),
+        });
+    }
+    Ok(round)
+}
+
+/// `12 status (503), 3 timeout`
+fn words(round: &Round, detail: &dyn Fn(&str) -> String) -> String {
+    let failures = round.failures.iter();
+    let words: Vec<String> = failures
+        .map(|(kind, count)| format!("{count} {kind}{}", detail(kind)))
+        .collect();
+    words.join(", ")
+}
+
+fn role(setting: Setting, nodes: &[Contender]) -> Role {
+    match setting {
+        Setting::Cluster { .. } => Role::Balancer {
+            members: nodes.iter().map(|node| node.address(false)).collect(),
+        },
+        Setting::Single {
+            published: true, ..
+        } => Role::Published,
+        Setting::Single { cgi: true, .. } => Role::Cgi,
+        Setting::Single { .. } | Setting::Node { .. } | Setting::Browser => Role::Static,
+    }
+}
+
+fn cannot_start(entry: &Entry, error: StartError) -> Trouble {
+    let text = error.to_string();
+    // Whose it is, is said by who shows it.
+    let text = text
+        .strip_prefix(&format!("{}: ", entry.name))
+        .unwrap_or(&text);
+    Trouble::failed(format!("it doesn't start: {text}"))
+}
+
+/// 127.0.1.1 and on: a loopback address of its own for each node.
+fn node_address(number: usize) -> IpAddr {
+    let last = u8::try_from(number + 1).unwrap_or(u8::MAX);
+    IpAddr::V4(Ipv4Addr::new(127, 0, 1, last))
+}
+
+/// Two starts differ in ports and folders; that makes no other configuration.
+fn without_numbers(text: &str) -> String {
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+/// Of the last minute.
+fn load_average() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Often enough for a peak; each look takes the server's memory map for a moment.
+const MEMORY_EVERY: Duration = Duration::from_millis(200);
+/// A few refusals under overload are counted as failures; more is a server that doesn't work.
+const WRONG_SHARE_MAX: f64 = 0.01;

@@ -1,0 +1,142 @@
+//! Document 004's Apache against nginx: a static page at 50 to 250 users, a simple script at 10 to 50,
+//! a complex one at 5 to 25 with the page cache off and on; and the scripts of document 002.
+
+use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
+use crate::catalogue::Ability;
+use crate::load::Plan;
+use crate::result::Parameter;
+use crate::site::Site;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "dynamic",
+    about: "Apache against nginx and others: a static page, a simple and a complex script",
+    as_published: false,
+    lay_out,
+};
+
+fn lay_out(wishes: &Wishes) -> Programme {
+    let mut programme = Programme::new("Static pages and scripts over rising users", wishes);
+    let rows = [
+        Row::new(
+            "static",
+            "static page",
+            &Site::path_of(Site::JOURNAL_BYTES),
+            50,
+        ),
+        Row::new("simple", "simple script", Site::SIMPLE_SCRIPT, 10),
+        Row::new("complex", "complex script", Site::COMPLEX_SCRIPT, 5),
+        Row::new(
+            "cached",
+            "complex script, page cache on",
+            Site::CACHED_PAGE,
+            5,
+        ),
+    ];
+    programme.acts = rows.iter().map(|row| row.act(wishes)).collect();
+    if !wishes.quick {
+        programme.acts.push(scripts(wishes));
+    }
+    programme.notes.push(
+        "No keep-alive, as ab asks without -k. With the page cache on, the page that the complex \
+         script made lies there as a file, as in the document's content management system."
+            .to_owned(),
+    );
+    programme
+}
+
+struct Row {
+    id: &'static str,
+    title: &'static str,
+    path: String,
+    /// From so many users to five times as many.
+    users: usize,
+}
+
+impl Row {
+    fn new(id: &'static str, title: &'static str, path: &str, users: usize) -> Row {
+        Row {
+            id,
+            title,
+            path: path.to_owned(),
+            users,
+        }
+    }
+
+    fn act(&self, wishes: &Wishes) -> Act {
+        let steps: &[usize] = if wishes.quick {
+            &[1, 5]
+        } else {
+            &[1, 2, 3, 4, 5]
+        };
+        let cgi = self.path.starts_with("/cgi-bin/");
+        let case = |step: &usize| {
+            let users = self.users * step;
+            let plan = Plan {
+                keep_alive: false,
+                ..wishes.plan(&self.path, users)
+            };
+            let title = format!("{}, {users} users", self.title);
+            let case = Case::new(format!("{}-{users}", self.id), title, plan);
+            let case = case
+                .of_users(users)
+                .with("page", Parameter::Word(self.title.to_owned()));
+            if self.id == "static" {
+                return case.of_size(Site::JOURNAL_BYTES);
+            }
+            case
+        };
+        let needs = [
+            Ability::Http,
+            if cgi { Ability::Cgi } else { Ability::Files },
+        ];
+        Act {
+            setting: Setting::Single {
+                tls: false,
+                keep_alive: false,
+                published: false,
+                cgi,
+            },
+            cast: Cast::able(&needs, 0).usually(&[
+                "anthill",
+                "apache",
+                "nginx",
+                "nginx-uwsgi",
+                "lighttpd",
+            ]),
+            cases: steps.iter().map(case).collect(),
+            until_failures: false,
+        }
+    }
+}
+
+/// 002's scripts: programs that are the server themselves.
+fn scripts(wishes: &Wishes) -> Act {
+    let plan = Plan {
+        keep_alive: false,
+        ..wishes.plan("/hello.html", SCRIPT_CLIENTS)
+    };
+    let case = Case::new("scripts-10", "scripts that are servers, 10 users", plan)
+        .of_users(SCRIPT_CLIENTS)
+        .with("page", Parameter::Word("hello".to_owned()));
+    Act {
+        setting: Setting::Single {
+            tls: false,
+            keep_alive: false,
+            published: false,
+            cgi: false,
+        },
+        cast: Cast::able(&[Ability::Http, Ability::Hello], 0).usually(&[
+            "node",
+            "python",
+            "perl-daemon",
+            "perl-simple",
+            "perl-dancer",
+            "perl-mojo",
+            "perl-hypnotoad",
+        ]),
+        cases: vec![case],
+        until_failures: false,
+    }
+}
+
+const SCRIPT_CLIENTS: usize = 10;

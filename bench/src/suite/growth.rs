@@ -1,0 +1,105 @@
+//! Document 004: users with pauses between their requests, more and more of them until failures
+//! begin; one node alone, then 1, 2, 4 and 8 behind a balancer.
+//!
+//! The nodes are processes on loopback addresses of their own, each held to so small a share of a
+//! processor that nodes and not this machine are the limit, as the Raspberry Pis were.
+
+use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
+use crate::catalogue::Ability;
+use crate::load::{Pace, Plan};
+use crate::result::Parameter;
+use crate::site::Site;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "growth",
+    about: "Users with pauses, until failures begin: one node, then 1 to 8 behind a balancer",
+    as_published: false,
+    lay_out,
+};
+
+const NODES: [usize; 4] = [1, 2, 4, 8];
+/// The document's 10, 200 and 800, and on.
+const USERS: [usize; 7] = [10, 200, 800, 1_600, 3_200, 6_400, 12_800];
+
+fn lay_out(wishes: &Wishes) -> Programme {
+    let mut programme = Programme::new("Users with pauses, on 1 to 8 nodes", wishes);
+    let nodes: &[usize] = if wishes.quick { &[1, 2] } else { &NODES };
+    let users: &[usize] = if wishes.quick { &USERS[..3] } else { &USERS };
+    let share = wishes.node_share;
+    let alone = Cast {
+        only: Some(vec![wishes.node.clone()]),
+        ..Cast::able(&[Ability::Http], Site::JOURNAL_BYTES)
+    };
+    programme
+        .acts
+        .push(act(wishes, 0, users, Setting::Node { share }, alone));
+    for &count in nodes {
+        let setting = Setting::Cluster {
+            nodes: count,
+            share,
+        };
+        let balancers =
+            Cast::able(&[Ability::Balancer], 0).usually(&["anthill", "haproxy", "nginx"]);
+        programme
+            .acts
+            .push(act(wishes, count, users, setting, balancers));
+    }
+    programme.notes = vec![
+        format!(
+            "Each node is {} on an address of its own, held to {} % of one processor: nodes and not \
+             this machine are the limit.",
+            wishes.node,
+            share * 100.0
+        ),
+        "Users pause for 0 to 1 s before each request and open a connection for it, as siege does \
+         with -d1. The server's CPU time and memory are the balancer's; what the nodes used is \
+         beside it."
+            .to_owned(),
+        "All numbers of users of a round are measured on one start, rising; where failures begin, \
+         it ends."
+            .to_owned(),
+    ];
+    programme
+}
+
+fn act(wishes: &Wishes, nodes: usize, users: &[usize], setting: Setting, cast: Cast) -> Act {
+    let cases = users
+        .iter()
+        .map(|&users| case(wishes, nodes, users))
+        .collect();
+    Act {
+        setting,
+        cast,
+        cases,
+        until_failures: true,
+    }
+}
+
+fn case(wishes: &Wishes, nodes: usize, users: usize) -> Case {
+    let mut plan = Plan {
+        keep_alive: false,
+        pace: Pace::Closed {
+            pause: Some((0.0, PAUSE_SECONDS_MAX)),
+        },
+        ..wishes.plan(&Site::path_of(Site::JOURNAL_BYTES), users)
+    };
+    wishes.time(&mut plan, SECONDS);
+    let (id, title) = match nodes {
+        0 => ("alone".to_owned(), "one node, no balancer".to_owned()),
+        1 => ("1-node".to_owned(), "1 node".to_owned()),
+        _ => (format!("{nodes}-nodes"), format!("{nodes} nodes")),
+    };
+    Case::new(
+        format!("{id}-{users}"),
+        format!("{title}, {} users", thousands(users)),
+        plan,
+    )
+    .of_size(Site::JOURNAL_BYTES)
+    .of_users(users)
+    .with("nodes", Parameter::Count(nodes.max(1) as u64))
+    .with("balancer", Parameter::Flag(nodes > 0))
+}
+
+/// Long enough for a user to come round ten times.
+const SECONDS: f64 = 5.0;
+const PAUSE_SECONDS_MAX: f64 = 1.0;

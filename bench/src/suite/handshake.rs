@@ -1,0 +1,86 @@
+//! New connections: a TLS handshake, one small request, the end. What a crowd of first visitors
+//! costs (full), and what one that comes back costs (resumed); with and without the key exchange that
+//! quantum computers can't break.
+
+use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, usual_tls};
+use crate::catalogue::Ability;
+use crate::load::{Groups, Plan, Resumption, Tls};
+use crate::result::Parameter;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "handshake",
+    about: "New TLS connections, full and resumed, X25519 and X25519MLKEM768",
+    as_published: false,
+    lay_out,
+};
+
+fn lay_out(wishes: &Wishes) -> Programme {
+    let mut programme = Programme::new("New TLS connections: handshake, 228 bytes, end", wishes);
+    let kinds = [
+        (Resumption::Full, Groups::X25519),
+        (Resumption::Resumed, Groups::X25519),
+        (Resumption::Full, Groups::X25519MLKEM768),
+        (Resumption::Resumed, Groups::X25519MLKEM768),
+    ];
+    let count = if wishes.quick { 2 } else { kinds.len() };
+    programme.acts = vec![Act {
+        setting: Setting::Single {
+            tls: true,
+            keep_alive: false,
+            published: false,
+            cgi: false,
+        },
+        cast: Cast::able(&[Ability::Https, Ability::Hello], 0),
+        cases: kinds[..count]
+            .iter()
+            .map(|&(resumption, groups)| case(wishes, resumption, groups))
+            .collect(),
+        until_failures: false,
+    }];
+    programme.notes.push(
+        "The client verifies no certificate, which spares it work and the server none. A server \
+         that gives no tickets is asked for full handshakes where resumed ones were meant: \
+         `resumed handshakes` says how many were."
+            .to_owned(),
+    );
+    programme
+}
+
+fn case(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Case {
+    let plan = Plan {
+        keep_alive: false,
+        tls: Some(Tls {
+            resumption,
+            groups,
+            ..usual_tls()
+        }),
+        ..wishes.plan("/hello.html", CLIENTS)
+    };
+    let handshake = match resumption {
+        Resumption::Full => "full",
+        Resumption::Resumed => "resumed",
+    };
+    let group = match groups {
+        Groups::X25519MLKEM768 => "X25519MLKEM768",
+        _ => "X25519",
+    };
+    let case = Case::new(
+        format!("{handshake}-{}", group.to_lowercase()),
+        format!("{handshake}, {group}"),
+        plan,
+    )
+    .of_size(HELLO_BYTES)
+    .with(
+        "resumed",
+        Parameter::Flag(resumption == Resumption::Resumed),
+    )
+    .with("group", Parameter::Word(group.to_owned()));
+    Case {
+        tried: groups == Groups::X25519MLKEM768,
+        ..case
+    }
+}
+
+/// As many at once as keep one processor of the server busy.
+const CLIENTS: usize = 16;
+const HELLO_BYTES: u64 = 228;

@@ -1,0 +1,62 @@
+//! Document 002: nine servers that say hello, ten clients, a new connection for each request.
+
+use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
+use crate::catalogue::Ability;
+use crate::load::{Length, Plan};
+use crate::result::Parameter;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "hello",
+    about: "The nine servers of 002 and others: a page of 228 bytes, 10 clients, no keep-alive",
+    as_published: true,
+    lay_out,
+};
+
+fn lay_out(wishes: &Wishes) -> Programme {
+    let mut programme = Programme::new("Hello: 228 bytes, 10 clients, no keep-alive", wishes);
+    let path = if wishes.as_published {
+        "/"
+    } else {
+        "/hello.html"
+    };
+    let mut plan = Plan {
+        keep_alive: false,
+        ..wishes.plan(path, CLIENTS)
+    };
+    let mut needs = vec![Ability::Http, Ability::Hello];
+    if wishes.as_published {
+        needs = vec![Ability::Http, Ability::Published];
+        if wishes.seconds.is_none() {
+            plan.length = Length::Requests(PUBLISHED_REQUESTS);
+        }
+        plan.warm_up_seconds = wishes.warm_up_seconds.unwrap_or(0.0);
+        programme.notes.push(
+            "As published, and so not equal: each server sends the body of its source document (17 \
+             to 228 bytes), HTTP::Daemon is asked by one client and the others by ten, 1,000 \
+             requests each, no warm-up."
+                .to_owned(),
+        );
+    }
+    let case = Case::new("hello", "Hello, 10 clients, no keep-alive", plan);
+    let case = match wishes.as_published {
+        true => case.with("as_published", Parameter::Flag(true)),
+        false => case.of_size(HELLO_BYTES),
+    };
+    programme.acts = vec![Act {
+        setting: Setting::Single {
+            tls: false,
+            keep_alive: false,
+            published: wishes.as_published,
+            cgi: false,
+        },
+        cast: Cast::able(&needs, 0),
+        cases: vec![case],
+        until_failures: false,
+    }];
+    programme
+}
+
+const CLIENTS: usize = 10;
+const HELLO_BYTES: u64 = 228;
+/// `ab -c 10 -n 1000`
+const PUBLISHED_REQUESTS: u64 = 1_000;

@@ -1,0 +1,153 @@
+//! Document 003: sizes × connections × client threads, as Spare Cores ran it on three thousand
+//! machines; beyond that with TLS, several rounds, percentiles and disjoint processors.
+
+use super::{Act, Case, Cast, Programme, ROUNDS, Setting, Suite, Wishes, usual_tls};
+use crate::catalogue::Ability;
+use crate::load::{Length, Plan};
+use crate::result::Parameter;
+use crate::site::Site;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "matrix",
+    about: "Sizes from 1 to 512 KB × connections × threads for each processor, plain and TLS",
+    as_published: true,
+    lay_out,
+};
+
+const KILOBYTES: [u64; 5] = [1, 16, 64, 256, 512];
+const THREADS: [usize; 3] = [1, 2, 4];
+const CONNECTIONS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+
+fn lay_out(wishes: &Wishes) -> Programme {
+    let mut programme = Programme::new(
+        "Sizes × connections × threads for each processor, extrapolated",
+        wishes,
+    );
+    programme.rounds = wishes.rounds(if wishes.as_published { 1 } else { ROUNDS });
+    let protocols: &[bool] = if wishes.as_published {
+        &[false]
+    } else {
+        &[false, true]
+    };
+    programme.acts = protocols.iter().map(|&tls| act(wishes, tls)).collect();
+    programme.notes.push(
+        "Extrapolated: requests/s ÷ the server's CPU time × the CPU time of both. It gives the \
+         server the client's time at equal efficiency, and says too little where the processors \
+         were idle."
+            .to_owned(),
+    );
+    programme.notes.push(
+        "All cells of a round are measured on one start of a server; its memory is that of the \
+         whole row so far."
+            .to_owned(),
+    );
+    if wishes.as_published {
+        programme.pinned = false;
+        programme.notes.push(
+            "As published: 10 s, one round, no warm-up, plain HTTP; server and client share all \
+             processors."
+                .to_owned(),
+        );
+    }
+    programme
+}
+
+fn act(wishes: &Wishes, tls: bool) -> Act {
+    let mut cases = Vec::new();
+    for (kilobytes, threads, connections) in cells(wishes.quick) {
+        cases.push(case(wishes, tls, kilobytes, threads, connections));
+    }
+    let protocol = if tls { Ability::Https } else { Ability::Http };
+    let largest = KILOBYTES[KILOBYTES.len() - 1] * 1024;
+    Act {
+        setting: Setting::Single {
+            tls,
+            keep_alive: true,
+            published: false,
+            cgi: false,
+        },
+        // What the document measured keeps its files in memory; beside it what most people run.
+        cast: Cast::able(&[protocol, Ability::KeepAlive], largest)
+            .usually(&["anthill", "nginx", "lighttpd", "actix", "binserve"]),
+        cases,
+        until_failures: false,
+    }
+}
+
+/// Size in KB, threads and connections for each processor: 69, without what the document leaves out.
+fn cells(quick: bool) -> Vec<(u64, usize, usize)> {
+    if quick {
+        let sizes = [1, 64, 512];
+        return sizes
+            .into_iter()
+            .flat_map(|size| [(size, 1, 1), (size, 1, 16)])
+            .collect();
+    }
+    let mut cells = Vec::new();
+    for kilobytes in KILOBYTES {
+        for threads in THREADS {
+            for connections in CONNECTIONS {
+                let too_many = connections > 16 && kilobytes >= 256;
+                if !too_many && connections >= threads {
+                    cells.push((kilobytes, threads, connections));
+                }
+            }
+        }
+    }
+    cells
+}
+
+fn case(wishes: &Wishes, tls: bool, kilobytes: u64, threads: usize, connections: usize) -> Case {
+    // The document's vCPUs are those of the machine, of which the server has a part here.
+    let cpus = if wishes.as_published {
+        wishes.server_cpus + wishes.client_cpus
+    } else {
+        wishes.server_cpus
+    };
+    let bytes = kilobytes * 1024;
+    let mut plan = Plan {
+        tls: tls.then(usual_tls),
+        threads: threads * cpus,
+        ..wishes.plan(&Site::path_of(bytes), connections * cpus)
+    };
+    if wishes.as_published {
+        plan.length = Length::Seconds(wishes.seconds.unwrap_or(PUBLISHED_SECONDS));
+        plan.warm_up_seconds = wishes.warm_up_seconds.unwrap_or(0.0);
+    } else {
+        wishes.time(&mut plan, SECONDS);
+    }
+    let protocol = if tls { "tls" } else { "plain" };
+    let (threads, connections) = (plan.threads, plan.connections);
+    let title = format!(
+        "{}, {kilobytes} KB, {connections} connections, {threads} threads",
+        if tls { "TLS" } else { "plain" }
+    );
+    Case::new(
+        format!("{protocol}-{kilobytes}k-t{threads}-c{connections}"),
+        title,
+        plan,
+    )
+    .of_size(bytes)
+    .with("threads", Parameter::Count(threads as u64))
+    .with(
+        "connections_per_cpu",
+        Parameter::Count((connections / cpus.max(1)) as u64),
+    )
+}
+
+/// With 138 cells, shorter than elsewhere.
+const SECONDS: f64 = 2.0;
+const PUBLISHED_SECONDS: f64 = 10.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documents_cells() {
+        let cells = cells(false);
+        assert_eq!(cells.len(), 69);
+        let large = cells.iter().filter(|(kilobytes, _, _)| *kilobytes >= 256);
+        assert_eq!(large.count(), 24);
+    }
+}

@@ -1,0 +1,46 @@
+//! Document 000's second table: a page of the journal in a real browser, cold and cached. What 1,500
+//! connections can't tell, this does: what one visitor waits for.
+
+use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
+use crate::catalogue::Ability;
+use crate::result::Parameter;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "page",
+    about: "A page with style, script and font in headless Chromium over TLS, cold and cached",
+    as_published: false,
+    lay_out,
+};
+
+fn lay_out(wishes: &Wishes) -> Programme {
+    let mut programme = Programme::new("A page in a browser, cold and cached", wishes);
+    let case = |cache: &str| {
+        let plan = crate::load::Plan {
+            tls: Some(super::usual_tls()),
+            ..wishes.plan(crate::page_stage::PATH, 1)
+        };
+        Case::new(cache, format!("A page in Chromium, {cache}"), plan)
+            .with("cache", Parameter::Word(cache.to_owned()))
+    };
+    programme.acts = vec![Act {
+        setting: Setting::Browser,
+        cast: Cast::able(&[Ability::Https, Ability::Files], 0).usually(&[
+            "anthill",
+            "nginx",
+            "apache",
+            "lighttpd",
+            "caddy",
+            "stunnel-busybox",
+        ]),
+        cases: ["cold", "cached"].map(case).into(),
+        until_failures: false,
+    }];
+    programme.notes.push(
+        "Chromium trusts the test authority by its own store, since it caches nothing under a \
+         certificate error. Cold: a context without cache and connections, in a browser that has \
+         loaded the page once before in another. Cached: the page loaded again in that context. The \
+         files are months old, so that a browser may cache them without being told for how long."
+            .to_owned(),
+    );
+    programme
+}

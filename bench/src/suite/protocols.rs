@@ -1,0 +1,65 @@
+//! The same page over HTTP/1.1, 2 and 3: what the newer ones cost or save.
+
+use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
+use crate::catalogue::Ability;
+use crate::load::{Plan, Protocol};
+use crate::site::Site;
+
+pub(super) const SUITE: Suite = Suite {
+    name: "protocols",
+    about: "HTTP/1.1, 2 and 3 over TLS: 100 connections, 10 streams on each",
+    as_published: false,
+    lay_out,
+};
+
+fn lay_out(wishes: &Wishes) -> Programme {
+    let mut programme = Programme::new("HTTP/1.1, 2 and 3: 5,100 bytes over TLS", wishes);
+    let protocols = [
+        ("h1", Protocol::Http1, Ability::Https),
+        ("h2", Protocol::Http2, Ability::Http2),
+        ("h3", Protocol::Http3, Ability::Http3),
+    ];
+    programme.acts = protocols
+        .into_iter()
+        .map(|(id, protocol, ability)| act(wishes, id, protocol, ability))
+        .collect();
+    programme.notes.push(
+        "All have 100 connections. One of HTTP/1.1 asks for one thing at a time, one of HTTP/2 or 3 \
+         for ten: a thousand requests are under way instead of a hundred."
+            .to_owned(),
+    );
+    programme
+}
+
+fn act(wishes: &Wishes, id: &str, protocol: Protocol, ability: Ability) -> Act {
+    let streams = if protocol == Protocol::Http1 {
+        1
+    } else {
+        STREAMS
+    };
+    let path = Site::path_of(Site::JOURNAL_BYTES);
+    let plan = Plan {
+        protocol,
+        streams,
+        ..wishes.kept_alive_over_tls(wishes.plan(&path, CONNECTIONS))
+    };
+    let connections = thousands(CONNECTIONS);
+    let title = match streams {
+        1 => format!("{protocol}, {connections} connections"),
+        _ => format!("{protocol}, {connections} connections × {streams} streams"),
+    };
+    Act {
+        setting: Setting::Single {
+            tls: true,
+            keep_alive: true,
+            published: false,
+            cgi: false,
+        },
+        cast: Cast::able(&[ability, Ability::KeepAlive], Site::JOURNAL_BYTES),
+        cases: vec![Case::new(id, title, plan).of_size(Site::JOURNAL_BYTES)],
+        until_failures: false,
+    }
+}
+
+const CONNECTIONS: usize = 100;
+const STREAMS: usize = 10;

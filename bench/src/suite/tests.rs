@@ -1,0 +1,83 @@
+use super::*;
+
+fn wishes() -> Wishes {
+    Wishes {
+        quick: false,
+        as_published: false,
+        rounds: None,
+        seconds: None,
+        warm_up_seconds: None,
+        timeout_seconds: None,
+        server_cpus: 2,
+        client_cpus: 2,
+        node: "anthill".to_owned(),
+        node_share: 0.01,
+    }
+}
+
+#[test]
+fn every_suite_can_be_carried_out() {
+    for suite in SUITES {
+        for quick in [false, true] {
+            let wishes = Wishes { quick, ..wishes() };
+            let programme = (suite.lay_out)(&wishes);
+            let mut ids = std::collections::BTreeSet::new();
+            for case in programme.acts.iter().flat_map(|act| &act.cases) {
+                assert_eq!(case.plan.check(), Ok(()), "{}", case.scenario.id);
+                assert!(ids.insert(&case.scenario.id), "{} twice", case.scenario.id);
+            }
+            assert!(!ids.is_empty());
+            let shorter = programme.rounds <= (suite.lay_out)(&self::wishes()).rounds;
+            assert!(shorter, "{}", suite.name);
+        }
+    }
+}
+
+#[test]
+fn the_users_numbers_come_first() {
+    let asked = Wishes {
+        quick: true,
+        rounds: Some(9),
+        seconds: Some(0.25),
+        warm_up_seconds: Some(0.0),
+        ..wishes()
+    };
+    for suite in SUITES {
+        let programme = (suite.lay_out)(&asked);
+        assert_eq!(programme.rounds, 9, "{}", suite.name);
+        for case in programme.acts.iter().flat_map(|act| &act.cases) {
+            // wrk knows whole seconds only.
+            let seconds = if case.driver.is_some() { 1.0 } else { 0.25 };
+            assert_eq!(case.plan.length, Length::Seconds(seconds), "{}", suite.name);
+            assert_eq!(case.plan.warm_up_seconds, 0.0, "{}", suite.name);
+        }
+    }
+}
+
+#[test]
+fn usual_casts_are_in_the_catalogue() {
+    let catalogue = crate::catalogue::Catalogue::load(None).expect("the built-in catalogue");
+    for suite in SUITES {
+        for act in (suite.lay_out)(&wishes()).acts {
+            let able = catalogue
+                .entries()
+                .iter()
+                .filter(|entry| act.cast.lacking(entry).is_none());
+            let usual = act.cast.usual.clone();
+            let present = able.filter(|entry| usual.is_empty() || usual.contains(&entry.name));
+            // HTTP/3 waits for a server that has it.
+            let h3 = act.cast.needs.contains(&crate::catalogue::Ability::Http3);
+            assert!(h3 || present.count() > 0, "{}", suite.name);
+            for name in usual {
+                let _ = catalogue.contender(&name).expect("a name of the catalogue");
+            }
+        }
+    }
+}
+
+#[test]
+fn thousands_have_commas() {
+    assert_eq!(thousands(10), "10");
+    assert_eq!(thousands(1_500), "1,500");
+    assert_eq!(thousands(1_000_000), "1,000,000");
+}

@@ -1,0 +1,337 @@
+//! A configuration file with holes in it, and what fills them.
+//!
+//! Configurations have braces and signs of their own, so a placeholder is only a word of small
+//! letters and digits between braces, `{root}`, and a directive stands alone on its line: `@if WORD`,
+//! `@unless WORD`, `@else`, `@each WORD`, `@end`. An unknown word is an error: a server must not be
+//! measured with half a configuration.
+
+use std::collections::BTreeMap;
+
+/// What fills a template.
+#[derive(Debug, Clone, Default)]
+pub struct Values {
+    words: BTreeMap<String, String>,
+    flags: BTreeMap<String, bool>,
+    lists: BTreeMap<String, Vec<BTreeMap<String, String>>>,
+}
+
+impl Values {
+    /// The text for `{name}`.
+    pub fn word(&mut self, name: &str, text: impl ToString) -> &mut Self {
+        self.words.insert(name.to_owned(), text.to_string());
+        self
+    }
+
+    /// Whether `@if name` holds.
+    pub fn flag(&mut self, name: &str, holds: bool) -> &mut Self {
+        self.flags.insert(name.to_owned(), holds);
+        self
+    }
+
+    /// What `@each name` repeats: the words of each turn. Each is `(word, text)`.
+    pub fn list(&mut self, name: &str, turns: Vec<Vec<(&str, String)>>) -> &mut Self {
+        let owned = |turn: Vec<(&str, String)>| {
+            turn.into_iter()
+                .map(|(word, text)| (word.to_owned(), text))
+                .collect()
+        };
+        self.lists
+            .insert(name.to_owned(), turns.into_iter().map(owned).collect());
+        self
+    }
+
+    /// Whether all conditions hold; `!` before one turns it round.
+    pub fn hold(&self, conditions: &[String]) -> Result<bool, TemplateError> {
+        for condition in conditions {
+            let (name, wanted) = match condition.strip_prefix('!') {
+                Some(name) => (name, false),
+                None => (condition.as_str(), true),
+            };
+            if self.condition(name, 0)? != wanted {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// `template` with everything filled in.
+    pub fn fill(&self, template: &str) -> Result<String, TemplateError> {
+        let lines: Vec<&str> = template.lines().collect();
+        let mut out = String::with_capacity(template.len() * 2);
+        let end = self.fill_lines(&lines, 0, &BTreeMap::new(), true, &mut out)?;
+        match end < lines.len() {
+            true => Err(TemplateError {
+                line: end + 1,
+                problem: Problem::StrayEnd,
+            }),
+            false => Ok(out),
+        }
+    }
+
+    /// One line, as a command's argument is.
+    pub fn fill_line(&self, text: &str) -> Result<String, TemplateError> {
+        self.fill_words(text, 0, &BTreeMap::new())
+    }
+
+    /// Fills from `at` to the end of the block, whose last line's number it returns. Nothing is
+    /// written if the block is not `wanted`.
+    fn fill_lines(
+        &self,
+        lines: &[&str],
+        mut at: usize,
+        turn: &BTreeMap<String, String>,
+        wanted: bool,
+        out: &mut String,
+    ) -> Result<usize, TemplateError> {
+        while at < lines.len() {
+            match Directive::of(lines[at]) {
+                Some(Directive::End | Directive::Else) => return Ok(at),
+                Some(Directive::If { name, not }) => {
+                    let holds = self.condition(name, at)? != not;
+                    at = self.fill_branch(lines, at, turn, wanted, holds, out)?;
+                }
+                Some(Directive::Each(name)) => {
+                    at = self.fill_turns(lines, at, name, wanted, out)?;
+                }
+                None if wanted => {
+                    out.push_str(&self.fill_words(lines[at], at, turn)?);
+                    out.push('\n');
+                }
+                None => {}
+            }
+            at += 1;
+        }
+        Ok(at)
+    }
+
+    fn fill_branch(
+        &self,
+        lines: &[&str],
+        begin: usize,
+        turn: &BTreeMap<String, String>,
+        wanted: bool,
+        holds: bool,
+        out: &mut String,
+    ) -> Result<usize, TemplateError> {
+        let mut end = self.fill_lines(lines, begin + 1, turn, wanted && holds, out)?;
+        if end < lines.len() && matches!(Directive::of(lines[end]), Some(Directive::Else)) {
+            end = self.fill_lines(lines, end + 1, turn, wanted && !holds, out)?;
+        }
+        closed(lines, begin, end)
+    }
+
+    fn fill_turns(
+        &self,
+        lines: &[&str],
+        begin: usize,
+        name: &str,
+        wanted: bool,
+        out: &mut String,
+    ) -> Result<usize, TemplateError> {
+        let turns = self.lists.get(name).ok_or_else(|| unknown(name, begin))?;
+        let nothing = BTreeMap::new();
+        let mut end = self.fill_lines(lines, begin + 1, &nothing, false, out)?;
+        for turn in turns {
+            end = self.fill_lines(lines, begin + 1, turn, wanted, out)?;
+        }
+        closed(lines, begin, end)
+    }
+
+    fn fill_words(
+        &self,
+        line: &str,
+        at: usize,
+        turn: &BTreeMap<String, String>,
+    ) -> Result<String, TemplateError> {
+        let mut out = String::with_capacity(line.len() + 64);
+        let mut rest = line;
+        while let Some((before, name, after)) = placeholder(rest) {
+            let text = turn.get(name).or_else(|| self.words.get(name));
+            out.push_str(before);
+            out.push_str(text.ok_or_else(|| unknown(name, at))?);
+            rest = after;
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+
+    fn condition(&self, name: &str, at: usize) -> Result<bool, TemplateError> {
+        self.flags
+            .get(name)
+            .copied()
+            .ok_or_else(|| unknown(name, at))
+    }
+}
+
+/// What is wrong with a template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct TemplateError {
+    /// Counted from 1.
+    pub line: usize,
+    problem: Problem,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Problem {
+    #[error("`{0}` means nothing here")]
+    Unknown(String),
+    #[error("this block has no @end")]
+    Open,
+    #[error("nothing is open that could end here")]
+    StrayEnd,
+}
+
+enum Directive<'a> {
+    If { name: &'a str, not: bool },
+    Else,
+    Each(&'a str),
+    End,
+}
+
+impl<'a> Directive<'a> {
+    fn of(line: &'a str) -> Option<Directive<'a>> {
+        let mut words = line.split_whitespace();
+        let directive = match (words.next()?, words.next()) {
+            ("@if", Some(name)) => Directive::If { name, not: false },
+            ("@unless", Some(name)) => Directive::If { name, not: true },
+            ("@each", Some(name)) => Directive::Each(name),
+            ("@else", None) => Directive::Else,
+            ("@end", None) => Directive::End,
+            _ => return None,
+        };
+        words.next().is_none().then_some(directive)
+    }
+}
+
+/// The first placeholder of a text: what stands before it, its name, what stands behind it.
+pub(crate) fn placeholder(text: &str) -> Option<(&str, &str, &str)> {
+    let mut from = 0;
+    while let Some(open) = text[from..].find('{').map(|open| open + from) {
+        let is_first = |byte: &&u8| byte.is_ascii_lowercase();
+        let is_next =
+            |byte: &&u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || **byte == b'_';
+        let name = text.as_bytes()[open + 1..].iter();
+        let name_bytes = match name.clone().next().filter(is_first) {
+            Some(_) => name.take_while(is_next).count(),
+            None => 0,
+        };
+        let close = open + 1 + name_bytes;
+        if name_bytes > 0 && text.as_bytes().get(close) == Some(&b'}') {
+            return Some((&text[..open], &text[open + 1..close], &text[close + 1..]));
+        }
+        from = open + 1;
+    }
+    None
+}
+
+fn closed(lines: &[&str], begin: usize, end: usize) -> Result<usize, TemplateError> {
+    let ends = lines.get(end).and_then(|line| Directive::of(line));
+    match ends {
+        Some(Directive::End) => Ok(end),
+        Some(_) => Err(TemplateError {
+            line: end + 1,
+            problem: Problem::StrayEnd,
+        }),
+        None => Err(TemplateError {
+            line: begin + 1,
+            problem: Problem::Open,
+        }),
+    }
+}
+
+fn unknown(name: &str, at: usize) -> TemplateError {
+    TemplateError {
+        line: at + 1,
+        problem: Problem::Unknown(name.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values() -> Values {
+        let mut values = Values::default();
+        values.word("root", "/srv/{not}").word("port", 8080);
+        values.flag("tls", true).flag("cgi", false);
+        values.list(
+            "member",
+            vec![
+                vec![("member", "a:1".into())],
+                vec![("member", "b:2".into())],
+            ],
+        );
+        values
+    }
+
+    #[track_caller]
+    fn filled(template: &str) -> String {
+        values().fill(template).expect("a sound template")
+    }
+
+    #[test]
+    fn words_are_filled_in_once_and_other_braces_are_left() {
+        assert_eq!(filled("root {root};"), "root /srv/{not};\n");
+        assert_eq!(
+            filled("events { a; }\nif {A} {{port}} {"),
+            "events { a; }\nif {A} {8080} {\n"
+        );
+    }
+
+    #[test]
+    fn blocks_are_kept_dropped_and_repeated() {
+        assert_eq!(filled("@if tls\nyes\n@else\nno\n@end\nx"), "yes\nx\n");
+        assert_eq!(filled("  @unless tls\nyes\n@else\nno\n@end"), "no\n");
+        assert_eq!(filled("@if cgi\n@if tls\na\n@end\n@else\nb\n@end"), "b\n");
+        assert_eq!(
+            filled("@each member\nserver {member} {port}\n@end"),
+            "server a:1 8080\nserver b:2 8080\n"
+        );
+        assert_eq!(filled("@named path /x"), "@named path /x\n");
+    }
+
+    #[test]
+    fn what_is_unknown_or_open_is_an_error_with_its_line() {
+        let error = |template: &str| {
+            values()
+                .fill(template)
+                .expect_err("an unsound template")
+                .to_string()
+        };
+        assert_eq!(error("a\n{nobody}"), "line 2: `nobody` means nothing here");
+        assert_eq!(
+            error("@if nobody\n@end"),
+            "line 1: `nobody` means nothing here"
+        );
+        assert_eq!(
+            error("@each nobody\n@end"),
+            "line 1: `nobody` means nothing here"
+        );
+        assert_eq!(error("@if tls\na"), "line 1: this block has no @end");
+        assert_eq!(
+            error("a\n@end\nb"),
+            "line 2: nothing is open that could end here"
+        );
+        assert_eq!(
+            error("@each member\n@else\n@end"),
+            "line 2: nothing is open that could end here"
+        );
+    }
+
+    #[test]
+    fn conditions_are_joined() {
+        let hold = |conditions: &[&str]| {
+            values().hold(
+                &conditions
+                    .iter()
+                    .map(|c| (*c).to_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
+        assert_eq!(hold(&[]), Ok(true));
+        assert_eq!(hold(&["tls", "!cgi"]), Ok(true));
+        assert_eq!(hold(&["tls", "cgi"]), Ok(false));
+        assert!(hold(&["nobody"]).is_err());
+    }
+}

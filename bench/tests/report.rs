@@ -1,0 +1,254 @@
+//! Reports of sample runs, opened in a headless Chromium on a wide screen and on a telephone: the
+//! figures must be in the page as a reader sees it.
+
+// The whole file is tests, helpers too.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use anthill_bench::browser::{Options, Tab};
+use anthill_bench::report::{self, Format, Published};
+use anthill_bench::result::Run;
+use serde_json::json;
+
+/// The sample of that name: made-up figures, for tests.
+fn sample(name: &str) -> Run {
+    Run::read(&samples().join(format!("sample-{name}.json"))).unwrap()
+}
+
+fn samples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples")
+}
+
+/// A browser with a page of these runs in it, and what it is asked.
+fn with_page(runs: &[Run], width: u32, ask: impl FnOnce(&mut Tab)) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.html");
+    std::fs::write(&file, report::report(runs, Format::Html, Published::Shown)).unwrap();
+    let Some(mut browser) = support::browser(&Options::default()) else {
+        return;
+    };
+    let mut tab = browser.tab().unwrap();
+    let screen =
+        json!({"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500});
+    tab.command("Emulation.setDeviceMetricsOverride", screen)
+        .unwrap();
+    tab.open(&format!("file://{}", file.display())).unwrap();
+    ask(&mut tab);
+}
+
+fn text(tab: &mut Tab, expression: &str) -> String {
+    tab.evaluate(expression)
+        .unwrap()
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn number(tab: &mut Tab, expression: &str) -> f64 {
+    tab.evaluate(expression).unwrap().as_f64().unwrap()
+}
+
+#[test]
+fn the_bars_of_hello_have_names_figures_and_whiskers() {
+    with_page(&[sample("hello")], 1280, |tab| {
+        let rows = "[...document.querySelectorAll('figure.bars')[0].querySelectorAll('.row')]";
+        assert_eq!(number(tab, &format!("{rows}.length")), 10.0);
+        let names = text(
+            tab,
+            &format!("{rows}.map(row => row.querySelector('.name').textContent).join()"),
+        );
+        assert!(
+            names.starts_with("nginx,anthill,Go fasthttp,Go net/http,Node.js"),
+            "{names}"
+        );
+        let ours = text(
+            tab,
+            "document.querySelector('.row.ours .value').textContent",
+        );
+        assert!(ours.starts_with("4") && ours.contains(','), "{ours}");
+        assert_eq!(
+            number(
+                tab,
+                &format!("{rows}.filter(row => row.querySelector('.whisker')).length")
+            ),
+            10.0
+        );
+        // 002's own figure below, and said to be so.
+        let published = text(
+            tab,
+            &format!("{rows}[0].querySelector('.published-value').textContent"),
+        );
+        assert_eq!(published, "351.5");
+        let note = text(tab, "document.querySelector('.published-note').textContent");
+        assert!(
+            note.contains("published, other machine") && note.contains("Raspberry Pi"),
+            "{note}"
+        );
+        // The bars' lengths on the screen have the figures' proportions.
+        let widths =
+            format!("{rows}.map(row => row.querySelector('.fill').getBoundingClientRect().width)");
+        let ratio = number(tab, &format!("(w => w[4] / w[0])({widths})"));
+        assert!((0.15..0.25).contains(&ratio), "{ratio}");
+    });
+}
+
+#[test]
+fn what_results_contain_is_text_and_never_markup() {
+    let mut run = sample("hello");
+    run.title = "<img src=x onerror=\"document.title='broken'\">".into();
+    run.contenders[0].title = "</title><script>document.title='broken'</script>".into();
+    with_page(&[run], 1280, |tab| {
+        assert_eq!(
+            number(
+                tab,
+                "document.querySelectorAll('script, img, main b').length"
+            ),
+            0.0
+        );
+        assert!(text(tab, "document.title").starts_with("<img"));
+        assert!(
+            text(tab, "document.body.textContent")
+                .contains("<script>alert(1)</script> & \"quotes\"")
+        );
+    });
+}
+
+#[test]
+fn the_machines_of_a_journal_stand_beside_each_other() {
+    let runs = ["journal-desktop", "journal-board", "journal-tiny"].map(sample);
+    with_page(&runs, 1280, |tab| {
+        let section = text(tab, "document.querySelector('main section').innerText");
+        for figure in [
+            "sample desktop",
+            "sample tiny board",
+            "£14.40",
+            "£2,500",
+            "360,426",
+            "85 °C",
+            "901,065,600",
+        ] {
+            assert!(section.contains(figure), "{figure}: {section}");
+        }
+        let page = text(tab, "document.body.textContent");
+        for words in [
+            "variance",
+            "requests/day per £",
+            "Latency by percentile",
+            "within the noise",
+        ] {
+            assert!(page.contains(words), "{words}");
+        }
+        assert!(
+            number(
+                tab,
+                "document.querySelectorAll('figure.curves polyline').length"
+            ) >= 12.0
+        );
+    });
+}
+
+#[test]
+fn every_sample_fits_a_telephone_and_draws_nothing_outside() {
+    for name in [
+        "hello",
+        "journal-desktop",
+        "matrix",
+        "growth",
+        "dynamic",
+        "page",
+        "handshake",
+    ] {
+        with_page(&[sample(name)], 390, |tab| {
+            tab.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+                .unwrap();
+            assert_eq!(
+                number(tab, "document.documentElement.scrollWidth"),
+                390.0,
+                "{name}"
+            );
+            // Text that leaves the screen, but for what scrolls in a box of its own.
+            let outside = "[...document.querySelectorAll('figure text, .name, p, h1, h2, h3, li, summary')]\
+                .filter(e => !e.closest('.scroll') && getComputedStyle(e).display != 'none')\
+                .filter(e => { const r = e.getBoundingClientRect(); return r.left < -1 || r.right > 391 })\
+                .map(e => e.textContent).join('|')";
+            assert_eq!(text(tab, outside), "", "{name}");
+            assert!(
+                !text(tab, "document.body.innerHTML").contains("NaN"),
+                "{name}"
+            );
+        });
+    }
+}
+
+#[test]
+fn the_groups_of_the_matrix_and_the_curves_of_growth_are_drawn() {
+    with_page(&[sample("matrix")], 1280, |tab| {
+        let groups = "document.querySelectorAll('figure.groups')[0]";
+        let bars = number(
+            tab,
+            &format!("{groups}.querySelectorAll('rect.fill').length"),
+        );
+        assert_eq!(bars, 15.0, "five sizes, three servers");
+        let sizes = text(
+            tab,
+            &format!("[...{groups}.querySelectorAll('.tick')].map(t => t.textContent).join()"),
+        );
+        assert_eq!(sizes, "1 KB,16 KB,64 KB,256 KB,512 KB");
+        assert!(text(tab, "document.body.textContent").contains("Requests/s, extrapolated"));
+        assert!(text(tab, "document.body.textContent").contains("AWS c7g.large"));
+    });
+    with_page(&[sample("growth")], 1280, |tab| {
+        let captions = text(
+            tab,
+            "[...document.querySelectorAll('figcaption')].map(c => c.textContent).join('|')",
+        );
+        for caption in [
+            "Requests/s (more is better) by users: 4 nodes",
+            "by nodes: 800 users",
+        ] {
+            assert!(captions.contains(caption), "{caption}: {captions}");
+        }
+    });
+}
+
+#[test]
+fn a_browser_page_has_its_cold_and_cached_columns() {
+    with_page(&[sample("page")], 1280, |tab| {
+        let head = text(tab, "document.querySelector('main thead').innerText");
+        assert!(
+            head.contains("anthill, cold") && head.contains("nginx, cached"),
+            "{head}"
+        );
+        let table = text(tab, "document.querySelector('main tbody').innerText");
+        assert!(
+            table.contains("DOMContentLoaded") && table.contains("61.7 kB"),
+            "{table}"
+        );
+    });
+}
+
+#[test]
+fn markdown_has_the_same_figures() {
+    let text = report::report(&[sample("hello")], Format::Markdown, Published::Shown);
+    assert!(text.contains("■■■■■■■■■■"), "{text}");
+    assert!(
+        text.lines()
+            .any(|line| line.starts_with("| **anthill (0.1.0)**")),
+        "{text}"
+    );
+    assert!(!text.contains("<script>"), "{text}");
+    let failed = report::report(&[sample("dynamic")], Format::Markdown, Published::Hidden);
+    assert!(
+        failed.contains(
+            "**Note:** Apache event, complex script, 25 users: did not start: (98)Address"
+        ),
+        "{failed}"
+    );
+    assert!(
+        failed.contains("The run was interrupted or a part of it failed"),
+        "{failed}"
+    );
+}

@@ -1,0 +1,396 @@
+//! The real program, with real servers and real clients.
+//!
+//! The servers that misbehave are small ones in Python, brought in by a catalogue overlay, as a user
+//! brings in a server of their own.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anthill_bench::result::Run;
+
+/// A folder with a catalogue of servers that misbehave.
+struct Home {
+    folder: tempfile::TempDir,
+}
+
+impl Home {
+    fn new() -> Home {
+        let folder = tempfile::tempdir().expect("a folder");
+        let script = folder.path().join("misbehave.py");
+        fs::write(&script, MISBEHAVE).expect("a script");
+        let mut catalogue = String::new();
+        for how in [
+            "well",
+            "wrong-status",
+            "wrong-length",
+            "hang",
+            "die",
+            "never",
+        ] {
+            catalogue.push_str(&format!(
+                "[[contender]]\nname = \"{how}\"\ntitle = \"{how}\"\n\
+                 abilities = [\"http\", \"hello\"]\ninstall = {{ note = \"a test\" }}\n\
+                 [[contender.program]]\nkey = \"python\"\nnames = [\"python3\"]\n\
+                 [[contender.start]]\ncommand = [\"{{python}}\", \"{}\", \"{how}\", \"{{host}}\", \
+                 \"{{http}}\", \"{{page}}\"]\n",
+                script.display()
+            ));
+        }
+        fs::write(folder.path().join("catalogue.toml"), catalogue).expect("a catalogue");
+        Home { folder }
+    }
+
+    fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anthill-bench"));
+        command
+            .args(line.split_whitespace())
+            .current_dir(self.path());
+        command
+    }
+
+    fn bench(&self, line: &str) -> Output {
+        self.command(line).output().expect("the program")
+    }
+
+    /// `run hello` in short, of these contenders.
+    fn hello(&self, with: &str, more: &str) -> Output {
+        self.bench(&format!(
+            "run hello --with {with} --catalogue catalogue.toml --rounds 2 --seconds 0.3 \
+             --warm-up 0 --timeout 1 -o hello.json {more}"
+        ))
+    }
+
+    fn result(&self) -> Run {
+        Run::read(&self.path().join("hello.json")).expect("a result")
+    }
+
+    /// No server of this test is left.
+    fn assert_nothing_is_left(&self) {
+        let mark = self.path().join("misbehave.py").display().to_string();
+        for entry in fs::read_dir("/proc").expect("processes").flatten() {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            assert!(!line.contains(&mark), "left behind: {line}");
+        }
+    }
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+/// The contenders that are installed here, all of them.
+#[test]
+fn hello_with_whoever_is_here() {
+    let home = Home::new();
+    let line = "run hello --quick --rounds 1 --seconds 0.3 --warm-up 0.1 -o hello.json";
+    let output = home.bench(line);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let run = home.result();
+    assert!(run.complete);
+    assert_eq!(run.suite, "hello");
+    assert_eq!(run.command, format!("anthill bench {line}"));
+    assert!(run.machine.cpus > 0 && run.machine.memory_bytes > 0);
+    assert_eq!(run.scenarios.len(), 1);
+    let here = run
+        .contenders
+        .iter()
+        .filter(|facts| facts.missing.is_none());
+    let names: Vec<&str> = here.clone().map(|facts| facts.name.as_str()).collect();
+    assert!(!names.is_empty(), "no contender is installed");
+    for facts in here {
+        assert!(
+            !facts.commands.is_empty(),
+            "{}: no command is kept",
+            facts.name
+        );
+        assert!(!facts.program.is_empty());
+    }
+    let measured: Vec<&str> = run
+        .cells
+        .iter()
+        .map(|cell| cell.contender.as_str())
+        .collect();
+    assert_eq!(measured, names);
+    for cell in &run.cells {
+        assert_eq!(cell.failure, None, "{}", cell.contender);
+        let round = &cell.rounds[0];
+        assert!(round.requests > 0, "{}", cell.contender);
+        assert_eq!(
+            round.failed(),
+            0,
+            "{}: {:?}",
+            cell.contender,
+            round.failures
+        );
+        assert!(round.server.cpu_seconds() > 0.0, "{}", cell.contender);
+        assert!(round.server.peak_pss_bytes > 0, "{}", cell.contender);
+        let latency = round.latency.as_ref().expect("latencies");
+        assert!(latency.percentiles_us["50"] <= latency.percentiles_us["99"]);
+    }
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(names.iter().all(|name| table.contains(name)), "{table}");
+}
+
+#[test]
+fn rounds_are_interleaved_and_counted() {
+    let home = Home::new();
+    let output = home.hello("well,hang", "--rounds 3");
+    // One server that hangs keeps no other from its rounds.
+    assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    let run = home.result();
+    assert_eq!(run.cells[0].contender, "well");
+    let numbers: Vec<u32> = run.cells[0]
+        .rounds
+        .iter()
+        .map(|round| round.number)
+        .collect();
+    assert_eq!(numbers, [0, 1, 2]);
+    let text = stderr(&output);
+    let order: Vec<&str> = text.lines().filter(|line| line.starts_with('[')).collect();
+    assert!(order[0].contains("well · round 1 of 3"), "{text}");
+    home.assert_nothing_is_left();
+}
+
+#[test]
+fn a_server_that_lies_is_named() {
+    let home = Home::new();
+    for (how, what) in [("wrong-status", "status"), ("wrong-length", "length")] {
+        let output = home.hello(how, "");
+        assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+        let said = stderr(&output);
+        assert!(said.contains(&format!("failed: {how}, hello: ")), "{said}");
+        let run = home.result();
+        assert!(!run.complete);
+        assert!(run.cells[0].rounds[0].failures[what] > 0);
+        let failure = run.cells[0].failure.as_deref().unwrap_or_default();
+        assert!(failure.contains(what), "{failure}");
+        home.assert_nothing_is_left();
+    }
+}
+
+#[test]
+fn a_server_that_hangs_is_named() {
+    let home = Home::new();
+    let output = home.hello("hang", "");
+    assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("failed: hang, hello: it hangs: "), "{said}");
+    home.assert_nothing_is_left();
+}
+
+#[test]
+fn a_server_that_dies_is_named_with_its_last_words() {
+    let home = Home::new();
+    let output = home.hello("well,die", "");
+    assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(
+        said.contains("failed: die, hello: it died while it was measured"),
+        "{said}"
+    );
+    assert!(said.contains("I can't go on"), "{said}");
+    let run = home.result();
+    assert_eq!(run.cells[0].rounds.len(), 2, "what the other did is kept");
+    assert!(run.cells[1].failure.is_some());
+    home.assert_nothing_is_left();
+}
+
+#[test]
+fn a_server_that_never_starts_is_named_and_the_rest_goes_on() {
+    let home = Home::new();
+    let output = home.hello("never,well", "");
+    assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("failed: never: it doesn't start: "), "{said}");
+    assert!(said.contains("no such luck"), "{said}");
+    assert_eq!(home.result().cells[1].rounds.len(), 2);
+    let alone = home.hello("never", "");
+    assert_eq!(code(&alone), Some(2), "{}", stderr(&alone));
+    assert!(stderr(&alone).contains("nothing could be measured"));
+    // And what was measured before is still there.
+    assert_eq!(home.result().cells[1].rounds.len(), 2);
+    home.assert_nothing_is_left();
+}
+
+#[test]
+fn an_interruption_keeps_what_was_measured() {
+    let home = Home::new();
+    let mut running = home
+        .command(
+            "run hello --with well --catalogue catalogue.toml --rounds 1000 --seconds 0.2 \
+             --warm-up 0 -o hello.json",
+        )
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the program");
+    let mut lines = BufReader::new(running.stderr.take().expect("its messages")).lines();
+    let second = lines.by_ref().find(|line| match line {
+        Ok(line) => line.starts_with("[2/1000]"),
+        Err(_) => true,
+    });
+    second.expect("a second round").expect("a line");
+    let pid = i32::try_from(running.id())
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    let pid = pid.expect("a process number");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    let status = running.wait().expect("its end");
+    assert_eq!(status.code(), Some(130), "{rest:?}");
+    assert!(
+        rest.iter()
+            .any(|line| line.starts_with("ending: what was measured is kept"))
+    );
+    let run = home.result();
+    assert!(!run.complete);
+    assert!(run.cells[0].rounds.len() >= 2);
+    assert_eq!(run.cells[0].failure, None);
+    home.assert_nothing_is_left();
+}
+
+/// The programs that everybody knows, where they are installed, give the same kind of round.
+#[test]
+fn other_drivers_ask_too() {
+    let home = Home::new();
+    for driver in ["wrk", "ab", "siege"] {
+        if !installed(driver) {
+            continue;
+        }
+        let output = home.hello("well", &format!("--driver {driver} --rounds 1"));
+        assert_eq!(code(&output), Some(0), "{driver}: {}", stderr(&output));
+        let round = &home.result().cells[0].rounds[0];
+        assert_eq!(round.driver, driver);
+        assert!(round.command.starts_with(driver));
+        assert!(round.requests > 0 && round.seconds > 0.0, "{driver}");
+        assert!(
+            round.client.cpu_seconds() > 0.0 || driver == "siege",
+            "{driver}"
+        );
+        assert!(round.server.cpu_seconds() > 0.0, "{driver}");
+    }
+    home.assert_nothing_is_left();
+}
+
+#[test]
+fn bad_input_measures_nothing() {
+    let home = Home::new();
+    for (line, says) in [
+        ("run helo", "did you mean `hello`?"),
+        ("run hello --with ngnix", "did you mean nginx?"),
+        ("run hello --driver wrkk", "unknown driver `wrkk`"),
+        (
+            "run growth --driver wrk",
+            "wrk can't pause between requests",
+        ),
+        ("run hello --machine nowhere.toml", "nowhere.toml: "),
+        ("run hello --catalogue nowhere.toml", "nowhere.toml: "),
+        ("run hello --server-cpus 1000", "processor 1000 isn't there"),
+        ("report nowhere.json", "nowhere.json: "),
+    ] {
+        let output = home.bench(line);
+        assert_eq!(code(&output), Some(2), "{line}");
+        assert!(
+            stderr(&output).contains(says),
+            "{line}: {}",
+            stderr(&output)
+        );
+    }
+    let files = fs::read_dir(home.path()).expect("files").count();
+    assert_eq!(files, 2, "no result is left");
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let home = Home::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("its address").port();
+    let output = home.hello("well", &format!("--port {port}"));
+    assert_eq!(code(&output), Some(2));
+    let said = stderr(&output);
+    assert!(
+        said.contains(&format!("port in use: 127.0.0.1:{port}")),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_result_is_imported_and_read_again() {
+    let home = Home::new();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/drivers/wrk.txt");
+    fs::copy(sample, home.path().join("wrk.txt")).expect("a sample");
+    let output = home.bench("import wrk.txt");
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let run = Run::read(&home.path().join("wrk.json")).expect("a result");
+    assert_eq!(run.cells[0].rounds[0].requests, 154_243);
+    let report = home.bench("report wrk.json");
+    assert_eq!(code(&report), Some(0), "{}", stderr(&report));
+    assert!(String::from_utf8_lossy(&report.stdout).contains("127.0.0.1:28080"));
+    let whole = fs::read_to_string(home.path().join("wrk.json")).expect("a result");
+    fs::write(home.path().join("cut.json"), &whole[..whole.len() / 2]).expect("a file");
+    let cut = home.bench("report cut.json");
+    assert_eq!(code(&cut), Some(2));
+    assert!(
+        stderr(&cut).contains("cut.json: the file is cut off"),
+        "{}",
+        stderr(&cut)
+    );
+}
+
+fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    folders.iter().any(|folder| folder.join(program).is_file())
+}
+
+/// Answers /hello.html with the page, until it has a reason not to.
+const MISBEHAVE: &str = r#"
+import os, socket, sys, threading, time
+how, host, port, page = sys.argv[1:5]
+body = open(page, "rb").read()
+if how == "never":
+    sys.exit("no such luck")
+answered = 0
+
+def answer(connection):
+    global answered
+    connection.recv(4096)
+    answered += 1
+    status, content = b"200 OK", body
+    if answered > 20:
+        if how == "wrong-status" and answered % 3 == 0:
+            status = b"503 Later"
+        if how == "wrong-length" and answered % 3 == 0:
+            content = body[:-1]
+        if how == "hang":
+            time.sleep(1000)
+        if how == "die":
+            sys.stderr.write("I can't go on\n")
+            sys.stderr.flush()
+            os._exit(3)
+    connection.sendall(b"HTTP/1.1 " + status + b"\r\nContent-Length: " + str(len(content)).encode()
+        + b"\r\nContent-Type: text/html\r\nConnection: close\r\n\r\n" + content)
+    connection.close()
+
+def guarded(connection):
+    try:
+        answer(connection)
+    except OSError:
+        pass
+
+listener = socket.create_server((host, int(port)), backlog=1024)
+while True:
+    connection, _ = listener.accept()
+    threading.Thread(target=guarded, args=(connection,), daemon=True).start()
+"#;
