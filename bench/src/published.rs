@@ -168,6 +168,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn every_contender_is_one_of_the_catalogue() {
+        let catalogue = crate::catalogue::Catalogue::load(None).unwrap();
+        for source in sources() {
+            for figure in &source.figures {
+                let known = catalogue.contender(&figure.contender);
+                assert!(known.is_ok(), "{}: {}", source.id, figure.contender);
+            }
+        }
+    }
+
     /// The chart of 002, from the top.
     #[test]
     fn the_bar_chart_of_002_is_whole() {
