@@ -630,13 +630,12 @@ fn a_kept_connection_makes_one_handshake() {
         ..secure(&server, Tls::default())
     });
     assert_failures(&outcome, &[]);
-    assert_eq!(
-        (
-            outcome.requests,
-            outcome.full_handshakes,
-            outcome.resumed_handshakes
-        ),
-        (20, 2, 0)
+    assert_eq!((outcome.requests, outcome.resumed_handshakes), (20, 0));
+    // One connection may have asked for all before the other stands.
+    assert!(
+        (1..=2).contains(&outcome.full_handshakes),
+        "{} handshakes",
+        outcome.full_handshakes
     );
     assert_eq!(outcome.bytes, 20 * HELLO.len() as u64);
 }
