@@ -140,6 +140,8 @@ struct Share {
 struct Report {
     tally: Tally,
     spent: Spent,
+    /// Seconds of that which were spent on waiting.
+    lingered: f64,
     ended: Nanos,
 }
 
@@ -221,11 +223,12 @@ fn collect(
 
 fn outcome(plan: &Plan, course: &Course, reports: Vec<Report>) -> Outcome {
     let mut tally = Tally::new(plan);
-    let (mut spent, mut ended) = (Spent::default(), 0);
+    let (mut spent, mut lingered, mut ended) = (Spent::default(), 0.0, 0);
     for report in reports {
         tally += report.tally;
         spent.user += report.spent.user;
         spent.system += report.spent.system;
+        lingered += report.lingered;
         ended = ended.max(report.ended);
     }
     let end = match (course.stopped(), course.end()) {
@@ -242,7 +245,7 @@ fn outcome(plan: &Plan, course: &Course, reports: Vec<Report>) -> Outcome {
         .saturating_sub(course.begin()) as f64
         / 1e9;
     let cpus = cpus(plan);
-    let busy = (spent.user + spent.system) / window / f64::from(cpus);
+    let busy = (spent.user + spent.system - lingered) / window / f64::from(cpus);
     let (failures, first_failures) = tally
         .failures
         .into_iter()
@@ -266,6 +269,7 @@ fn outcome(plan: &Plan, course: &Course, reports: Vec<Report>) -> Outcome {
         resumed_handshakes: tally.resumed_handshakes,
         user_seconds: spent.user,
         system_seconds: spent.system,
+        busy,
         cpus,
         client_bound: busy > CLIENT_BOUND,
     }

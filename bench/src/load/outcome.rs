@@ -38,6 +38,9 @@ pub struct Outcome {
     pub user_seconds: f64,
     /// CPU time in the kernel of the generator's threads within the window, seconds.
     pub system_seconds: f64,
+    /// Share of the processors' time, 0 to 1, that the generator needed; less than its CPU time where
+    /// its threads rather look for the next response again and again than sleep.
+    pub busy: f64,
     /// Processors the threads could use at once.
     pub cpus: u32,
     /// Whether the generator was the limit, for all we can see: its threads had hardly a moment's
@@ -66,6 +69,7 @@ impl Outcome {
         let mut extra = BTreeMap::new();
         let mut note = |name: &str, value: f64| extra.insert(name.to_owned(), value);
         note("client_bound", f64::from(u8::from(self.client_bound)));
+        note("client_busy", self.busy);
         if !self.connect.is_empty() {
             note("connections", self.connect.len() as f64);
             note(

@@ -3,7 +3,7 @@
 mod server;
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
+use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
 use rustls::{HandshakeKind, NamedGroup};
 
 use super::*;
@@ -384,9 +385,13 @@ fn no_answer_is_a_timeout() {
 
 #[test]
 fn nobody_at_the_port_is_a_failure_to_connect() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("its number");
-    drop(listener);
+    // Bound and not listened at: it refuses, and nobody else can be given its number.
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a port");
+    let address = getsockname(&socket)
+        .expect("its number")
+        .try_into()
+        .expect("an address of IP");
     for keep_alive in [true, false] {
         let length = Length::Requests(6);
         let outcome = go(&Plan {
@@ -625,13 +630,12 @@ fn a_kept_connection_makes_one_handshake() {
         ..secure(&server, Tls::default())
     });
     assert_failures(&outcome, &[]);
-    assert_eq!(
-        (
-            outcome.requests,
-            outcome.full_handshakes,
-            outcome.resumed_handshakes
-        ),
-        (20, 2, 0)
+    assert_eq!((outcome.requests, outcome.resumed_handshakes), (20, 0));
+    // One connection may have asked for all before the other stands.
+    assert!(
+        (1..=2).contains(&outcome.full_handshakes),
+        "{} handshakes",
+        outcome.full_handshakes
     );
     assert_eq!(outcome.bytes, 20 * HELLO.len() as u64);
 }

@@ -23,27 +23,37 @@ fn lay_out(wishes: &Wishes) -> Programme {
         (Resumption::Resumed, Groups::X25519MLKEM768),
     ];
     let count = if wishes.quick { 2 } else { kinds.len() };
-    programme.acts = vec![Act {
+    programme.acts = kinds[..count]
+        .iter()
+        .map(|&(resumption, groups)| act(wishes, resumption, groups))
+        .collect();
+    programme.notes.push(
+        "The client verifies no certificate, which spares it work and the server none. `resumed \
+         handshakes` says how many took up an earlier session."
+            .to_owned(),
+    );
+    programme
+}
+
+fn act(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Act {
+    let mut needs = vec![Ability::Https, Ability::Hello];
+    if groups == Groups::X25519 {
+        needs.push(Ability::X25519);
+    }
+    if resumption == Resumption::Resumed {
+        needs.push(Ability::Tickets);
+    }
+    Act {
         setting: Setting::Single {
             tls: true,
             keep_alive: false,
             published: false,
             cgi: false,
         },
-        cast: Cast::able(&[Ability::Https, Ability::Hello], 0),
-        cases: kinds[..count]
-            .iter()
-            .map(|&(resumption, groups)| case(wishes, resumption, groups))
-            .collect(),
+        cast: Cast::able(&needs, 0),
+        cases: vec![case(wishes, resumption, groups)],
         until_failures: false,
-    }];
-    programme.notes.push(
-        "The client verifies no certificate, which spares it work and the server none. A server \
-         that gives no tickets is asked for full handshakes where resumed ones were meant: \
-         `resumed handshakes` says how many were."
-            .to_owned(),
-    );
-    programme
+    }
 }
 
 fn case(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Case {

@@ -247,7 +247,7 @@ impl Cast {
             return Some("it has no part in that".to_owned());
         }
         if let Some(ability) = self.needs.iter().find(|ability| !entry.can(**ability)) {
-            return Some(format!("it can't do {}", words(*ability)));
+            return Some(format!("it can't do {ability}"));
         }
         (self.file_bytes > 0 && !entry.can_serve(self.file_bytes))
             .then(|| format!("it can't serve a file of {} bytes", self.file_bytes))
@@ -302,22 +302,6 @@ impl Case {
     /// With a page of that size.
     pub fn of_size(self, bytes: u64) -> Case {
         self.with("size", Parameter::Count(bytes))
-    }
-}
-
-/// An ability for a message.
-fn words(ability: Ability) -> &'static str {
-    match ability {
-        Ability::Http => "plain HTTP",
-        Ability::Https => "HTTPS",
-        Ability::Http2 => "HTTP/2",
-        Ability::Http3 => "HTTP/3",
-        Ability::KeepAlive => "connections that stay open",
-        Ability::Hello => "the hello page",
-        Ability::Files => "files",
-        Ability::Cgi => "CGI",
-        Ability::Balancer => "balancing",
-        Ability::Published => "what the source document shows",
     }
 }
 
