@@ -2,7 +2,7 @@
 //! open loop of more than a few hundred requests a second can't live with.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -55,6 +55,12 @@ impl Alarm {
 impl AsFd for Alarm {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
+    }
+}
+
+impl AsRawFd for Alarm {
+    fn as_raw_fd(&self) -> RawFd {
+        self.timer.as_raw_fd()
     }
 }
 

@@ -13,14 +13,12 @@ pub(super) type Nanos = u64;
 
 /// The run's clock and bounds.
 #[derive(Debug)]
-pub(super) struct Course<'a> {
+pub(super) struct Course {
     epoch: Instant,
     begin: Nanos,
     length: Bound,
     open: bool,
-    stop: &'a AtomicBool,
-    /// One of our own threads has failed.
-    failed: AtomicBool,
+    stopped: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -42,9 +40,9 @@ pub(super) struct Asked {
     ticket: bool,
 }
 
-impl<'a> Course<'a> {
+impl Course {
     /// The course of `plan`, which begins now.
-    pub(super) fn new(plan: &Plan, stop: &'a AtomicBool) -> Course<'a> {
+    pub(super) fn new(plan: &Plan) -> Course {
         let begin = nanos(plan.warm_up_seconds);
         let length = match plan.length {
             Length::Seconds(seconds) => Bound::Until(begin + nanos(seconds)),
@@ -59,8 +57,7 @@ impl<'a> Course<'a> {
             begin,
             length,
             open,
-            stop,
-            failed: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
         }
     }
 
@@ -74,14 +71,14 @@ impl<'a> Course<'a> {
         self.epoch + std::time::Duration::from_nanos(at)
     }
 
-    /// Whether somebody wants it to end at once.
+    /// Whether it is to end at once.
     pub(super) fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed) || self.failed.load(Ordering::Relaxed)
+        self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Ends it at once, since a thread has failed.
-    pub(super) fn fail(&self) {
-        self.failed.store(true, Ordering::Relaxed);
+    /// Ends it at once.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
     }
 
     /// When counting begins.
@@ -218,13 +215,12 @@ mod tests {
 
     #[test]
     fn a_number_of_requests_is_given_out_once() {
-        let stop = AtomicBool::new(false);
         let plan = Plan {
             length: Length::Requests(2),
             warm_up_seconds: 1.0,
             ..Plan::default()
         };
-        let course = Course::new(&plan, &stop);
+        let course = Course::new(&plan);
         let warm = course.ask(0, 0).expect("warming up");
         assert!(!course.counts(&warm, course.begin() + 1));
         let at = course.begin();
@@ -237,18 +233,17 @@ mod tests {
 
     #[test]
     fn the_open_loop_counts_what_was_due_and_the_closed_what_ended() {
-        let stop = AtomicBool::new(false);
         let mut plan = Plan {
             warm_up_seconds: 1.0,
             ..Plan::default()
         };
         let (before, within, after) = (nanos(0.9), nanos(1.5), nanos(2.5));
-        let closed = Course::new(&plan, &stop);
+        let closed = Course::new(&plan);
         let early = closed.ask(before, before).expect("not over");
         assert!(closed.counts(&early, within));
         assert!(!closed.counts(&early, after));
         plan.pace = Pace::Open { rate: 1.0 };
-        let open = Course::new(&plan, &stop);
+        let open = Course::new(&plan);
         assert!(!open.counts(&early, within));
         let late = open.ask(within, after).expect("due in time");
         assert!(open.counts(&late, after));

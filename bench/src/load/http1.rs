@@ -29,7 +29,7 @@ use crate::result::Failures;
 /// The users of one thread.
 pub(super) struct Http1<'a> {
     plan: &'a Plan,
-    course: &'a Course<'a>,
+    course: &'a Course,
     tls: Option<TlsStart>,
     epoll: OwnedFd,
     alarm: Alarm,
@@ -100,11 +100,7 @@ enum Phase {
 
 impl<'a> Http1<'a> {
     /// The share of the plan's users that falls to a thread.
-    pub(super) fn new(
-        plan: &'a Plan,
-        course: &'a Course<'a>,
-        share: Share,
-    ) -> io::Result<Http1<'a>> {
+    pub(super) fn new(plan: &'a Plan, course: &'a Course, share: Share) -> io::Result<Http1<'a>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let alarm = Alarm::new()?;
         epoll::add(

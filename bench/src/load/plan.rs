@@ -203,7 +203,7 @@ pub enum BadPlan {
     /// Nothing to ask for.
     #[error("the plan names no path")]
     NoPath,
-    /// A path, host or name that would break the request's form.
+    /// A path or host that would break the request's form.
     #[error("{0:?} cannot stand in a request")]
     BadText(String),
     /// A number outside its range.
@@ -235,14 +235,13 @@ impl Plan {
         if self.paths.is_empty() {
             return Err(BadPlan::NoPath);
         }
-        let texts = self.paths.iter().chain([&self.host]);
-        for text in texts {
-            if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(BadPlan::BadText(text.clone()));
+        for path in &self.paths {
+            let whole = format!("http://{}{path}", self.host);
+            let sound = whole.bytes().all(|byte| byte.is_ascii_graphic())
+                && whole.parse::<http::Uri>().is_ok();
+            if !sound || !path.starts_with('/') {
+                return Err(BadPlan::BadText(whole));
             }
-        }
-        if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/')) {
-            return Err(BadPlan::BadText(path.clone()));
         }
         if self.protocol == Protocol::Http3 && self.tls.is_none() {
             return Err(BadPlan::PlainHttp3);

@@ -1,5 +1,6 @@
 //! The generator against servers that answer rightly, late, wrongly or not at all.
 
+mod h2_server;
 mod server;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::{io, thread};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use h2::Reason;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
@@ -18,6 +20,7 @@ use rustls::{HandshakeKind, NamedGroup};
 
 use super::*;
 use crate::result::Failures;
+use h2_server::{H2Server, Reply};
 use server::{Server, certificate, tls};
 
 const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
@@ -730,4 +733,210 @@ fn a_handshake_with_who_knows_no_tls_fails() {
         ..secure(&server, Tls::default())
     });
     assert_failures(&outcome, &[(Failures::CONNECT, 2)]);
+}
+
+fn plan_h2(server: &H2Server, requests: u64) -> Plan {
+    Plan {
+        protocol: Protocol::Http2,
+        length: Length::Requests(requests),
+        expect: Expect {
+            length: Some(5),
+            body: Some(Arc::from(*b"hello")),
+            ..Expect::default()
+        },
+        ..Plan::new(server.address)
+    }
+}
+
+const HELLO_H2: Reply = Reply::Send(200, b"hello", 2);
+
+#[test]
+fn http2_asks_on_many_streams() {
+    let server = H2Server::start(None, |_| HELLO_H2);
+    let outcome = go(&Plan {
+        connections: 3,
+        streams: 4,
+        threads: 2,
+        ..plan_h2(&server, 100)
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!(
+        (outcome.requests, server.requests(), outcome.latency.len()),
+        (100, 100, 100)
+    );
+    assert!((1..=3).contains(&server.connections()));
+    assert!(outcome.bytes >= 500);
+}
+
+#[test]
+fn http2_without_keep_alive_has_a_connection_for_each_request() {
+    let server = H2Server::start(None, |_| HELLO_H2);
+    let outcome = go(&Plan {
+        connections: 2,
+        keep_alive: false,
+        ..plan_h2(&server, 20)
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!(
+        (outcome.requests, server.requests(), server.connections()),
+        (20, 20, 20)
+    );
+}
+
+#[test]
+fn http2_over_tls_is_full_or_resumed_as_wanted() {
+    for (resumption, resumed) in [(Resumption::Full, 0..=0), (Resumption::Resumed, 18..=19)] {
+        let server = H2Server::start(Some(tls(&certificate(), &rustls::version::TLS13)), |_| {
+            HELLO_H2
+        });
+        let secure = Some(Tls {
+            resumption,
+            ..Tls::default()
+        });
+        let outcome = go(&Plan {
+            tls: secure,
+            connections: 2,
+            keep_alive: false,
+            ..plan_h2(&server, 20)
+        });
+        assert_failures(&outcome, &[]);
+        assert_eq!(outcome.requests, 20);
+        assert_eq!(outcome.full_handshakes + outcome.resumed_handshakes, 20);
+        assert!(
+            resumed.contains(&outcome.resumed_handshakes),
+            "{}",
+            outcome.resumed_handshakes
+        );
+    }
+}
+
+#[test]
+fn a_server_that_knows_no_http2_is_found_out() {
+    let mut config = tls(&certificate(), &rustls::version::TLS13);
+    config.alpn_protocols.clear();
+    let server = H2Server::start(Some(config), |_| HELLO_H2);
+    let outcome = go(&Plan {
+        tls: Some(Tls::default()),
+        ..plan_h2(&server, 3)
+    });
+    assert_failures(&outcome, &[(Failures::CONNECT, 3)]);
+    assert_eq!(
+        outcome.first_failures[Failures::CONNECT],
+        "the server did not choose HTTP/2"
+    );
+    let server = Server::fixed(HELLO);
+    let outcome = go(&Plan {
+        protocol: Protocol::Http2,
+        ..plan(&server, 3)
+    });
+    assert_failures(&outcome, &[(Failures::PROTOCOL, 3)]);
+}
+
+#[test]
+fn lies_in_http2_are_counted_one_by_one() {
+    let server = H2Server::start(None, |number| match number % 10 {
+        1 => Reply::Send(404, b"hello", 5),
+        2 => Reply::Send(200, b"hell", 4),
+        3 => Reply::Send(200, b"hullo", 1),
+        4 => Reply::Reset(Reason::INTERNAL_ERROR),
+        5 => Reply::Hang,
+        _ => HELLO_H2,
+    });
+    let outcome = go(&plan_h2(&server, 100));
+    assert_eq!(outcome.requests, 50);
+    assert_failures(
+        &outcome,
+        &[
+            (Failures::STATUS, 10),
+            (Failures::LENGTH, 20),
+            (Failures::CLOSED, 20),
+        ],
+    );
+}
+
+#[test]
+fn what_an_http2_server_leaves_untouched_is_asked_again() {
+    let server = H2Server::start(None, |number| match number % 10 {
+        4 => Reply::Reset(Reason::REFUSED_STREAM),
+        9 => Reply::Last(b"hello"),
+        _ => HELLO_H2,
+    });
+    let outcome = go(&Plan {
+        streams: 3,
+        ..plan_h2(&server, 90)
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!(outcome.requests, 90);
+    assert!(server.connections() > 10);
+}
+
+#[test]
+fn no_answer_in_http2_is_a_timeout() {
+    let server = H2Server::start(
+        None,
+        |number| if number == 1 { Reply::Never } else { HELLO_H2 },
+    );
+    let outcome = go(&Plan {
+        timeout_seconds: 0.2,
+        ..plan_h2(&server, 4)
+    });
+    assert_failures(&outcome, &[(Failures::TIMEOUT, 1)]);
+    assert_eq!(outcome.requests, 3);
+}
+
+#[test]
+fn the_open_loop_of_http2_shows_a_stall_too() {
+    let server = H2Server::start(None, |number| match number {
+        100 => Reply::Stall(Duration::from_secs(1), b"hello"),
+        _ => HELLO_H2,
+    });
+    let (pace, length) = (Pace::Open { rate: 500.0 }, Length::Seconds(2.0));
+    let outcome = go(&Plan {
+        streams: 4,
+        pace,
+        length,
+        ..plan_h2(&server, 1)
+    });
+    assert_failures(&outcome, &[]);
+    assert_eq!(outcome.requests, 1000);
+    assert!(outcome.latency.value_at_percentile(90.0) > 80_000);
+    assert!(
+        outcome
+            .service
+            .expect("an open loop has it")
+            .value_at_percentile(90.0)
+            < 50_000
+    );
+}
+
+#[test]
+fn http2_users_pause_and_stop() {
+    let server = H2Server::start(None, |_| HELLO_H2);
+    let pace = Pace::Closed {
+        pause: Some((0.05, 0.1)),
+    };
+    let plan = Plan {
+        connections: 4,
+        pace,
+        length: Length::Seconds(1.0),
+        warm_up_seconds: 0.1,
+        ..plan_h2(&server, 1)
+    };
+    let outcome = go(&plan);
+    assert_failures(&outcome, &[]);
+    assert!(
+        (1..=4 * 21).contains(&outcome.requests),
+        "{}",
+        outcome.requests
+    );
+    let stop = AtomicBool::new(true);
+    let outcome = run(
+        &Plan {
+            length: Length::Seconds(3600.0),
+            ..plan
+        },
+        &stop,
+    )
+    .expect("it can be carried out");
+    assert!(outcome.seconds < 360.0);
 }

@@ -1,0 +1,204 @@
+//! HTTP/2 connections, by the `h2` crate, over TCP or TLS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use h2::client::{Builder, SendRequest};
+use h2::{Error, Reason, RecvStream};
+use http::Request;
+use rustls::HandshakeKind;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::task::spawn_local;
+use tokio_rustls::TlsConnector;
+
+use super::course::Course;
+use super::link::TlsStart;
+use super::plan::Plan;
+use super::streams::{self, Ask, Dial, Dialled, Received, Trouble};
+use super::tally::{Failure, Seen};
+use super::{Report, Share};
+use crate::result::Failures;
+
+/// Runs the course for a thread's share of the connections.
+pub(super) fn run(plan: &Arc<Plan>, course: &Arc<Course>, share: Share) -> io::Result<Report> {
+    let received = Received::new(course);
+    let dial = Http2 {
+        tls: share.tls.clone(),
+        received: Rc::clone(&received),
+    };
+    streams::run(plan, course, &share, &received, || Ok(dial))
+}
+
+struct Http2 {
+    tls: Option<TlsStart>,
+    received: Rc<Received>,
+}
+
+/// A connection.
+#[derive(Clone)]
+struct Connection(SendRequest<Bytes>);
+
+impl Dial for Http2 {
+    type Sender = Connection;
+
+    async fn dial(&self, address: SocketAddr) -> Result<Dialled<Connection>, Failure> {
+        let failed = |error: io::Error| Failure::new(Failures::CONNECT, error);
+        let socket = TcpStream::connect(address).await.map_err(failed)?;
+        socket.set_nodelay(true).map_err(failed)?;
+        let Some(tls) = &self.tls else {
+            let sender = self.begin(socket).await?;
+            return Ok(Dialled {
+                sender,
+                resumed: None,
+            });
+        };
+        let connector = TlsConnector::from(Arc::clone(&tls.config));
+        let stream = connector
+            .connect(tls.name.clone(), socket)
+            .await
+            .map_err(failed)?;
+        let (_, session) = stream.get_ref();
+        if session.alpn_protocol() != Some(b"h2") {
+            return Err(Failure::new(
+                Failures::CONNECT,
+                "the server did not choose HTTP/2",
+            ));
+        }
+        let resumed = session.handshake_kind() == Some(HandshakeKind::Resumed);
+        let sender = self.begin(stream).await?;
+        Ok(Dialled {
+            sender,
+            resumed: Some(resumed),
+        })
+    }
+}
+
+impl Http2 {
+    async fn begin(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    ) -> Result<Connection, Failure> {
+        let stream = Counted {
+            stream,
+            received: Rc::clone(&self.received),
+        };
+        let (sender, connection) = Builder::new()
+            .enable_push(false)
+            .initial_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .handshake(stream)
+            .await
+            .map_err(|error| Failure::new(Failures::CONNECT, error))?;
+        // Its end shows in what is asked over it.
+        spawn_local(connection);
+        Ok(Connection(sender))
+    }
+}
+
+impl Ask for Connection {
+    async fn ask(self, request: Request<()>, expected: Option<&[u8]>) -> Result<Seen, Trouble> {
+        let mut sender = self.0.ready().await.map_err(trouble)?;
+        let (response, _) = sender.send_request(request, true).map_err(trouble)?;
+        let (head, body) = response.await.map_err(trouble)?.into_parts();
+        let (length, differs) = read(body, expected).await.map_err(trouble)?;
+        Ok(Seen {
+            status: head.status.as_u16(),
+            length,
+            differs,
+        })
+    }
+}
+
+/// Reads content to its end; tells its length, and whether it differs from what was expected.
+async fn read(mut body: RecvStream, expected: Option<&[u8]>) -> Result<(u64, bool), Error> {
+    let (mut length, mut differs) = (0, false);
+    while let Some(piece) = body.data().await {
+        let piece = piece?;
+        differs |= expected
+            .is_some_and(|expected| expected.get(length..length + piece.len()) != Some(&piece[..]));
+        length += piece.len();
+        body.flow_control().release_capacity(piece.len())?;
+    }
+    // What may stand behind the content is no less a part of the response.
+    body.trailers().await?;
+    Ok((length as u64, differs))
+}
+
+/// What an error means for the request and its connection (RFC 9113 §8.7).
+fn trouble(error: Error) -> Trouble {
+    let reason = error.reason();
+    if (error.is_go_away() && error.is_remote() && reason == Some(Reason::NO_ERROR))
+        || (error.is_reset() && reason == Some(Reason::REFUSED_STREAM))
+    {
+        return Trouble::Untouched;
+    }
+    let kind = if error.is_library() {
+        Failures::PROTOCOL
+    } else {
+        Failures::CLOSED
+    };
+    let failure = Failure::new(kind, &error);
+    if error.is_reset() {
+        Trouble::Request(failure)
+    } else {
+        Trouble::Connection(failure)
+    }
+}
+
+/// A stream whose received bytes are counted.
+struct Counted<S> {
+    stream: S,
+    received: Rc<Received>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        self.received.add(buffer.filled().len() - before);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// As large as h2load's, so that windows never hold a server up.
+const WINDOW_BYTES: u32 = (1 << 30) - 1;
