@@ -9,6 +9,7 @@ use rustls::client::{
     Tls13ClientSessionValue, WantsClientCert,
 };
 use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::crypto::aws_lc_rs::{default_provider, kx_group};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -23,6 +24,10 @@ use super::plan::{Groups, Plan, Protocol, Resumption, Tls, Trust};
 /// lock of its sessions.
 pub(super) fn config(plan: &Plan, tls: &Tls) -> Result<ClientConfig, Error> {
     let mut provider = default_provider();
+    // Some servers follow the client's order: all are to use the suite that the others would choose.
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| *suite != TLS13_AES_128_GCM_SHA256);
     match tls.groups {
         Groups::X25519 => provider.kx_groups = vec![kx_group::X25519],
         Groups::X25519MLKEM768 => provider.kx_groups = vec![kx_group::X25519MLKEM768],
