@@ -30,9 +30,9 @@ fn lay_out(wishes: &Wishes) -> Programme {
             published: false,
             cgi: false,
         },
-        // All of them use more of a processor for this page than a client does.
+        // Several, since a client may suit one server's ways and not another's.
         cast: Cast::able(&[Ability::Https, Ability::KeepAlive], Site::JOURNAL_BYTES)
-            .usually(&["apache", "caddy"]),
+            .usually(&["nginx", "apache", "lighttpd", "caddy"]),
         cases: [Driver::Embedded, Driver::Wrk]
             .map(|driver| case(wishes, driver))
             .into(),
