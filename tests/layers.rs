@@ -51,7 +51,7 @@ const FORBIDDEN: [(&str, &str, &str); 9] = [
 ];
 
 /// The only files where `unsafe` may stand.
-const UNSAFE_FILES: [&str; 2] = ["base/sys.rs", "base/sys/heap.rs"];
+const UNSAFE_FILES: [&str; 3] = ["base/sys.rs", "base/sys/copy.rs", "base/sys/heap.rs"];
 
 #[test]
 fn every_module_names_only_what_stands_above_it() {
@@ -277,7 +277,7 @@ impl Source {
                 breach(
                     word.line,
                     &word.text,
-                    format!("unsafe stands in {} alone", UNSAFE_FILES.join(" and ")),
+                    format!("unsafe stands in {} alone", UNSAFE_FILES.join(", ")),
                 );
             }
         }

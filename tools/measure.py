@@ -6,7 +6,7 @@
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
 connection); idle; h2, h2held (HTTP/2 over TLS). The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
 A B ...); the median is printed with the smallest and the largest. ANTHILL names the binary (default:
-the static release). Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the peers
+the static release), and ANTHILL_BEFORE another one to be held against it as `anthill-before`. Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the peers
 that are named.
 All traffic is on loopback.
 """
@@ -17,7 +17,9 @@ TICK = os.sysconf("SC_CLK_TCK")
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ANTHILL = os.environ.get("ANTHILL", HERE + "/target/x86_64-unknown-linux-musl/release/anthill")
 
-def anthill(folder, workers=1, access="off"):
+BEFORE = os.environ.get("ANTHILL_BEFORE", ANTHILL)
+
+def anthill(folder, workers=1, access="off", binary=ANTHILL):
     text = f'''[server]
 https = ["127.0.0.1:{HTTPS}"]
 http = ["127.0.0.1:{HTTP}"]
@@ -34,7 +36,7 @@ certificate = "{folder}/cert.pem"
 key = "{folder}/key.pem"
 '''
     open(folder + "/anthill.toml", "w").write(text)
-    return [ANTHILL, "serve", folder + "/anthill.toml"]
+    return [binary, "serve", folder + "/anthill.toml"]
 
 def nginx(folder):
     text = f'''worker_processes 1; worker_rlimit_nofile 20000; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.err crit; user root;
@@ -111,6 +113,7 @@ SERVERS = {
     "lighttpd-tls": lighttpd_tls,
     "h2o": h2o,
     "anthill": anthill,
+    "anthill-before": lambda folder: anthill(folder, binary=BEFORE),
     "anthill-2": lambda folder: anthill(folder, workers=2),
     "anthill-log": lambda folder: anthill(folder, access=folder + "/access.log"),
     "nginx": nginx,

@@ -1,10 +1,12 @@
-//! The operating system, thinly wrapped: the only file that may say `unsafe`.
+//! The operating system, thinly wrapped. This file and those below it alone may say `unsafe`.
 //!
 //! Nearly everything goes through rustix and is safe; what is not carries its SAFETY line. Each
 //! wrapper says what the kernel may answer and what the caller should do about it. Linux only.
 
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod copy;
 mod heap;
 
 use std::ffi::{OsStr, OsString};
@@ -510,6 +512,12 @@ pub fn raise_nofile_limit() -> u64 {
         Err(_) => limit.current,
     };
     now.unwrap_or(u64::MAX)
+}
+
+/// Looks what the processor is good at, for copying; nothing where that is not ours to do.
+pub fn look_at_processor() {
+    #[cfg(target_arch = "x86_64")]
+    copy::look_at_processor();
 }
 
 /// Gives back the pages of our own code, most of which only starting up has needed. What is needed

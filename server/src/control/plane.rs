@@ -125,6 +125,7 @@ impl Plane {
             .map_or_else(sys::cpu_count, |workers| *workers.get_ref());
         let listeners = bind(&config, count)?;
         sys::raise_nofile_limit();
+        sys::look_at_processor();
         let user = user_ids(&config)?;
         prepare_state(&config, user.as_ref())?;
         drop_privileges(&config, user.as_ref())?;
