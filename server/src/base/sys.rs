@@ -520,6 +520,24 @@ pub fn look_at_processor() {
     copy::look_at_processor();
 }
 
+/// Asks the processor to fetch all of `value` into its cache while we do something else.
+#[inline]
+pub fn prefetch<T>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..size_of::<T>().div_ceil(CACHE_LINE_BYTES) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let first = std::ptr::from_ref(value).cast::<i8>();
+        // SAFETY: a hint; it reads nothing, and an address beyond the value would do no harm.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(line * CACHE_LINE_BYTES)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}
+
+/// What the processor fetches at once.
+#[cfg(target_arch = "x86_64")]
+const CACHE_LINE_BYTES: usize = 64;
+
 /// Gives back the pages of our own code, most of which only starting up has needed. What is needed
 /// again is mapped again from the page cache, without reading the disk. Returns bytes given back.
 pub fn forget_startup_code() -> usize {

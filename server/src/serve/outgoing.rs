@@ -7,7 +7,7 @@ use super::stream::Stream;
 use crate::base::sys;
 use crate::limits;
 use crate::site::{DiskContent, Part, Piece, Stored, Variant};
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -211,10 +211,6 @@ impl Outgoing {
             let mut room = limits::UNSENT_BYTES_MAX - TLS_OVERHEAD;
             let mut idle = true;
             while room > 0 {
-                let Some(connection) = stream.tls_mut() else {
-                    return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
-                };
-                let mut writer = connection.writer();
                 if self.lead_at < self.lead.len() {
                     let lead = &self.lead[self.lead_at..];
                     // Head and body in one record where they fit.
@@ -227,7 +223,7 @@ impl Outgoing {
                     };
                     let lead = &lead[..lead.len().min(room)];
                     let body = &body[..body.len().min(room - lead.len())];
-                    let taken = writer.write_vectored(&[IoSlice::new(lead), IoSlice::new(body)])?;
+                    let taken = stream.encrypt(&[IoSlice::new(lead), IoSlice::new(body)])?;
                     let of_lead = taken.min(lead.len());
                     self.lead_at += of_lead;
                     self.piece_at += (taken - of_lead) as u64;
@@ -256,7 +252,8 @@ impl Outgoing {
                             self.next_piece();
                             continue;
                         }
-                        let taken = writer.write(&rest[..rest.len().min(room)])?;
+                        let taken =
+                            stream.encrypt(&[IoSlice::new(&rest[..rest.len().min(room)])])?;
                         self.piece_at += taken as u64;
                         self.sent += taken as u64;
                         room -= taken;
@@ -303,7 +300,7 @@ impl Outgoing {
                         if bytes.is_empty() || (is_last && !content.unchanged()) {
                             return Poll::Ready(Err(changed()));
                         }
-                        let taken = writer.write(bytes)?;
+                        let taken = stream.encrypt(&[IoSlice::new(bytes)])?;
                         self.piece_at += taken as u64;
                         self.sent += taken as u64;
                         room -= taken.min(room);

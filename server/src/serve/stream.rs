@@ -1,10 +1,14 @@
 //! A socket, plain or under TLS, read and written in single system calls.
 //!
 //! rustls is driven directly: one `recv` goes straight into its buffer, and what it encrypted leaves
-//! in one `send`.
+//! in one `send`. A connection of TLS 1.3 that stays for a second request goes on without it, on its
+//! keys alone ([`Records`]).
 
 use super::socket::Socket;
-use crate::tls::{Choice, Handshake};
+use crate::base::sys;
+use crate::tls::{
+    Boundary, Choice, GOODBYE_BYTES, Handshake, Opened, RECORD_BYTES_MAX, Records, Secrets,
+};
 use rustls::ProtocolVersion;
 use rustls::ServerConnection;
 use std::io::{self, IoSlice, Read, Write};
@@ -17,10 +21,36 @@ pub struct Stream {
     pub socket: Rc<Socket>,
     /// TLS above it, if any.
     pub tls: Option<Handshake>,
+    /// The records that rustls was given.
+    boundary: Boundary,
+    /// What later keys come from, while rustls has the connection.
+    secrets: Option<Box<Secrets>>,
+    /// Something was read from the peer since the handshake.
+    was_read: bool,
+    /// Received and not yet taken: the beginning of a record, or what a small reader left.
+    waiting: Waiting,
+}
+
+#[derive(Default)]
+struct Waiting {
+    sealed: Vec<u8>,
+    plain: Vec<u8>,
 }
 
 impl Stream {
-    /// The TLS connection once its certificate is chosen.
+    /// A socket just accepted, with what begins TLS on it.
+    pub fn new(socket: Rc<Socket>, tls: Option<Handshake>) -> Stream {
+        Stream {
+            socket,
+            tls,
+            boundary: Boundary::default(),
+            secrets: None,
+            was_read: false,
+            waiting: Waiting::default(),
+        }
+    }
+
+    /// The TLS connection once its certificate is chosen, and until it goes on without rustls.
     pub fn tls_mut(&mut self) -> Option<&mut ServerConnection> {
         match self.tls.as_mut() {
             Some(Handshake::Ready(connection)) => Some(connection),
@@ -32,31 +62,48 @@ impl Stream {
     pub fn tls_version(&self) -> Option<ProtocolVersion> {
         match self.tls.as_ref() {
             Some(Handshake::Ready(connection)) => connection.protocol_version(),
+            Some(Handshake::Sealed(_)) => Some(ProtocolVersion::TLSv1_3),
             _ => None,
         }
     }
 
     /// Reads plaintext into `into`; 0 = the peer ended its side.
     pub fn poll_fill(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        let socket = &*self.socket;
-        let Some(tls) = self.tls.as_mut() else {
-            return socket.poll_read(cx, into);
-        };
-        if let Handshake::Choosing(_) = tls {
-            ready!(poll_choose(socket, tls, cx))?;
+        if let Some(Handshake::Choosing(_)) = &self.tls {
+            ready!(self.poll_choose(cx))?;
         }
-        match tls {
-            Handshake::Ready(connection) => poll_fill_tls(socket, connection, cx, into),
-            Handshake::Choosing(_) => Poll::Pending,
+        match &self.tls {
+            None => self.socket.poll_read(cx, into),
+            Some(Handshake::Sealed(_)) => self.poll_fill_sealed(cx, into),
+            Some(_) => self.poll_fill_rustls(cx, into),
         }
     }
 
     /// Sends what TLS has encrypted and not yet handed to the socket.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(Handshake::Ready(connection)) = self.tls.as_mut() else {
-            return Poll::Ready(Ok(()));
-        };
-        poll_flush_tls(&self.socket, connection, cx)
+        match &mut self.tls {
+            Some(Handshake::Sealed(records)) => {
+                while !records.unsent().is_empty() {
+                    let unsent = [IoSlice::new(records.unsent())];
+                    let sent = ready!(self.socket.poll_write(cx, &unsent))?;
+                    records.note_sent(sent);
+                }
+            }
+            Some(Handshake::Ready(connection)) => {
+                let socket = &*self.socket;
+                while connection.wants_write() {
+                    match connection.write_tls(&mut Writing { socket, cx }) {
+                        Ok(_) => {}
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                            return Poll::Pending;
+                        }
+                        Err(error) => return Poll::Ready(Err(error)),
+                    }
+                }
+            }
+            _ => {}
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Writes plain bytes in one call (over TLS: encrypts them all; flush afterwards).
@@ -65,109 +112,286 @@ impl Stream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match self.tls_mut() {
-            Some(connection) => Poll::Ready(connection.writer().write_vectored(slices)),
+        match self.tls {
             None => self.socket.poll_write(cx, slices),
+            Some(_) => Poll::Ready(self.encrypt(slices)),
+        }
+    }
+
+    /// Encrypts all of `slices`, joined; flush afterwards.
+    ///
+    /// # Errors
+    /// There is no TLS to encrypt with.
+    pub fn encrypt(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(Handshake::Sealed(records)) => Ok(records.seal(slices)),
+            Some(Handshake::Ready(connection)) => connection.writer().write_vectored(slices),
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Fetches what the next turn will look at into the processor's cache.
+    pub fn prefetch(&self) {
+        if let Some(Handshake::Sealed(records)) = &self.tls {
+            sys::prefetch(&**records);
         }
     }
 
     /// Says goodbye under TLS, as far as the socket takes it now.
     pub fn close_notify(&mut self, cx: &mut Context<'_>) {
-        if let Some(connection) = self.tls_mut() {
-            connection.send_close_notify();
+        match &mut self.tls {
+            Some(Handshake::Sealed(records)) => records.seal_goodbye(),
+            Some(Handshake::Ready(connection)) => connection.send_close_notify(),
+            _ => {}
         }
         let _ = self.poll_flush(cx);
     }
-}
 
-/// Reads the ClientHello and decides which configuration answers it.
-fn poll_choose(socket: &Socket, tls: &mut Handshake, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-    while let Handshake::Choosing(choosing) = tls {
-        match choosing.choose(&mut Reading { socket, cx }) {
-            Ok(Choice::More) => {}
-            Ok(Choice::Ready(mut connection)) => {
-                let processed = connection.process_new_packets().map(drop);
-                *tls = Handshake::Ready(connection);
-                processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    /// Reads the ClientHello and decides which configuration answers it.
+    fn poll_choose(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let Some(Handshake::Choosing(choosing)) = &mut self.tls {
+            let (socket, boundary) = (&*self.socket, &mut self.boundary);
+            let choice = choosing.choose(&mut Reading {
+                socket,
+                cx,
+                boundary,
+            });
+            self.secrets = Secrets::taken();
+            match choice {
+                Ok(Choice::More) => {}
+                Ok(Choice::Ready(mut connection)) => {
+                    let processed = connection.process_new_packets().map(drop);
+                    self.tls = Some(Handshake::Ready(connection));
+                    processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+                }
+                Ok(Choice::Refused { alert, error }) => {
+                    // The alert tells the peer what was wrong; nobody waits for it to be taken.
+                    let _ = Writing { socket, cx }.write(&alert);
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error)),
             }
-            Ok(Choice::Refused { alert, error }) => {
-                // The alert tells the peer what was wrong; nobody waits for it to be taken.
-                let _ = Writing { socket, cx }.write(&alert);
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
-            Err(error) => return Poll::Ready(Err(error)),
         }
+        Poll::Ready(Ok(()))
     }
-    Poll::Ready(Ok(()))
-}
 
-fn poll_fill_tls(
-    socket: &Socket,
-    connection: &mut ServerConnection,
-    cx: &mut Context<'_>,
-    into: &mut [u8],
-) -> Poll<io::Result<usize>> {
-    loop {
-        // A flight of the handshake must leave now. The tickets of TLS 1.3 wait for the first
-        // response and leave with it: one send less for each new connection.
-        let may_wait = !connection.is_handshaking()
-            && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
-        if !may_wait && connection.wants_write() {
-            ready!(poll_flush_tls(socket, connection, cx))?;
-        }
-        match connection.reader().read(into) {
-            Ok(read) => return Poll::Ready(Ok(read)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            // Closed without close_notify: no request can be cut by it, since heads and bodies say
-            // their own ends.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+    /// Reads through rustls, until it isn't needed any more.
+    fn poll_fill_rustls(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let Some(connection) = self.tls_mut() else {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            };
+            // A flight of the handshake must leave now. The tickets of TLS 1.3 wait for the first
+            // response and leave with it: one send less for each new connection.
+            if !is_open(connection) && connection.wants_write() {
+                ready!(self.poll_flush(cx))?;
+                continue;
+            }
+            match connection.reader().read(into) {
+                Ok(read) => {
+                    self.was_read = true;
+                    return Poll::Ready(Ok(read));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // Closed without close_notify: no request can be cut by it, since heads and bodies
+                // say their own ends.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Poll::Ready(Ok(0));
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            if self.may_go_on_without_rustls() {
+                let read = ready!(self.socket.poll_read(cx, into))?;
+                match read {
+                    0 => return Poll::Ready(Ok(0)),
+                    // Nothing more than goodbye isn't worth the change.
+                    GOODBYE_BYTES => self.feed(&into[..read])?,
+                    _ => {
+                        self.go_on_without_rustls()?;
+                        return match self.open(cx, &mut into[..read])? {
+                            0 => self.poll_fill_sealed(cx, into),
+                            plain => Poll::Ready(Ok(plain)),
+                        };
+                    }
+                }
+            } else if ready!(self.poll_feed(cx))? == 0 {
                 return Poll::Ready(Ok(0));
             }
-            Err(error) => return Poll::Ready(Err(error)),
         }
-        match connection.read_tls(&mut Reading { socket, cx }) {
-            Ok(0) => return Poll::Ready(Ok(0)),
-            Ok(_) => {}
+    }
+
+    /// Hands rustls what the socket has, and lets it look at it; 0 = the peer ended its side.
+    fn poll_feed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let socket = Rc::clone(&self.socket);
+        let mut reading = Reading {
+            socket: &socket,
+            cx,
+            boundary: &mut self.boundary,
+        };
+        let Some(Handshake::Ready(connection)) = &mut self.tls else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        let read = match connection.read_tls(&mut reading) {
+            Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
             Err(error) => return Poll::Ready(Err(error)),
+        };
+        let processed = connection.process_new_packets().map(drop);
+        if let Some(secrets) = Secrets::taken() {
+            self.secrets = Some(secrets);
         }
-        match connection.process_new_packets() {
-            Ok(_) => {}
-            Err(error) => {
-                // The alert tells the peer what was wrong; nobody waits for it to be taken.
-                let _ = poll_flush_tls(socket, connection, cx);
-                return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+        if let Err(error) = processed {
+            // The alert tells the peer what was wrong; nobody waits for it to be taken.
+            let _ = self.poll_flush(cx);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
+        }
+        Poll::Ready(Ok(read))
+    }
+
+    /// Hands rustls a whole record that was read already.
+    fn feed(&mut self, mut record: &[u8]) -> io::Result<()> {
+        if let Some(connection) = self.tls_mut() {
+            connection.read_tls(&mut record)?;
+            connection
+                .process_new_packets()
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        }
+        Ok(())
+    }
+
+    /// Whether rustls has done all that it is needed for, and holds nothing of the peer's or ours.
+    fn may_go_on_without_rustls(&self) -> bool {
+        let Some(Handshake::Ready(connection)) = &self.tls else {
+            return false;
+        };
+        is_open(connection)
+            && !connection.wants_write()
+            && self.was_read
+            && self.secrets.is_some()
+            && self.boundary.is_between_records()
+    }
+
+    /// An idle connection needs rustls no longer, nor the memory that it takes; says whether it had
+    /// it until now. A connection whose keys are lost by that says so when it is used.
+    pub fn settle(&mut self) -> bool {
+        self.may_go_on_without_rustls()
+            && self
+                .go_on_without_rustls()
+                .inspect_err(|error| log::error!("TLS: {error}"))
+                .is_ok()
+    }
+
+    fn go_on_without_rustls(&mut self) -> io::Result<()> {
+        // Never nothing, for that would be a connection without TLS.
+        let before = self.tls.replace(Handshake::Lost);
+        if let (Some(Handshake::Ready(connection)), Some(secrets)) = (before, self.secrets.take()) {
+            let records = Records::new(*connection, &secrets).map_err(io::Error::other)?;
+            self.tls = Some(Handshake::Sealed(Box::new(records)));
+        }
+        Ok(())
+    }
+
+    /// Reads and opens records.
+    fn poll_fill_sealed(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if !self.waiting.plain.is_empty() {
+                let taken = self.waiting.plain.len().min(into.len());
+                into[..taken].copy_from_slice(&self.waiting.plain[..taken]);
+                self.waiting.plain.drain(..taken);
+                return Poll::Ready(Ok(taken));
             }
+            if let Some(Handshake::Sealed(records)) = &self.tls
+                && records.ended()
+            {
+                return Poll::Ready(Ok(0));
+            }
+            if into.len() >= RECORD_BYTES_MAX {
+                match ready!(self.poll_read_records(cx, into))? {
+                    Some(0) => {}
+                    read => return Poll::Ready(Ok(read.unwrap_or(0))),
+                }
+            } else {
+                // Its reader has no room for a whole record, which can't be opened in parts.
+                let mut aside = vec![0; RECORD_BYTES_MAX];
+                let Some(plain) = ready!(self.poll_read_records(cx, &mut aside))? else {
+                    return Poll::Ready(Ok(0));
+                };
+                aside.truncate(plain);
+                self.waiting.plain = aside;
+            }
+        }
+    }
+
+    /// Reads once, behind what has come of a record, and opens what is whole. None = the peer ended
+    /// its side; 0 = nothing to hand on yet.
+    fn poll_read_records(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+    ) -> Poll<io::Result<Option<usize>>> {
+        let kept = self.waiting.sealed.len();
+        into[..kept].copy_from_slice(&self.waiting.sealed);
+        let read = ready!(self.socket.poll_read(cx, &mut into[kept..]))?;
+        if read == 0 {
+            return Poll::Ready(Ok(None));
+        }
+        let plain = self.open(cx, &mut into[..kept + read])?;
+        Poll::Ready(Ok(Some(plain)))
+    }
+
+    /// Opens the records in `bytes` in place and keeps the beginning of the last; returns how much
+    /// plaintext there is.
+    fn open(&mut self, cx: &mut Context<'_>, bytes: &mut [u8]) -> io::Result<usize> {
+        let Some(Handshake::Sealed(records)) = &mut self.tls else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let opened = records.open(bytes);
+        let wants_write = !records.unsent().is_empty();
+        if let Ok(Opened { used, .. }) = opened
+            && (used < bytes.len() || !self.waiting.sealed.is_empty())
+        {
+            self.waiting.sealed = bytes[used..].to_vec();
+        }
+        // An alert, or keys renewed; a response would take them along, but none may follow.
+        if wants_write {
+            let _ = self.poll_flush(cx);
+        }
+        match opened {
+            Ok(opened) => Ok(opened.plain),
+            Err(broken) => Err(io::Error::new(io::ErrorKind::InvalidData, broken)),
         }
     }
 }
 
-fn poll_flush_tls(
-    socket: &Socket,
-    connection: &mut ServerConnection,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<()>> {
-    while connection.wants_write() {
-        match connection.write_tls(&mut Writing { socket, cx }) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
-            Err(error) => return Poll::Ready(Err(error)),
-        }
-    }
-    Poll::Ready(Ok(()))
+/// The handshake is over, and TLS 1.3 came of it.
+fn is_open(connection: &ServerConnection) -> bool {
+    !connection.is_handshaking() && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
 }
 
 /// The socket as rustls wants to read it.
 struct Reading<'a, 'c, 'w> {
     socket: &'a Socket,
     cx: &'c mut Context<'w>,
+    boundary: &'a mut Boundary,
 }
 
 impl Read for Reading<'_, '_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self.socket.poll_read(self.cx, into) {
-            Poll::Ready(result) => result,
+            Poll::Ready(read) => {
+                let read = read?;
+                self.boundary.note(&into[..read]);
+                Ok(read)
+            }
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
     }

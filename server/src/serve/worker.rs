@@ -18,6 +18,7 @@ use crate::base::sys;
 use crate::limits;
 use crate::wire::date;
 use crate::world::World;
+use rustix::event::epoll;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
@@ -164,10 +165,18 @@ struct Accepting {
 
 /// So much news is taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
+/// Fewer than this, and the kernel is left alone until it calls.
+const EVENTS_FEW: usize = 32;
+/// So often the poller is asked before other tasks get their turn.
+const BATCHES_MAX: usize = 4;
 /// So many connections are accepted before the others get their turn.
 const ACCEPTS_MAX: usize = 16;
 /// How often deadlines are looked at and buffered log lines handed over.
 const SWEEP: Duration = Duration::from_millis(500);
+/// A connection that asks nothing for so long is likely to go on so.
+const SILENT_MS: u64 = 1_000;
+/// So many connections give memory back in one sweep, which takes some microseconds each.
+const SETTLED_MAX: usize = 500;
 /// Pause after the system refused to give a descriptor or memory for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A lingering close lasts at most this long.
@@ -324,19 +333,51 @@ impl Worker {
             let Ok(mut guard) = news.readable().await else {
                 return;
             };
-            if let Err(error) = self.poller.take(&mut events) {
-                return log::error!("can't wait for connections: {error}");
+            for batch in 1.. {
+                if let Err(error) = self.poller.take(&mut events) {
+                    return log::error!("can't wait for connections: {error}");
+                }
+                for (at, event) in events.iter().enumerate() {
+                    self.foresee(&events[at..]);
+                    let (slot, ready) = poller::read(event);
+                    self.news(slot as usize, ready);
+                }
+                if events.len() < EVENTS_FEW {
+                    guard.clear_ready();
+                    break;
+                }
+                // Much is going on: more has come by now, and asking the runtime costs two calls.
+                if batch == BATCHES_MAX {
+                    break;
+                }
             }
-            if events.len() < EVENTS_MAX {
-                guard.clear_ready();
-            }
-            for event in &events {
-                let (slot, ready) = poller::read(event);
-                self.news(slot as usize, ready);
-            }
-            if events.len() == EVENTS_MAX {
+            if events.len() >= EVENTS_FEW {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    /// With thousands of connections nothing of the next is in the processor's cache: it is fetched
+    /// while this one has its turn, in the order in which one thing leads to another.
+    fn foresee(&self, events: &[epoll::Event]) {
+        let rows = self.rows.borrow();
+        let row = |ahead: usize| {
+            let (slot, _) = poller::read(events.get(ahead)?);
+            rows.rows.get(slot as usize)
+        };
+        if let Some(row) = row(3) {
+            sys::prefetch(row);
+        }
+        if let Some(row) = row(2) {
+            if let Some(socket) = &row.socket {
+                sys::prefetch(&**socket);
+            }
+            if let Some(connection) = &row.parked {
+                sys::prefetch(&**connection);
+            }
+        }
+        if let Some(connection) = row(1).and_then(|row| row.parked.as_ref()) {
+            connection.stream.prefetch();
         }
     }
 
@@ -409,7 +450,7 @@ impl Worker {
         }
         // Who connects mostly asks at once.
         turn(Box::new(Connection::new(
-            Stream { socket, tls },
+            Stream::new(socket, tls),
             self.clone(),
             row,
             peer,
@@ -515,8 +556,12 @@ impl Worker {
             tokio::time::sleep(SWEEP).await;
             self.clock.tick();
             self.logs.borrow_mut().flush();
-            let ended = self.rows.borrow_mut().expire(self.clock.millis());
+            let now_ms = self.clock.millis();
+            let ended = self.rows.borrow_mut().expire(now_ms);
             self.stats.deadlines.add(ended);
+            let idle_ms = u64::from(self.world.borrow().limits.idle_seconds) * 1_000;
+            let silent_since = now_ms.saturating_sub(SILENT_MS);
+            self.rows.borrow_mut().settle(silent_since + idle_ms);
         }
     }
 
@@ -616,6 +661,21 @@ impl Rows {
             };
         }
         ended
+    }
+
+    /// Connections that have been silent for a while, and so have an early deadline, give back what
+    /// they don't need for that.
+    fn settle(&mut self, deadline_ms: u64) {
+        let silent = |row: &&mut Row| row.phase == Phase::Idle && row.deadline_ms < deadline_ms;
+        let mut settled = 0;
+        for row in self.rows.iter_mut().filter(silent) {
+            if let Some(connection) = &mut row.parked {
+                settled += usize::from(connection.stream.settle());
+            }
+            if settled == SETTLED_MAX {
+                break;
+            }
+        }
     }
 
     fn end_idle(&mut self) {

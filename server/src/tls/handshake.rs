@@ -9,15 +9,19 @@ use std::sync::Arc;
 use rustls::server::{AcceptedAlert, Acceptor};
 use rustls::{ServerConfig, ServerConnection};
 
-use super::Shared;
+use super::{Records, Shared};
 
-/// A connection that has just been accepted.
+/// A connection under TLS, by how far it came.
 #[derive(Debug)]
 pub enum Handshake {
     /// Goes on as any rustls connection.
     Ready(Box<ServerConnection>),
     /// Waits for the client's hello.
     Choosing(Box<Choosing>),
+    /// Is over, and nothing is left of it but its keys.
+    Sealed(Box<Records>),
+    /// Its keys were lost on the way: nothing can be said or read any more.
+    Lost,
 }
 
 /// A connection whose client hasn't yet said whom it wants.

@@ -218,6 +218,7 @@ fn receive(mut server: Handshake, mut piece: &[u8]) -> Result<Handshake, rustls:
                 }
                 Choice::Refused { error, .. } => return Err(error),
             },
+            Handshake::Sealed(_) | Handshake::Lost => unreachable!("no handshake ends so"),
         }
     }
     Ok(server)

@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn buffer(len: usize) -> Vec<u8> {
-        (0..len).map(|at| (at ^ (at >> 8) * 31) as u8).collect()
+        (0..len).map(|at| (at ^ ((at >> 8) * 31)) as u8).collect()
     }
 
     #[test]

@@ -1,0 +1,547 @@
+//! TLS 1.3 once its handshake is over: records sealed and opened, keys renewed (RFC 8446 §4.6.3, §5).
+//!
+//! rustls agrees on everything; a connection that then stays for more than one exchange needs little
+//! of what agreed on it. Two keys and two counters take its place: half a kilobyte instead of several,
+//! and a request costs one allocation and no queue of buffers. Nothing here touches a socket: bytes
+//! come and go.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io::IoSlice;
+use std::ops::Range;
+
+use aws_lc_rs::aead::{
+    AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
+};
+use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
+use rustls::{ConnectionTrafficSecrets, KeyLog, ServerConnection};
+use zeroize::Zeroizing;
+
+/// A record's header: type, version, length.
+const HEADER_BYTES: usize = 5;
+const TAG_BYTES: usize = 16;
+const NONCE_BYTES: usize = 12;
+/// What one record carries at most (§5.1).
+const CONTENT_BYTES_MAX: usize = 1 << 14;
+/// And how long it may get by sealing and padding (§5.2).
+const SEALED_BYTES_MAX: usize = CONTENT_BYTES_MAX + 256;
+/// The longest record, with its header.
+pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
+/// A record that says goodbye and no more: an alert's two bytes, its type and the tag.
+pub const GOODBYE_BYTES: usize = HEADER_BYTES + 2 + 1 + TAG_BYTES;
+/// After so many records a key is changed: AES-GCM's limit is 2^24.5 (§5.5).
+const RECORDS_OF_A_KEY: u64 = 1 << 24;
+/// Records in a row that carry nothing, or new keys, and so serve nobody.
+const IDLE_RECORDS_MAX: u8 = 32;
+/// A message KeyUpdate: type, length in three bytes, whether one is asked for in return.
+const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
+
+thread_local! {
+    /// The buffer of the last response that was sent whole.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+/// A larger one is given back.
+const SPARE_BYTES_MAX: usize = 64 * 1024;
+
+/// Content types (§5.1).
+mod content {
+    pub(super) const ALERT: u8 = 21;
+    pub(super) const HANDSHAKE: u8 = 22;
+    pub(super) const APPLICATION_DATA: u8 = 23;
+}
+
+/// What the peer did wrong: the alert that tells it so (§6.2), and words for the log.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    alert: u8,
+    what: &'static str,
+}
+
+impl Broken {
+    const UNEXPECTED: Broken = Broken::new(10, "a record that has no place here");
+    const BAD_MAC: Broken = Broken::new(20, "a record that was not sealed with our key");
+    const OVERFLOW: Broken = Broken::new(22, "a record that is too long");
+    const ILLEGAL: Broken = Broken::new(47, "a message KeyUpdate that asks for what there isn't");
+    const INTERNAL: Broken = Broken::new(80, "keys could not be renewed");
+
+    const fn new(alert: u8, what: &'static str) -> Broken {
+        Broken { alert, what }
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TLS: the peer sent {}", self.what)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// What became of received bytes.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// So many bytes of plaintext stand at the beginning now.
+    pub plain: usize,
+    /// So many bytes were whole records; what follows is the beginning of one.
+    pub used: usize,
+}
+
+/// Both directions of a connection.
+pub struct Records {
+    reading: Direction,
+    writing: Direction,
+    suite: Suite,
+    idle: u8,
+    /// The peer said goodbye, or was refused: nothing more is read.
+    ended: bool,
+    /// The beginning of a message that ends in a later record.
+    message: Vec<u8>,
+    /// Sealed, and sent up to `sent`.
+    unsent: Vec<u8>,
+    sent: usize,
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Records").finish_non_exhaustive()
+    }
+}
+
+/// One direction's key, and how often it was used.
+struct Direction {
+    key: LessSafeKey,
+    iv: [u8; NONCE_BYTES],
+    sequence: u64,
+    secret: Secret,
+}
+
+/// A traffic secret, as long as the suite's hash, from which the next keys come.
+type Secret = Zeroizing<[u8; SECRET_BYTES_MAX]>;
+const SECRET_BYTES_MAX: usize = 48;
+
+fn unknown_secret() -> Secret {
+    Zeroizing::new([0; SECRET_BYTES_MAX])
+}
+
+#[derive(Copy, Clone)]
+struct Suite {
+    aead: &'static Algorithm,
+    hash: hkdf::Algorithm,
+    hash_bytes: usize,
+}
+
+impl Records {
+    /// Takes a connection's keys out of rustls.
+    ///
+    /// The handshake is over with TLS 1.3, nothing that rustls has sealed waits to be sent, and it was
+    /// given nothing but whole records, the plaintext of which was all read.
+    ///
+    /// # Errors
+    /// rustls refuses, because one of that isn't so.
+    pub fn new(connection: ServerConnection, secrets: &Secrets) -> Result<Records, rustls::Error> {
+        let extracted = connection.dangerous_extract_secrets()?;
+        let unusable = || rustls::Error::General("keys of another suite".to_owned());
+        let suite = Suite::of(&extracted.rx.1).ok_or_else(unusable)?;
+        let direction = |(sequence, keys): (u64, ConnectionTrafficSecrets), secret: &Secret| {
+            let (key, iv) = match &keys {
+                ConnectionTrafficSecrets::Aes128Gcm { key, iv }
+                | ConnectionTrafficSecrets::Aes256Gcm { key, iv }
+                | ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } => (key, iv),
+                _ => return None,
+            };
+            let iv = iv.as_ref().try_into().ok()?;
+            Direction::new(suite, key.as_ref(), iv, sequence, secret.clone())
+        };
+        Ok(Records {
+            reading: direction(extracted.rx, &secrets.client).ok_or_else(unusable)?,
+            writing: direction(extracted.tx, &secrets.server).ok_or_else(unusable)?,
+            suite,
+            idle: 0,
+            ended: false,
+            message: Vec::new(),
+            unsent: Vec::new(),
+            sent: 0,
+        })
+    }
+
+    /// Opens the records in `bytes` in place. Once the peer has said goodbye ([`Records::ended`])
+    /// nothing more is looked at.
+    ///
+    /// # Errors
+    /// The first record that can't be; the alert for the peer waits to be sent, and nothing more will
+    /// be read.
+    pub fn open(&mut self, bytes: &mut [u8]) -> Result<Opened, Broken> {
+        let opened = self.open_all(bytes);
+        if let Err(broken) = &opened {
+            self.ended = true;
+            self.seal_one(content::ALERT, &[&[2, broken.alert]]);
+        }
+        opened
+    }
+
+    fn open_all(&mut self, bytes: &mut [u8]) -> Result<Opened, Broken> {
+        let (mut plain, mut used) = (0, 0);
+        while !self.ended {
+            let Some(len) = sealed_len(&bytes[used..])? else {
+                break;
+            };
+            let Some(record) = bytes.get_mut(used..used + HEADER_BYTES + len) else {
+                break;
+            };
+            let (kind, inner) = self.reading.open(record)?;
+            let found = used + inner.start..used + inner.end;
+            used += HEADER_BYTES + len;
+            if kind == content::APPLICATION_DATA && !found.is_empty() && self.message.is_empty() {
+                self.idle = 0;
+                let len = found.len();
+                bytes.copy_within(found, plain);
+                plain += len;
+            } else {
+                self.attend(kind, &bytes[found])?;
+            }
+        }
+        Ok(Opened { plain, used })
+    }
+
+    /// What isn't data.
+    fn attend(&mut self, kind: u8, content: &[u8]) -> Result<(), Broken> {
+        self.idle += 1;
+        if self.idle > IDLE_RECORDS_MAX {
+            return Err(Broken::UNEXPECTED);
+        }
+        match kind {
+            content::APPLICATION_DATA if self.message.is_empty() => {}
+            content::ALERT if self.message.is_empty() => match content {
+                // "user_canceled" announces a goodbye and is none (§6.1).
+                [_, 90] => {}
+                [_, _] => self.ended = true,
+                _ => return Err(Broken::UNEXPECTED),
+            },
+            content::HANDSHAKE if !content.is_empty() => {
+                self.message.extend_from_slice(content);
+                self.renew()?;
+            }
+            _ => return Err(Broken::UNEXPECTED),
+        }
+        Ok(())
+    }
+
+    /// A message that isn't KeyUpdate has no place after the handshake, as we ask for none.
+    fn renew(&mut self) -> Result<(), Broken> {
+        let known = self.message.len().min(KEY_UPDATE.len());
+        if self.message[..known] != KEY_UPDATE[..known] || self.message.len() > KEY_UPDATE.len() + 1
+        {
+            return Err(Broken::UNEXPECTED);
+        }
+        let Some(&wanted) = self.message.get(KEY_UPDATE.len()) else {
+            return Ok(());
+        };
+        self.message = Vec::new();
+        let suite = self.suite;
+        self.reading = self.reading.next(suite).ok_or(Broken::INTERNAL)?;
+        match wanted {
+            0 => Ok(()),
+            1 => self.renew_writing().ok_or(Broken::INTERNAL),
+            _ => Err(Broken::ILLEGAL),
+        }
+    }
+
+    /// Tells the peer that our next records come under the next key (§4.6.3).
+    fn renew_writing(&mut self) -> Option<()> {
+        self.seal_one(content::HANDSHAKE, &[&KEY_UPDATE, &[0]]);
+        self.writing = self.writing.next(self.suite)?;
+        Some(())
+    }
+
+    /// The peer has said goodbye or was refused.
+    pub fn ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Seals all of `slices`, joined, into as few records as hold them; returns how many bytes these were.
+    pub fn seal(&mut self, slices: &[IoSlice<'_>]) -> usize {
+        let total = slices.iter().map(|slice| slice.len()).sum::<usize>();
+        let records = total.div_ceil(CONTENT_BYTES_MAX);
+        self.borrow_spare();
+        self.unsent
+            .reserve_exact(total + records * (HEADER_BYTES + 1 + TAG_BYTES));
+        let mut left = slices.iter().map(|slice| &**slice);
+        let mut slice = left.next().unwrap_or_default();
+        let mut done = 0;
+        while done < total {
+            let len = (total - done).min(CONTENT_BYTES_MAX);
+            self.seal_record(content::APPLICATION_DATA, len, |into| {
+                let mut wanted = len;
+                while wanted > 0 {
+                    let (now, later) = slice.split_at(slice.len().min(wanted));
+                    into.extend_from_slice(now);
+                    wanted -= now.len();
+                    slice = match later {
+                        [] => left.next().unwrap_or_default(),
+                        later => later,
+                    };
+                }
+            });
+            done += len;
+        }
+        total
+    }
+
+    /// Says goodbye (§6.1).
+    pub fn seal_goodbye(&mut self) {
+        self.seal_one(content::ALERT, &[&[1, 0]]);
+    }
+
+    fn seal_one(&mut self, kind: u8, parts: &[&[u8]]) {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let put = |into: &mut Vec<u8>| parts.iter().for_each(|part| into.extend_from_slice(part));
+        self.seal_record(kind, len, put);
+    }
+
+    /// Seals one record of `len` bytes, which `put` appends.
+    fn seal_record(&mut self, kind: u8, len: usize, put: impl FnOnce(&mut Vec<u8>)) {
+        if self.writing.sequence >= RECORDS_OF_A_KEY && kind == content::APPLICATION_DATA {
+            // It can't fail: the same code has made the first keys.
+            let _ = self.renew_writing();
+        }
+        self.borrow_spare();
+        let start = self.unsent.len();
+        let [high, low] = ((len + 1 + TAG_BYTES) as u16).to_be_bytes();
+        let header = [content::APPLICATION_DATA, 3, 3, high, low];
+        self.unsent.extend_from_slice(&header);
+        put(&mut self.unsent);
+        self.unsent.push(kind);
+        let (nonce, key) = self.writing.use_key();
+        let inner = &mut self.unsent[start + HEADER_BYTES..];
+        match key.seal_in_place_separate_tag(nonce, Aad::from(header), inner) {
+            Ok(tag) => self.unsent.extend_from_slice(tag.as_ref()),
+            // A record of this length can't be too long; nothing may leave unsealed.
+            Err(_) => {
+                self.unsent.truncate(start);
+                self.ended = true;
+            }
+        }
+    }
+
+    fn borrow_spare(&mut self) {
+        if self.unsent.capacity() == 0 {
+            self.unsent = SPARE.take();
+        }
+    }
+
+    /// What waits to be sent.
+    pub fn unsent(&self) -> &[u8] {
+        &self.unsent[self.sent..]
+    }
+
+    /// So many bytes of it were.
+    pub fn note_sent(&mut self, bytes: usize) {
+        self.sent += bytes;
+        if self.sent >= self.unsent.len() {
+            // An idle connection holds no buffer: this thread's next response gets it.
+            let mut spare = std::mem::take(&mut self.unsent);
+            self.sent = 0;
+            if spare.capacity() <= SPARE_BYTES_MAX {
+                spare.clear();
+                SPARE.set(spare);
+            }
+        }
+    }
+}
+
+/// The length that the header at the beginning of `bytes` gives; None while it isn't whole.
+fn sealed_len(bytes: &[u8]) -> Result<Option<usize>, Broken> {
+    match bytes {
+        // The version says nothing any more (§5.1).
+        [content::APPLICATION_DATA, _, _, high, low, ..] => {
+            let len = usize::from(u16::from_be_bytes([*high, *low]));
+            match len {
+                len if len > SEALED_BYTES_MAX => Err(Broken::OVERFLOW),
+                len => Ok(Some(len)),
+            }
+        }
+        [] | [content::APPLICATION_DATA, ..] => Ok(None),
+        // Also change_cipher_spec, which may come until the handshake ends (§5).
+        _ => Err(Broken::UNEXPECTED),
+    }
+}
+
+impl Direction {
+    fn new(
+        suite: Suite,
+        key: &[u8],
+        iv: [u8; NONCE_BYTES],
+        sequence: u64,
+        secret: Secret,
+    ) -> Option<Direction> {
+        let key = UnboundKey::new(suite.aead, key).ok()?;
+        Some(Direction {
+            key: LessSafeKey::new(key),
+            iv,
+            sequence,
+            secret,
+        })
+    }
+
+    /// The keys after these (§7.2).
+    fn next(&self, suite: Suite) -> Option<Direction> {
+        let mut secret = unknown_secret();
+        let here = &self.secret[..suite.hash_bytes];
+        suite.expand(here, b"traffic upd", &mut secret[..suite.hash_bytes])?;
+        let mut key = Zeroizing::new([0; 32]);
+        let key = &mut key[..suite.aead.key_len()];
+        let mut iv = [0; NONCE_BYTES];
+        suite.expand(&secret[..suite.hash_bytes], b"key", key)?;
+        suite.expand(&secret[..suite.hash_bytes], b"iv", &mut iv)?;
+        Direction::new(suite, key, iv, 0, secret)
+    }
+
+    /// The key, and the nonce of the next record (§5.3).
+    fn use_key(&mut self) -> (Nonce, &LessSafeKey) {
+        let mut nonce = self.iv;
+        for (byte, of_sequence) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
+            *byte ^= of_sequence;
+        }
+        self.sequence += 1;
+        (Nonce::assume_unique_for_key(nonce), &self.key)
+    }
+
+    /// Opens a whole record in place: the type of its content, and where that is.
+    fn open(&mut self, record: &mut [u8]) -> Result<(u8, Range<usize>), Broken> {
+        let (header, sealed) = record.split_at_mut(HEADER_BYTES);
+        let (nonce, key) = self.use_key();
+        let inner = key
+            .open_in_place(nonce, Aad::from(&*header), sealed)
+            .map_err(|_| Broken::BAD_MAC)?;
+        // Padding is zeros after the type (§5.4).
+        let last = inner.iter().rposition(|&byte| byte != 0);
+        let last = last.ok_or(Broken::UNEXPECTED)?;
+        if last > CONTENT_BYTES_MAX {
+            return Err(Broken::OVERFLOW);
+        }
+        Ok((inner[last], HEADER_BYTES..HEADER_BYTES + last))
+    }
+}
+
+impl Suite {
+    fn of(keys: &ConnectionTrafficSecrets) -> Option<Suite> {
+        let (aead, hash, hash_bytes) = match keys {
+            ConnectionTrafficSecrets::Aes128Gcm { .. } => (&AES_128_GCM, HKDF_SHA256, 32),
+            ConnectionTrafficSecrets::Aes256Gcm { .. } => (&AES_256_GCM, HKDF_SHA384, 48),
+            ConnectionTrafficSecrets::Chacha20Poly1305 { .. } => {
+                (&CHACHA20_POLY1305, HKDF_SHA256, 32)
+            }
+            _ => return None,
+        };
+        Some(Suite {
+            aead,
+            hash,
+            hash_bytes,
+        })
+    }
+
+    /// HKDF-Expand-Label without context (§7.1).
+    fn expand(self, secret: &[u8], label: &[u8], into: &mut [u8]) -> Option<()> {
+        struct Len(usize);
+        impl KeyType for Len {
+            fn len(&self) -> usize {
+                self.0
+            }
+        }
+        let len = (into.len() as u16).to_be_bytes();
+        let label_len = [b"tls13 ".len() as u8 + label.len() as u8];
+        let info: [&[u8]; 5] = [&len, &label_len, b"tls13 ", label, &[0]];
+        let secret = Prk::new_less_safe(self.hash, secret);
+        let expanded = secret.expand(&info, Len(into.len())).ok()?;
+        expanded.fill(into).ok()
+    }
+}
+
+/// The first traffic secrets of a connection, from which later ones come.
+pub struct Secrets {
+    client: Secret,
+    server: Secret,
+}
+
+impl Secrets {
+    fn unknown() -> Box<Secrets> {
+        Box::new(Secrets {
+            client: unknown_secret(),
+            server: unknown_secret(),
+        })
+    }
+
+    /// Those of the connection that this thread has just let rustls work on, if its handshake came so
+    /// far.
+    pub fn taken() -> Option<Box<Secrets>> {
+        HEARD.take()
+    }
+}
+
+/// Hears of traffic secrets as they are made, which is the way that rustls has for it.
+#[derive(Debug)]
+pub(super) struct Listener;
+
+thread_local! {
+    static HEARD: RefCell<Option<Box<Secrets>>> = const { RefCell::new(None) };
+}
+
+impl KeyLog for Listener {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        let mut heard = HEARD.take().unwrap_or_else(Secrets::unknown);
+        let into = match label {
+            CLIENT_SECRET => &mut heard.client,
+            SERVER_SECRET => &mut heard.server,
+            _ => return,
+        };
+        if let Some(into) = into.get_mut(..secret.len()) {
+            into.copy_from_slice(secret);
+            HEARD.set(Some(heard));
+        }
+    }
+
+    fn will_log(&self, label: &str) -> bool {
+        matches!(label, CLIENT_SECRET | SERVER_SECRET)
+    }
+}
+
+const CLIENT_SECRET: &str = "CLIENT_TRAFFIC_SECRET_0";
+const SERVER_SECRET: &str = "SERVER_TRAFFIC_SECRET_0";
+
+/// Follows the records in bytes that pass by, to know whether one has begun that hasn't ended.
+#[derive(Default)]
+pub struct Boundary {
+    header: [u8; HEADER_BYTES],
+    of_header: u8,
+    left: u16,
+}
+
+impl Boundary {
+    /// These bytes have passed.
+    pub fn note(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let passed = bytes.len().min(usize::from(self.left));
+                self.left -= passed as u16;
+                bytes = &bytes[passed..];
+                continue;
+            }
+            self.header[usize::from(self.of_header)] = bytes[0];
+            self.of_header += 1;
+            bytes = &bytes[1..];
+            if usize::from(self.of_header) == HEADER_BYTES {
+                let [.., high, low] = self.header;
+                self.left = u16::from_be_bytes([high, low]);
+                self.of_header = 0;
+            }
+        }
+    }
+
+    /// Everything that began has ended.
+    pub fn is_between_records(&self) -> bool {
+        self.left == 0 && self.of_header == 0
+    }
+}
+
+#[cfg(test)]
+mod tests;
