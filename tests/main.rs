@@ -22,4 +22,5 @@ mod papers;
 mod site;
 mod support;
 mod tls;
+mod tls_records;
 mod watch;

@@ -1,0 +1,249 @@
+//! What a connection of TLS 1.3 lives through after its handshake: renewed keys, silence, records in
+//! pieces, broken ones, the end.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConnection, Error};
+
+use crate::support::trust::client_config_with;
+use crate::support::{Server, lossy, server_table, site_table, tool};
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const HELLO: &str = "<p>hello</p>\n";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn server() -> Server {
+    Server::start(&(server_table("") + &site_table("")))
+}
+
+/// A client whose records are ours to take apart.
+struct Client {
+    tls: ClientConnection,
+    socket: TcpStream,
+}
+
+impl Client {
+    /// After `exchanges` requests and their responses.
+    fn after(server: &Server, exchanges: usize) -> Client {
+        let name = ServerName::try_from("localhost").expect("a name");
+        let config = client_config_with(&[b"http/1.1"]);
+        let socket = TcpStream::connect(("127.0.0.1", server.https_port)).expect("a connection");
+        socket.set_nodelay(true).expect("no delay");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+        let tls = ClientConnection::new(config, name).expect("a client");
+        let mut client = Client { tls, socket };
+        for _ in 0..exchanges {
+            client.exchange();
+        }
+        client
+    }
+
+    /// The records of `plain`, and of whatever else waits to be sent.
+    fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
+        let mut sealed = Vec::new();
+        self.tls.writer().write_all(plain).expect("sealed");
+        while self.tls.wants_write() {
+            self.tls.write_tls(&mut sealed).expect("into a Vec");
+        }
+        sealed
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).expect("sent");
+    }
+
+    /// One request and its response.
+    fn exchange(&mut self) {
+        let mut stream = rustls::Stream::new(&mut self.tls, &mut self.socket);
+        stream.write_all(REQUEST).expect("sent");
+        self.answered();
+    }
+
+    fn answered(&mut self) {
+        let mut stream = rustls::Stream::new(&mut self.tls, &mut self.socket);
+        let mut answer = Vec::new();
+        let mut byte = [0];
+        while !answer.ends_with(HELLO.as_bytes()) {
+            stream.read_exact(&mut byte).expect("a response");
+            answer.push(byte[0]);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", lossy(&answer));
+    }
+
+    /// What the server says to the end of the connection, all of which must be an alert.
+    fn refused(mut self) -> Option<AlertDescription> {
+        let mut said = Vec::new();
+        // It may be reset, since the server doesn't read what it has refused.
+        let _ = self.socket.read_to_end(&mut said);
+        let mut rest = &said[..];
+        while !rest.is_empty() {
+            self.tls.read_tls(&mut rest).expect("from a slice");
+            match self.tls.process_new_packets() {
+                Ok(_) => {}
+                Err(Error::AlertReceived(alert)) => return Some(alert),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        None
+    }
+}
+
+#[test]
+fn keys_are_renewed_whenever_the_client_wants() {
+    let server = server();
+    for exchanges in [1, 2, 5] {
+        let mut client = Client::after(&server, exchanges);
+        for _ in 0..3 {
+            client.tls.refresh_traffic_keys().expect("new keys");
+            client.exchange();
+        }
+    }
+}
+
+/// Openssl, told by hand to renew its keys and to ask for ours.
+#[test]
+fn openssl_renews_its_keys() {
+    let server = server();
+    let address = format!("127.0.0.1:{}", server.https_port);
+    let mut client = Interactive::start(&["s_client", "-tls1_3", "-connect", &address]);
+    for _ in 0..3 {
+        client.write(REQUEST);
+        client.read_until(HELLO);
+        client.write(b"K\n");
+        client.wait_for("KEYUPDATE");
+    }
+    client.write(REQUEST);
+    client.read_until(HELLO);
+}
+
+#[test]
+fn a_connection_outlives_a_long_silence() {
+    let server = server();
+    for exchanges in [1, 2] {
+        let mut client = Client::after(&server, exchanges);
+        // Long enough for it to have given back what it doesn't need.
+        thread::sleep(Duration::from_millis(2_500));
+        client.exchange();
+        client.tls.refresh_traffic_keys().expect("new keys");
+        client.exchange();
+    }
+}
+
+#[test]
+fn records_come_in_any_pieces() {
+    let server = server();
+    for exchanges in [1, 2] {
+        let mut client = Client::after(&server, exchanges);
+        let mut sealed = client.sealed(&REQUEST[..10]);
+        sealed.extend(client.sealed(&REQUEST[10..]));
+        for byte in sealed {
+            client.say(&[byte]);
+            thread::sleep(Duration::from_millis(1));
+        }
+        client.answered();
+        // And many in one.
+        let mut sealed = Vec::new();
+        for byte in REQUEST {
+            sealed.extend(client.sealed(&[*byte]));
+        }
+        client.say(&sealed);
+        client.answered();
+    }
+}
+
+#[test]
+fn a_broken_record_ends_its_connection_alone() {
+    let server = server();
+    let mut other = Client::after(&server, 2);
+    for exchanges in [1, 2, 3] {
+        let mut client = Client::after(&server, exchanges);
+        let mut sealed = client.sealed(REQUEST);
+        let last = sealed.len() - 1;
+        sealed[last] ^= 1;
+        client.say(&sealed);
+        assert_eq!(client.refused(), Some(AlertDescription::BadRecordMac));
+        let mut client = Client::after(&server, exchanges);
+        client.say(b"GET / HTTP/1.1\r\n\r\n");
+        assert_eq!(client.refused(), Some(AlertDescription::UnexpectedMessage));
+    }
+    other.exchange();
+}
+
+#[test]
+fn a_goodbye_is_answered_with_one() {
+    let server = server();
+    for exchanges in [1, 2, 3] {
+        let mut client = Client::after(&server, exchanges);
+        client.tls.send_close_notify();
+        let goodbye = client.sealed(b"");
+        client.say(&goodbye);
+        let mut rest = Vec::new();
+        let mut stream = rustls::Stream::new(&mut client.tls, &mut client.socket);
+        stream.read_to_end(&mut rest).expect("a goodbye, not a cut");
+        assert_eq!(lossy(&rest), "");
+    }
+}
+
+/// A client that is talked to by its pipes.
+struct Interactive {
+    child: Child,
+    stdout: ChildStdout,
+    stderr: ChildStderr,
+}
+
+impl Interactive {
+    fn start(arguments: &[&str]) -> Interactive {
+        let mut child = Command::new("timeout")
+            .arg("60")
+            .arg(tool("openssl"))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("openssl");
+        let stdout = child.stdout.take().expect("a pipe");
+        let stderr = child.stderr.take().expect("a pipe");
+        Interactive {
+            child,
+            stdout,
+            stderr,
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        let stdin = self.child.stdin.as_mut().expect("a pipe");
+        stdin.write_all(bytes).expect("it listens");
+    }
+
+    fn read_until(&mut self, end: &str) {
+        until(&mut self.stdout, end);
+    }
+
+    fn wait_for(&mut self, end: &str) {
+        until(&mut self.stderr, end);
+    }
+}
+
+impl Drop for Interactive {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn until(pipe: &mut impl Read, end: &str) {
+    let mut said = Vec::new();
+    let mut byte = [0];
+    while !said.ends_with(end.as_bytes()) {
+        match pipe.read(&mut byte) {
+            Ok(1) => said.push(byte[0]),
+            _ => panic!("it ended before {end:?}: {}", lossy(&said)),
+        }
+    }
+}
