@@ -600,7 +600,7 @@ fn keys_of_every_kind_and_form() {
                 names: vec![name.to_owned()],
                 certificate: Some(certificate.clone()),
                 key: Some(fixture.write("key.pem", &form)),
-                client_ca: None,
+                ..PairSpec::default()
             };
             let tls = fixture.tls(std::slice::from_ref(&spec));
             let ends = connect(&tls, &fixture.client(), name);
