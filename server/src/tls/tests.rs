@@ -724,7 +724,7 @@ fn errors_say_the_file_and_what_would_be_right() {
             names: vec!["a.test".to_owned()],
             certificate: Some(fixture.write("cert.pem", certificate)),
             key: (!key.is_empty()).then(|| fixture.write("key.pem", key)),
-            client_ca: None,
+            ..PairSpec::default()
         };
         let error = fixture.error(&[fixture.pair(&["b.test"]), spec]);
         assert_eq!(error.pair, Some(1));
@@ -825,7 +825,7 @@ fn the_old_pair_stays_until_both_halves_are_replaced() {
         names: vec!["a.test".to_owned()],
         certificate: Some(fixture.write("cert.pem", &old_certificate)),
         key: Some(fixture.write("key.pem", &old.serialize_pem())),
-        client_ca: None,
+        ..PairSpec::default()
     };
     let old_der = certificate_in(&spec);
     let settings = fixture.settings();
