@@ -65,7 +65,7 @@ struct Validation {
 impl Task<'_> {
     /// Has the certificate issued and stores it.
     pub(super) fn run(&self, session: &mut Session<'_>) -> Result<Issued, Failure> {
-        let begun = match self.begun() {
+        let begun = match self.begun()? {
             Some(begun) => begun,
             None => self.begin(session)?,
         };
@@ -90,19 +90,21 @@ impl Task<'_> {
         self.run(session)
     }
 
-    /// The order to go on with.
-    fn begun(&self) -> Option<BegunOrder> {
-        let mut begun = self.store.order()?;
+    /// The order to go on with. If that can't be written down, the certificate couldn't either.
+    fn begun(&self) -> Result<Option<BegunOrder>, Failure> {
+        let Some(mut begun) = self.store.order() else {
+            return Ok(None);
+        };
         let fits = begun.names == self.names
             && begun.directory == self.settings.directory
             && !begun.url.is_empty();
-        begun.resumes += 1;
-        // If this can't be kept, the certificate couldn't either.
-        if !fits || self.store.keep_order(&begun).is_err() {
+        if !fits {
             self.store.forget_order();
-            return None;
+            return Ok(None);
         }
-        Some(begun)
+        begun.resumes += 1;
+        self.store.keep_order(&begun)?;
+        Ok(Some(begun))
     }
 
     fn begin(&self, session: &mut Session<'_>) -> Result<BegunOrder, Failure> {

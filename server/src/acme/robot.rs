@@ -226,7 +226,7 @@ impl Robot<'_> {
         if let Err(failure) = job.store.keep_state(&job.state) {
             self.complain(failure.to_string());
             // Nothing is remembered of this, so the pause is made here.
-            let _ = self.shared.pause(UNFIT);
+            self.rest(UNFIT);
         }
     }
 
@@ -281,7 +281,7 @@ impl Robot<'_> {
         }
         if let Err(failure) = job.store.keep_state(state) {
             log::warn!("acme: {failure}");
-            let _ = self.shared.pause(UNFIT);
+            self.rest(UNFIT);
         }
     }
 }
