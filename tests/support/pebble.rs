@@ -111,7 +111,10 @@ impl Pebble {
             .arg("-config")
             .arg(self.folder.path("pebble.json"))
             .args(["-dnsserver", &format!("127.0.0.1:{}", self.dns_port)])
-            .env("PEBBLE_WFE_NONCEREJECT", self.settings.nonce_reject.to_string())
+            .env(
+                "PEBBLE_WFE_NONCEREJECT",
+                self.settings.nonce_reject.to_string(),
+            )
             .env("PEBBLE_AUTHZREUSE", "0");
         match self.settings.sleep {
             Some(seconds) => command.env("PEBBLE_VA_SLEEPTIME", seconds.to_string()),
@@ -142,12 +145,15 @@ impl Pebble {
             true => free_port(),
             false => self.http_port,
         };
-        let binding = self.settings.binding.map_or_else(String::new, |(kid, key)| {
-            format!(
-                "\"externalAccountBindingRequired\": true,\n\
+        let binding = self
+            .settings
+            .binding
+            .map_or_else(String::new, |(kid, key)| {
+                format!(
+                    "\"externalAccountBindingRequired\": true,\n\
                  \"externalAccountMACKeys\": {{ \"{kid}\": \"{key}\" }},"
-            )
-        });
+                )
+            });
         format!(
             "{{ \"pebble\": {{ \"listenAddress\": \"127.0.0.1:{}\",\n\
              \"managementListenAddress\": \"127.0.0.1:{}\",\n\
@@ -219,7 +225,11 @@ impl Pebble {
 
     /// What the directory shall say of when to renew this certificate.
     pub fn set_renewal_info(&self, certificate: &str, response: &str) {
-        let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        let escape = |text: &str| {
+            text.replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n")
+        };
         let json = format!(
             "{{\"Certificate\":\"{}\",\"ARIResponse\":\"{}\"}}",
             escape(certificate),

@@ -199,7 +199,10 @@ mod tests {
 
     #[test]
     fn one_that_fails_is_quoted_and_cleaned_up_after() {
-        let (folder, presented) = hook("echo $1 >> calls; echo a >&2; echo 'no key' >&2; exit 3", 60);
+        let (folder, presented) = hook(
+            "echo $1 >> calls; echo a >&2; echo 'no key' >&2; exit 3",
+            60,
+        );
         assert_eq!(
             presented.err().unwrap().to_string(),
             "hook present _acme-challenge.a.test: it ended with 3: no key"

@@ -240,7 +240,9 @@ impl Task<'_> {
             Failure::new(what)
         })?;
         let (Some(to), Some(token)) = (challenge.text("url"), challenge.text("token")) else {
-            return Err(Failure::new(format!("the challenge for {name} is malformed")));
+            return Err(Failure::new(format!(
+                "the challenge for {name} is malformed"
+            )));
         };
         if !is_base64url(token) || token.len() > TOKEN_BYTES_MAX {
             return Err(Failure::new(format!("the token for {name} is malformed")));
@@ -259,13 +261,17 @@ impl Task<'_> {
     /// The name that an authorization is for, which must be one of ours.
     fn name_of(&self, authorization: &Json) -> Result<String, Failure> {
         let identifier = authorization.field("identifier");
-        let name = identifier.and_then(|it| it.text("value")).unwrap_or_default();
+        let name = identifier
+            .and_then(|it| it.text("value"))
+            .unwrap_or_default();
         let is_ours = |ours: &String| ours.strip_prefix("*.").unwrap_or(ours) == name;
         if self.names.iter().any(is_ours) {
             return Ok(name.to_owned());
         }
         let shown = super::failure::clean(name);
-        Err(Failure::new(format!("the order asks for `{shown}`, which isn't ours")))
+        Err(Failure::new(format!(
+            "the order asks for `{shown}`, which isn't ours"
+        )))
     }
 
     fn prove(&self, name: &str, token: &str, answer: &str) -> Result<Proof<'_>, Failure> {
@@ -284,9 +290,7 @@ impl Task<'_> {
                 let record = hook.present(&format!("_acme-challenge.{name}"), &value)?;
                 return Ok(Proof::Record { hook, record });
             }
-            (Challenge::Http01 | Challenge::Dns01, _) => {
-                self.ledger.post_http(name, token, answer)
-            }
+            (Challenge::Http01 | Challenge::Dns01, _) => self.ledger.post_http(name, token, answer),
         };
         Ok(Proof::Ledger { _posted: posted })
     }
@@ -316,7 +320,9 @@ impl Task<'_> {
     fn failed(&self, name: &str, authorization: &Json) -> Failure {
         self.store.forget_order();
         let errors = authorization.list("challenges").iter();
-        let why = errors.filter_map(|challenge| challenge.field("error")).next();
+        let why = errors
+            .filter_map(|challenge| challenge.field("error"))
+            .next();
         let why = why.map_or_else(|| "no reason given".to_owned(), words);
         let kind = self.challenge.name();
         Failure::new(format!("{name} was not validated by {kind}: {why}"))
@@ -337,7 +343,9 @@ impl Task<'_> {
         let request = request.map_err(|error| Failure::new(error.to_string()))?;
         let payload = format!("{{\"csr\":\"{}\"}}", base64url(&request));
         let posted = session.post(&order.finalize, &payload);
-        posted.map(drop).map_err(|it| it.during("finalizing the order"))
+        posted
+            .map(drop)
+            .map_err(|it| it.during("finalizing the order"))
     }
 
     /// Looks at what came, and stores it with its key if it is what was asked for.

@@ -98,8 +98,11 @@ impl Robot<'_> {
                 Ok(Some(file)) => self.lock = Some((plan.state.clone(), file)),
                 Ok(None) => {
                     self.shared.desk().report.elsewhere = true;
-                    self.complain("another server on this state folder has the certificates \
-                                   issued; this one serves them".to_owned());
+                    self.complain(
+                        "another server on this state folder has the certificates \
+                                   issued; this one serves them"
+                            .to_owned(),
+                    );
                     return LOCKED_OUT;
                 }
                 Err(failure) => {
@@ -109,7 +112,11 @@ impl Robot<'_> {
             }
         }
         self.grievance.clear();
-        let jobs: Vec<Job<'_>> = plan.sites.iter().map(|site| self.job(plan, site, now)).collect();
+        let jobs: Vec<Job<'_>> = plan
+            .sites
+            .iter()
+            .map(|site| self.job(plan, site, now))
+            .collect();
         self.report(&jobs);
         let Some(first) = jobs.into_iter().min_by_key(|job| job.at) else {
             return IDLE;
@@ -243,7 +250,11 @@ impl Robot<'_> {
             settings: &plan.settings,
             names: &job.wanted.names,
             challenge,
-            replaces: job.issued.as_ref().filter(|_| same).and_then(|it| it.renewal_id.clone()),
+            replaces: job
+                .issued
+                .as_ref()
+                .filter(|_| same)
+                .and_then(|it| it.renewal_id.clone()),
             store: &job.store,
             ledger: self.ledger,
             pause: &pause,

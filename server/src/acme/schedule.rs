@@ -46,7 +46,12 @@ pub(super) enum Duty {
 
 /// What to do next for a site, and when. `issued` is the certificate that is there, if it is one
 /// for all names.
-pub(super) fn next(state: &State, issued: Option<&Issued>, directory: &str, now: u64) -> (Duty, u64) {
+pub(super) fn next(
+    state: &State,
+    issued: Option<&Issued>,
+    directory: &str,
+    now: u64,
+) -> (Duty, u64) {
     let due = match issued {
         Some(issued) if state.directory == directory => renewal(state, issued),
         _ => 0,

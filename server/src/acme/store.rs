@@ -125,7 +125,11 @@ impl Store {
         let email = account.email.as_ref();
         let email = email.map_or("null".to_owned(), |email| quoted(email));
         let text = format!("{{\"kid\":{},\"email\":{email}}}\n", quoted(&account.kid));
-        write(&self.directory(directory).join("account.json"), &text, 0o600)
+        write(
+            &self.directory(directory).join("account.json"),
+            &text,
+            0o600,
+        )
     }
 
     /// The directory says that it doesn't know our account: the next session makes one anew, with

@@ -113,13 +113,20 @@ fn write_certificate(out: &mut String, certificate: &PairSummary, report: &Repor
     let days = certificate.days_left(now);
     let robot = of_robot(certificate, report);
     if certificate.stands_in {
-        let _ = write!(out, "certificate for {names}: none yet, a self-signed one stands in");
+        let _ = write!(
+            out,
+            "certificate for {names}: none yet, a self-signed one stands in"
+        );
     } else {
         let _ = write!(out, "certificate for {names}: {days} days left");
     }
     let Some(site) = robot else {
         let is_self_signed = certificate.certificate.is_none();
-        out.push_str(if is_self_signed { ", self-signed\n" } else { "\n" });
+        out.push_str(if is_self_signed {
+            ", self-signed\n"
+        } else {
+            "\n"
+        });
         return;
     };
     let verb = match (site.next <= now, certificate.stands_in) {

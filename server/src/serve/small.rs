@@ -46,7 +46,8 @@ impl Small {
     pub(super) fn challenge(answer: Vec<u8>) -> Small {
         Small {
             status: Status::OK,
-            fields: b"Content-Type: application/octet-stream\r\nCache-Control: no-store\r\n".to_vec(),
+            fields: b"Content-Type: application/octet-stream\r\nCache-Control: no-store\r\n"
+                .to_vec(),
             body: answer,
         }
     }

@@ -77,24 +77,29 @@ impl Challenges {
     /// What to answer under this token on this host, if that is pending.
     pub fn http(&self, host: &[u8], token: &[u8]) -> Option<Vec<u8>> {
         let host = host.strip_suffix(b".").unwrap_or(host);
-        self.entries().iter().find_map(|pending| match &pending.proof {
-            Proof::Http { token: its, answer }
-                if its.as_bytes() == token && pending.name.as_bytes().eq_ignore_ascii_case(host) =>
-            {
-                Some(answer.clone().into_bytes())
-            }
-            _ => None,
-        })
+        self.entries()
+            .iter()
+            .find_map(|pending| match &pending.proof {
+                Proof::Http { token: its, answer }
+                    if its.as_bytes() == token
+                        && pending.name.as_bytes().eq_ignore_ascii_case(host) =>
+                {
+                    Some(answer.clone().into_bytes())
+                }
+                _ => None,
+            })
     }
 
     /// The certificate that shows `name` to be ours, if that is pending.
     pub(super) fn alpn(&self, name: &str) -> Option<Arc<CertifiedKey>> {
-        self.entries().iter().find_map(|pending| match &pending.proof {
-            Proof::Alpn(certified) if pending.name.eq_ignore_ascii_case(name) => {
-                Some(Arc::clone(certified))
-            }
-            _ => None,
-        })
+        self.entries()
+            .iter()
+            .find_map(|pending| match &pending.proof {
+                Proof::Alpn(certified) if pending.name.eq_ignore_ascii_case(name) => {
+                    Some(Arc::clone(certified))
+                }
+                _ => None,
+            })
     }
 
     fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Pending>> {

@@ -103,7 +103,9 @@ impl Issued {
 ///
 /// # Errors
 /// The file can't be read, or holds none.
-pub fn authorities(path: &Path) -> Result<Vec<rustls::pki_types::CertificateDer<'static>>, TlsError> {
+pub fn authorities(
+    path: &Path,
+) -> Result<Vec<rustls::pki_types::CertificateDer<'static>>, TlsError> {
     let file = PemFile::read(path, Part::Certificate)?;
     if file.certificates.is_empty() {
         let hint = "the certificate of the authority belongs here";

@@ -204,7 +204,11 @@ impl Tls {
                 .and_then(|pair| builder.entry(spec, pair))
                 .map_err(|error| error.of_pair(index))?;
             if let (Some(file), false) = (&spec.certificate, entry.stands_in(self_signed)) {
-                let names = if spec.comes_later { &[] } else { &spec.names[..] };
+                let names = if spec.comes_later {
+                    &[]
+                } else {
+                    &spec.names[..]
+                };
                 for what in entry.pair.warnings(names, now) {
                     let warning = format!("{}: {what}", file.display());
                     // Sites may share a certificate.

@@ -289,9 +289,7 @@ mod tests {
         let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
         let names = ["a.test", "*.b.test"].map(str::to_owned);
         std::fs::write(&file, request(&names, &key).unwrap()).unwrap();
-        let look = [
-            "req", "-inform", "der", "-noout", "-text", "-verify", "-in",
-        ];
+        let look = ["req", "-inform", "der", "-noout", "-text", "-verify", "-in"];
         let text = openssl(&look, &file);
         assert!(text.contains("DNS:a.test, DNS:*.b.test"), "{text}");
     }

@@ -109,7 +109,21 @@ pub fn parse_http_date(text: &[u8]) -> Option<u64> {
 /// Reads a date and time as RFC 3339 §5.6 has them, `2026-11-21T00:42:48.5+01:00`; the fraction is
 /// dropped. `None` for what is malformed or before 1970.
 pub fn parse_rfc3339(text: &[u8]) -> Option<u64> {
-    let [y1, y2, y3, y4, b'-', o1, o2, b'-', d1, d2, b'T' | b't', rest @ ..] = text else {
+    let [
+        y1,
+        y2,
+        y3,
+        y4,
+        b'-',
+        o1,
+        o2,
+        b'-',
+        d1,
+        d2,
+        b'T' | b't',
+        rest @ ..,
+    ] = text
+    else {
         return None;
     };
     let (month, day) = (digits(&[*o1, *o2])?, digits(&[*d1, *d2])?);

@@ -56,7 +56,9 @@ impl ResponseHead {
         }
         let all = |name: &str| {
             let of_name = self.fields.iter().filter(|(its, _)| its == name);
-            of_name.map(|(_, value)| value.as_slice()).collect::<Vec<_>>()
+            of_name
+                .map(|(_, value)| value.as_slice())
+                .collect::<Vec<_>>()
         };
         match (&*all("transfer-encoding"), &*all("content-length")) {
             ([], []) => Ok(None),
@@ -90,7 +92,11 @@ fn status(line: &[u8]) -> Option<u16> {
     if !ends || !digits.iter().all(u8::is_ascii_digit) || *a == b'0' {
         return None;
     }
-    Some(digits.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0')))
+    Some(
+        digits
+            .iter()
+            .fold(0, |status, digit| status * 10 + u16::from(digit - b'0')),
+    )
 }
 
 fn field(line: &[u8]) -> Option<(String, Vec<u8>)> {
@@ -112,7 +118,8 @@ fn field(line: &[u8]) -> Option<(String, Vec<u8>)> {
 mod tests {
     use super::*;
 
-    const GOOD: &[u8] = b"HTTP/1.1 201 Created\r\nLocation: https://a.test/1 \r\nReplay-Nonce:abc\r\n\
+    const GOOD: &[u8] =
+        b"HTTP/1.1 201 Created\r\nLocation: https://a.test/1 \r\nReplay-Nonce:abc\r\n\
         Content-Length: 2\r\n\r\n{}";
 
     #[test]
@@ -171,7 +178,11 @@ mod tests {
             "HTTP/1.1 200 OK\r\n: b\r\n\r\n",
             "HTTP/1.1 200 OK\r\nA: \0\r\n\r\n",
         ] {
-            assert_eq!(ResponseHead::parse(text.as_bytes()), Err(Malformed), "{text:?}");
+            assert_eq!(
+                ResponseHead::parse(text.as_bytes()),
+                Err(Malformed),
+                "{text:?}"
+            );
         }
     }
 }
