@@ -36,7 +36,7 @@ impl Hook<'_> {
             name: name.to_owned(),
             value: value.to_owned(),
         };
-        match self.run("present", &record) {
+        match self.run("present", &record, self.pause) {
             Ok(()) => Ok(record),
             Err(failure) => {
                 // What it has done before it failed is to be undone all the same.
@@ -46,14 +46,18 @@ impl Hook<'_> {
         }
     }
 
-    /// Takes the record away; what fails there is only logged.
+    /// Takes the record away, also when all else is given up; what fails there is only logged.
     pub(super) fn cleanup(&self, record: &Record) {
-        if let Err(failure) = self.run("cleanup", record) {
+        let pause = |pause| {
+            thread::sleep(pause);
+            Ok(())
+        };
+        if let Err(failure) = self.run("cleanup", record, &pause) {
             log::warn!("acme: {failure}");
         }
     }
 
-    fn run(&self, action: &str, record: &Record) -> Result<(), Failure> {
+    fn run(&self, action: &str, record: &Record, pause: &Pause<'_>) -> Result<(), Failure> {
         let shown = format!("hook {action} {}", record.name);
         let failed = |what: String| Failure::new(format!("{shown}: {what}"));
         let mut child = Command::new(self.program)
@@ -66,7 +70,7 @@ impl Hook<'_> {
             .spawn()
             .map_err(|error| failed(format!("{}: {error}", self.program.display())))?;
         let said = Said::listen(&mut child);
-        let status = self.wait(&mut child);
+        let status = self.wait(&mut child, pause);
         if !matches!(status, Ok(Some(_))) {
             end(&mut child);
         }
@@ -81,13 +85,13 @@ impl Hook<'_> {
     }
 
     /// Its status; None if it takes too long.
-    fn wait(&self, child: &mut Child) -> Result<Option<ExitStatus>, Failure> {
+    fn wait(&self, child: &mut Child, pause: &Pause<'_>) -> Result<Option<ExitStatus>, Failure> {
         let until = Instant::now() + Duration::from_secs(self.seconds);
         loop {
             match child.try_wait() {
                 Ok(Some(status)) => return Ok(Some(status)),
                 Ok(None) if Instant::now() >= until => return Ok(None),
-                Ok(None) => (self.pause)(LOOK_AGAIN)?,
+                Ok(None) => pause(LOOK_AGAIN)?,
                 Err(error) => return Err(Failure::new(format!("waiting for the hook: {error}"))),
             }
         }

@@ -124,8 +124,15 @@ impl Task<'_> {
         if let Err(failure) = &answer
             && failure.refused
             && self.replaces.is_some()
-            && (failure.is("alreadyReplaced") || failure.is("malformed"))
+            && !failure.is("rateLimited")
+            && !failure.is("accountDoesNotExist")
         {
+            // What it replaces may be unknown here, or another account's; it matters less than that
+            // there is a certificate (RFC 9773 §5).
+            log::info!(
+                "acme: {}: ordered without what it replaces: {failure}",
+                self.names[0]
+            );
             answer = session.post(&url, &self.payload(false));
         }
         let answer = answer.map_err(|it| {
