@@ -148,6 +148,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         tickets: Some(Arc::new(tickets)),
         self_signed: Some(Arc::new(self_signed)),
         https_port: None,
+        challenges: Arc::default(),
     };
     let world = build::build(&config, &supplies, None, now).expect("a World");
     let shared = Arc::new(Shared {

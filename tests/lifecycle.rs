@@ -654,7 +654,7 @@ fn status_counts_what_is_there() {
 }
 
 /// A server in a mount namespace of its own, in which `mounts` (a shell's words) was run first.
-fn in_own_mounts(folder: &Folder, mounts: &str) -> Command {
+pub fn in_own_mounts(folder: &Folder, mounts: &str) -> Command {
     let mut command = Command::new(tool("unshare"));
     command
         .arg(if is_root() { "-m" } else { "-Urm" })

@@ -1,6 +1,7 @@
 //! End to end: the real binary, spoken to by real clients; and what holds the house together.
 
 mod access;
+mod acme;
 mod changing;
 mod cli;
 mod clients;

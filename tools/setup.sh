@@ -126,16 +126,27 @@ install_packages() {
 
 # setup_h2spec: the conformance test of HTTP/2, built once into target/tools.
 setup_h2spec() {
+    setup_go_tool h2spec github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible
+}
+
+# setup_pebble: a directory for ACME to test against, and its server for DNS.
+setup_pebble() {
+    setup_go_tool pebble github.com/letsencrypt/pebble/v2/cmd/pebble@v2.10.1
+    setup_go_tool pebble-challtestsrv \
+        github.com/letsencrypt/pebble/v2/cmd/pebble-challtestsrv@v2.10.1
+}
+
+# setup_go_tool NAME PACKAGE: built by Go, once, into target/tools.
+setup_go_tool() {
     tools=${CARGO_TARGET_DIR:-target}/tools
-    [ ! -x "$tools/h2spec" ] || return 0
+    [ ! -x "$tools/$1" ] || return 0
     have go || [ ! -x /usr/local/go/bin/go ] || PATH=$PATH:/usr/local/go/bin
     setup go
     mkdir -p "$tools"
     tools=$(cd "$tools" && pwd)
-    say 'building h2spec'
-    GOBIN=$tools GOPATH=$tools/go GOFLAGS=-modcacherw \
-        go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible >&2 ||
-        fail 'could not build h2spec - it comes from github.com/summerwind/h2spec by Go'
+    say "building $1"
+    GOBIN=$tools GOPATH=$tools/go GOFLAGS=-modcacherw go install "$2" >&2 ||
+        fail "could not build $1 - it comes from ${2%%@*} by Go"
     rm -rf "$tools/go"
 }
 

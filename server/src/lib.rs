@@ -13,5 +13,6 @@ pub mod handler;
 pub mod config;
 pub mod world;
 pub mod serve;
+pub mod acme;
 pub mod control;
 pub mod cli;

@@ -175,3 +175,38 @@ pub const H2_SMALL_BODY_BYTES: usize = 16 * 1024;
 /// After so many bytes a response that asked to go alone takes turns with the others: one that has
 /// no end would starve them.
 pub const H2_ALONE_BYTES_MAX: u64 = 4 << 20;
+/// A directory's answer, bytes: a certificate with its chain is 4 to 8 KiB.
+pub const ACME_ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// The head of a directory's answer, bytes.
+pub const ACME_HEAD_BYTES_MAX: usize = 16 * 1024;
+/// One call to a directory, from the look-up of its name to the last byte.
+pub const ACME_CALL_SECONDS: u64 = 30;
+/// Of that, one of the directory's addresses may take so long to connect to.
+pub const ACME_CONNECT_SECONDS: u64 = 8;
+/// A call that is refused for its nonce is made again so often: a directory that restarts refuses all
+/// that it gave out before, and one that does so every second time is a test.
+pub const ACME_NONCE_TRIES: usize = 20;
+/// How long a directory may take to validate a name, or to issue a certificate.
+pub const ACME_VALIDATION_SECONDS: u64 = 300;
+/// The pause between two looks at what a directory is doing, whatever it asks for.
+pub const ACME_POLL_SECONDS_MAX: u64 = 60;
+/// What a hook says is kept up to this for the log.
+pub const ACME_HOOK_OUTPUT_BYTES_MAX: usize = 4 * 1024;
+/// Orders begun for one site in an hour: public directories allow five failed validations.
+pub const ACME_ORDERS_PER_HOUR: usize = 4;
+/// Orders begun for one site in a day, however they end.
+pub const ACME_ORDERS_PER_DAY: usize = 12;
+/// The pause after a first failure; each further one waits four times as long.
+pub const ACME_RETRY_SECONDS: u64 = 60;
+/// The longest pause after failures.
+pub const ACME_RETRY_SECONDS_MAX: u64 = 86_400;
+/// An order that was begun is gone on with so often without a pause, before failures count.
+pub const ACME_RESUMES_MAX: u64 = 5;
+/// Renewal information is asked for at most this often, whatever Retry-After says (RFC 9773 §4.3.1).
+pub const ACME_RENEWAL_INFO_SECONDS_MIN: u64 = 3_600;
+/// And at least this often.
+pub const ACME_RENEWAL_INFO_SECONDS_MAX: u64 = 86_400;
+/// The longest text of a directory's problem that is logged, characters.
+pub const ACME_PROBLEM_CHARS_MAX: usize = 500;
+/// Values inside values in JSON that is read here: ACME needs four.
+pub const JSON_DEPTH_MAX: usize = 16;

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 pub mod h2;
+pub mod pebble;
 pub mod trust;
 pub mod wire;
 
@@ -55,8 +56,13 @@ pub fn tool(name: &str) -> PathBuf {
             let package = TOOLS
                 .iter()
                 .find(|(tool, _)| *tool == name)
-                .map_or(name, |(_, package)| *package);
-            panic!("{name} is not installed: Debian has it in the package `{package}`")
+                .map(|(_, package)| *package);
+            match package {
+                Some(package) => {
+                    panic!("{name} is not installed: Debian has it in the package `{package}`")
+                }
+                None => panic!("{name} is not installed: `make test` builds it (tools/setup.sh)"),
+            }
         })
 }
 

@@ -6,3 +6,4 @@ pub mod log;
 pub mod pool;
 pub mod stats;
 pub mod sys;
+pub mod whole;

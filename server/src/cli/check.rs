@@ -11,5 +11,10 @@ pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
     for warning in &checked.warnings {
         super::say(&format!("warning: {warning}"));
     }
-    Ok(super::done(&checked.summary))
+    let mut text = checked.summary;
+    for note in &checked.notes {
+        text.push('\n');
+        text.push_str(note);
+    }
+    Ok(super::done(&text))
 }

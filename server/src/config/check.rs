@@ -24,6 +24,14 @@ pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
     if let Some(tickets) = &config.tls.tickets {
         checker.file(tickets, KEY_FILE)?;
     }
+    if let Some(acme) = &config.tls.acme {
+        if let Some(ca) = &acme.ca {
+            checker.file(ca, "certificate")?;
+        }
+        if let Some(hook) = &acme.hook {
+            checker.program(hook)?;
+        }
+    }
     checker.log(&config.log.access)?;
     checker.log(&config.log.errors)?;
     checker.state()?;
@@ -122,6 +130,32 @@ impl Checker<'_> {
             return Err(self.config.point(file.span(), what, help));
         }
         self.allowed(file, 4, "read")
+    }
+
+    /// A program to run.
+    fn program(&self, program: &Spanned<PathBuf>) -> Result<(), OperatorError> {
+        if !self.metadata(program, "program")?.is_file() {
+            let what = format!("{} is no program", program.get_ref().display());
+            let help = "the path of the program itself";
+            return Err(self.config.point(program.span(), what, help));
+        }
+        let Some(account) = &self.account else {
+            if accessible(program.get_ref(), 1) {
+                return Ok(());
+            }
+            let shown = program.get_ref().display();
+            let what = format!("{shown} can't be run by this user");
+            return Err(self
+                .config
+                .point(program.span(), what, format!("chmod +x {shown}")));
+        };
+        let Some(stop) = account.stopped_at(program.get_ref(), 1) else {
+            return Ok(());
+        };
+        let (shown, name) = (program.get_ref().display(), &account.name);
+        let what = format!("{shown} can't be run by user `{name}`");
+        let help = format!("chmod o+x {}", stop.display());
+        Err(self.config.point(program.span(), what, help))
     }
 
     fn metadata(&self, path: &Spanned<PathBuf>, kind: &str) -> Result<Metadata, OperatorError> {

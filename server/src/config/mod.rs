@@ -6,6 +6,7 @@
 //! [`check`] looks at the file system, and only looks.
 
 mod account;
+mod acme;
 mod check;
 mod error;
 mod nearest;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use crate::limits::Limits;
 
 pub use account::Account;
+pub use acme::{Acme, Challenge, Eab, Wanted};
 pub use check::check;
 pub use error::OperatorError;
 pub use nearest::nearest;
@@ -127,6 +129,8 @@ pub struct TlsConfig {
     pub ciphers: Option<Vec<Spanned<String>>>,
     /// A key file shared with other nodes; `None` = keys of our own in the state folder.
     pub tickets: Option<Spanned<PathBuf>>,
+    /// Where certificates come from by themselves; `None` = from nowhere.
+    pub acme: Option<Acme>,
 }
 
 /// A version of TLS.
@@ -160,7 +164,7 @@ pub struct Site {
     pub listing: bool,
     /// Which symbolic links are followed.
     pub symlinks: Symlinks,
-    /// The certificate chain (PEM); `None` = self-signed.
+    /// The certificate chain (PEM); `None` = by itself, or self-signed.
     pub certificate: Option<Spanned<PathBuf>>,
     /// Its key; `None` = it stands in the certificate's file.
     pub key: Option<Spanned<PathBuf>>,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::acme;
 use super::error::OperatorError;
 use super::places;
 use super::read::{Bytes, Item, Seconds, Shape, SiteName, Source, Table};
@@ -64,8 +65,8 @@ static LOG: Shape = Shape {
 };
 static TLS: Shape = Shape {
     name: "[tls]",
-    keys: &["min_version", "ciphers", "tickets"],
-    later: &["acme"],
+    keys: &["min_version", "ciphers", "tickets", "acme"],
+    later: &[],
 };
 static SITE: Shape = Shape {
     name: "[[site]]",
@@ -125,7 +126,7 @@ static ROUTE: Shape = Shape {
 
 /// The table that a key belongs into, for one that stands in the wrong place.
 pub(super) fn home_of(key: &str) -> Option<&'static str> {
-    let shapes = [&SERVER, &LOG, &TLS, &SITE, &ROUTE, &LIMITS];
+    let shapes = [&SERVER, &LOG, &TLS, &SITE, &ROUTE, &LIMITS, &acme::ACME];
     let home = shapes
         .iter()
         .find(|shape| shape.keys.contains(&key) || shape.later.contains(&key));
@@ -166,6 +167,9 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
             .at(shown, text, 0..0));
     }
     refuse_shared_names(&source, &sites)?;
+    if let Some(acme) = &tls.acme {
+        acme::refuse_impossible(&source, acme, &server, &sites)?;
+    }
     Ok(Config {
         path,
         folder,
@@ -464,11 +468,13 @@ fn tls<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<TlsConf
         Some(item) => Some(read(item)?),
         None => None,
     };
+    let acme = table.item("acme").map(acme::acme).transpose()?;
     table.finish()?;
     Ok(TlsConfig {
         min_version,
         ciphers,
         tickets,
+        acme,
     })
 }
 

@@ -292,7 +292,67 @@ fn each_mistake_has_its_answer() {
             "later version",
         ),
         ("[cluster]\n", "not yet", ""),
-        ("[tls]\nacme = { email = \"a@b\" }", "not yet", ""),
+        (
+            "[tls]\nacme = { email = \"a@b\" }",
+            "no mail address",
+            "me@example.org",
+        ),
+        ("[tls]\nacme = true", "must be a table", ""),
+        (
+            "[tls]\nacme = { emial = \"\" }",
+            "unknown key `emial` in acme",
+            "did you mean `email`?",
+        ),
+        (
+            "[tls]\nacme = { directory = \"letsencript\" }",
+            "no directory",
+            "did you mean \"letsencrypt\"?",
+        ),
+        (
+            "[tls]\nacme = { directory = \"http://ca.example.org/\" }",
+            "no directory",
+            "https://",
+        ),
+        (
+            "[tls]\nacme = { challenge = \"dns-02\" }",
+            "`challenge` can't be",
+            "did you mean \"dns-01\"?",
+        ),
+        (
+            "[tls]\nacme = { challenge = \"dns-01\" }",
+            "dns-01 needs a `hook`",
+            "present NAME VALUE",
+        ),
+        (
+            "[tls]\nacme = { challenge = \"http-01\", hook = \"h\" }",
+            "nothing to do in http-01",
+            "dns-01",
+        ),
+        (
+            "[tls]\nacme = { eab = { kid = \"a\" } }",
+            "both `kid` and `key`",
+            "your CA",
+        ),
+        (
+            "[tls]\nacme = { eab = { kid = \"a\", key = \"!\" } }",
+            "no key for `eab`",
+            "base64url",
+        ),
+        (
+            "[tls]\nacme = {}\n[[site]]\nnames = [\"*.example.org\"]",
+            "`*.example.org` can be had by dns-01 alone",
+            "hook",
+        ),
+        (
+            "[server]\nhttps = []\n[tls]\nacme = {}",
+            "of no use without https",
+            "leave `acme` out",
+        ),
+        (
+            "[server]\nhttp = []\n[tls]\nacme = { challenge = \"http-01\" }",
+            "http-01 needs plain HTTP",
+            "another challenge",
+        ),
         ("[[site]]\nrelease = \"x\"", "not yet", ""),
         (
             "[[site]]\n[[site.route]]\npath = \"/\"\ncgi = \"x\"",
@@ -1170,5 +1230,51 @@ proptest! {
         let _ = parse_bytes(&text);
         let _ = site_name(&text);
         let _ = nearest(&text, ["https", "http"]);
+    }
+}
+
+#[test]
+fn certificates_that_come_by_themselves() {
+    let config = good(
+        "[server]\nstate = \"/s\"\n[tls]\nacme = { hook = \"hook\" }\n\
+         [[site]]\nnames = [\"box\", \"www.example.org\", \"192.0.2.1\", \"*.example.org\"]\n\
+         [[site]]\nnames = [\"printer.local\", \"[::1]\"]\n\
+         [[site]]\nnames = [\"own.example.org\"]\ncertificate = \"own.pem\"\n\
+         [[site]]\nnames = [\"*\"]\n",
+    );
+    let acme = config.tls.acme.as_ref().unwrap();
+    assert_eq!(acme.challenge, Some(Challenge::Dns01));
+    assert_eq!(
+        acme.directory,
+        "https://acme-v02.api.letsencrypt.org/directory"
+    );
+    let wanted = config.wanted();
+    assert_eq!(wanted.len(), 1);
+    assert_eq!(wanted[0].names, ["www.example.org", "*.example.org"]);
+    assert_eq!(
+        wanted[0].file,
+        PathBuf::from("/s/acme/certificates/www.example.org/certificate.pem")
+    );
+    let skipped: Vec<String> = config
+        .not_wanted()
+        .into_iter()
+        .map(|(name, why)| format!("{name}: {why}"))
+        .collect();
+    assert_eq!(
+        skipped,
+        [
+            "box: it is a local name",
+            "192.0.2.1: it is an address",
+            "printer.local: it is a local name",
+            "[::1]: it is an address",
+            "*: it stands for any name"
+        ]
+    );
+    for (challenge, name) in [
+        (Challenge::Http01, "http-01"),
+        (Challenge::TlsAlpn01, "tls-alpn-01"),
+        (Challenge::Dns01, "dns-01"),
+    ] {
+        assert_eq!(challenge.name(), name);
     }
 }

@@ -268,7 +268,8 @@ pub(super) fn look_at_files(config: &Config) -> Vec<(PathBuf, Option<Seen>)> {
         let users = site.routes.iter().map(|route| &route.users);
         let files = [&site.certificate, &site.key, &site.client_ca];
         let files = files.into_iter().chain(users).flatten();
-        files.map(|file| file.get_ref().clone()).collect::<Vec<_>>()
+        let files = files.map(|file| file.get_ref().clone());
+        files.chain(config.acme_file(site)).collect::<Vec<_>>()
     };
     let tickets = config.tls.tickets.iter().map(|file| file.get_ref().clone());
     let files = config.sites.iter().flat_map(of_site).chain(tickets);

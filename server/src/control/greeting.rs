@@ -38,7 +38,7 @@ pub(super) fn print(plane: &Plane) {
         }
     }
     if let Some(self_signed) = &plane.supplies.self_signed
-        && config.sites.iter().any(|site| site.certificate.is_none())
+        && config.sites.iter().any(|site| is_self_signed(config, site))
     {
         text.push_str("certificate: self-signed, browsers will ask once; SHA-256 fingerprint\n");
         text.push_str(&format!("  {}\n", self_signed.fingerprint()));
@@ -64,6 +64,11 @@ fn nothing_at_the_top(config: &Config) -> Option<String> {
     Some(format!(
         "note: there is no {name} in this folder, so its first page is \"not found\" until there is\n"
     ))
+}
+
+/// Neither has it a certificate, nor does one come by itself.
+fn is_self_signed(config: &Config, site: &Site) -> bool {
+    site.certificate.is_none() && config.acme_file(site).is_none()
 }
 
 fn what(config: &Config) -> String {

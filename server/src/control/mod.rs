@@ -14,7 +14,7 @@ mod tests;
 
 use crate::base::clock;
 use crate::base::log::{ErrorLog, Sinks};
-use crate::config::{self, Chosen, OperatorError, Overrides};
+use crate::config::{self, Chosen, Config, OperatorError, Overrides};
 use crate::site::Budget;
 use crate::tls::{SelfSigned, Tickets};
 use crate::world::build::{self, Supplies};
@@ -39,6 +39,8 @@ pub struct Checked {
     pub summary: String,
     /// What works but probably isn't meant.
     pub warnings: Vec<String>,
+    /// Which certificates would come by themselves, and which not.
+    pub notes: Vec<String>,
 }
 
 /// Serves until told to stop; returns after everything was drained.
@@ -70,6 +72,7 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         tickets: Some(Arc::new(Tickets::in_memory(now).map_err(made)?)),
         self_signed: Some(Arc::new(SelfSigned::in_memory(&[], now).map_err(made)?)),
         https_port: config.https_port(),
+        challenges: Arc::default(),
     };
     let world = build::build(&build::quiet(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
@@ -88,5 +91,34 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         names.len(),
         names.join(", ")
     );
-    Ok(Checked { summary, warnings })
+    let notes = certificates(&config);
+    Ok(Checked {
+        summary,
+        warnings,
+        notes,
+    })
+}
+
+/// What would be asked for, from whom.
+fn certificates(config: &Config) -> Vec<String> {
+    let Some(acme) = &config.tls.acme else {
+        return Vec::new();
+    };
+    let how = match (acme.challenge, config.server.http.is_empty()) {
+        (Some(challenge), _) => challenge.name(),
+        (None, true) => "tls-alpn-01",
+        (None, false) => "http-01, else tls-alpn-01",
+    };
+    let wanted = config.wanted();
+    let mut notes: Vec<String> = wanted
+        .iter()
+        .map(|wanted| {
+            let names = wanted.names.join(", ");
+            format!("certificate from {} for {names}, by {how}", acme.directory)
+        })
+        .collect();
+    for (name, why) in config.not_wanted() {
+        notes.push(format!("no certificate is asked for `{name}`: {why}"));
+    }
+    notes
 }

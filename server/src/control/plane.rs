@@ -11,6 +11,7 @@ use super::start::{
 };
 use super::status;
 use super::watch::{Changes, Place, Watch};
+use crate::acme::Acme;
 use crate::base::clock;
 use crate::base::log::{ErrorLog, Sinks};
 use crate::base::pool::Pool;
@@ -76,6 +77,8 @@ pub struct Plane {
     pub(super) missed: BTreeSet<Place>,
     /// Files of the configuration as they were read, for where they can't be watched.
     pub(super) seen: Vec<(PathBuf, Option<Seen>)>,
+    /// Has certificates issued.
+    pub(super) acme: Acme,
     error_log: ErrorLog,
     control: ControlSocket,
     /// Who asked us to stop, and waits for it.
@@ -142,6 +145,7 @@ impl Plane {
             tickets,
             self_signed,
             https_port: https_port(&config, &listeners),
+            challenges: Arc::default(),
         };
         let seen = look_at_files(&config);
         let world = Arc::new(build::build(
@@ -157,6 +161,7 @@ impl Plane {
             origin: Instant::now(),
         });
         compress_in_background(supplies.budget.clone());
+        let acme = Acme::new(supplies.challenges.clone());
         let mut plane = Plane {
             chosen,
             overrides,
@@ -174,6 +179,7 @@ impl Plane {
             unsettled: BTreeSet::new(),
             missed: BTreeSet::new(),
             seen,
+            acme,
             error_log,
             control,
             stopping_for: Vec::new(),
@@ -244,6 +250,7 @@ impl Plane {
             self.watch_anew();
             greeting::print(&self);
             let _ = sys::notify("READY=1");
+            self.acme.plan(&self.config, false);
             self.serve(&mut signals).await;
             let _ = sys::notify("STOPPING=1");
             self.drain(&mut signals).await;
@@ -441,6 +448,7 @@ impl Plane {
         self.unsettled.clear();
         self.watch_anew();
         self.apply().await;
+        self.acme.plan(&self.config, true);
         said.insert(
             0,
             format!("configuration {} is served", self.world.generation),
@@ -558,6 +566,8 @@ impl Plane {
         let seconds = self.config.server.limits.drain_seconds;
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
+        // Whoever takes our place may have certificates issued from now on.
+        self.acme = Acme::new(self.supplies.challenges.clone());
         // The workers accept what waits and close; our own copies would keep the ports open, and
         // whoever comes now would wait for nobody.
         self.listeners = Listeners::default();

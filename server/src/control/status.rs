@@ -1,7 +1,10 @@
 //! `anthill status`: what the running server is doing, for people and as JSON.
 
 use super::plane::Plane;
+use crate::acme::{Report, SiteReport, shown};
 use crate::base::clock;
+use crate::tls::PairSummary;
+use crate::wire::json::quoted;
 use std::fmt::Write;
 
 /// For people.
@@ -35,18 +38,15 @@ pub(super) fn text(plane: &Plane) -> String {
         "content bytes", facts.content_bytes, facts.content_bytes_max
     );
     let _ = writeln!(out, "  {:<24} {}", "log lines lost", facts.lines_lost);
+    let report = plane.acme.report();
     for certificate in plane.world.tls.iter().flat_map(|tls| tls.summary()) {
-        let days = certificate.days_left(facts.now);
-        let kind = if certificate.certificate.is_some() {
-            ""
-        } else {
-            ", self-signed"
-        };
-        let _ = writeln!(
-            out,
-            "certificate for {}: {days} days left{kind}",
-            certificate.names.join(", ")
-        );
+        write_certificate(&mut out, &certificate, &report, facts.now);
+    }
+    if report.elsewhere {
+        out.push_str("certificates are renewed by another server on this state folder\n");
+    }
+    for (name, why) in plane.config.not_wanted() {
+        let _ = writeln!(out, "no certificate is asked for `{name}`: {why}");
     }
     out
 }
@@ -90,22 +90,76 @@ pub(super) fn json(plane: &Plane) -> String {
         "\"content_bytes\":{},\"content_bytes_max\":{},\"log_lines_lost\":{},",
         facts.content_bytes, facts.content_bytes_max, facts.lines_lost
     );
+    let report = plane.acme.report();
     let certificates: Vec<String> = plane
         .world
         .tls
         .iter()
         .flat_map(|tls| tls.summary())
-        .map(|certificate| {
-            let names: Vec<String> = certificate.names.iter().map(|name| quoted(name)).collect();
-            format!(
-                "{{\"names\":[{}],\"days_left\":{},\"self_signed\":{}}}",
-                names.join(","),
-                certificate.days_left(facts.now),
-                certificate.certificate.is_none()
-            )
-        })
+        .map(|certificate| certificate_json(&certificate, &report, facts.now))
         .collect();
     let _ = writeln!(out, "\"certificates\":[{}]}}", certificates.join(","));
+    out
+}
+
+/// What the robot knows of this certificate.
+fn of_robot<'r>(certificate: &PairSummary, report: &'r Report) -> Option<&'r SiteReport> {
+    let file = certificate.certificate.as_ref()?;
+    report.sites.iter().find(|site| site.file == *file)
+}
+
+fn write_certificate(out: &mut String, certificate: &PairSummary, report: &Report, now: u64) {
+    let names = certificate.names.join(", ");
+    let days = certificate.days_left(now);
+    let robot = of_robot(certificate, report);
+    if certificate.stands_in {
+        let _ = write!(
+            out,
+            "certificate for {names}: none yet, a self-signed one stands in"
+        );
+    } else {
+        let _ = write!(out, "certificate for {names}: {days} days left");
+    }
+    let Some(site) = robot else {
+        let is_self_signed = certificate.certificate.is_none();
+        out.push_str(if is_self_signed {
+            ", self-signed\n"
+        } else {
+            "\n"
+        });
+        return;
+    };
+    let verb = match (site.next <= now, certificate.stands_in) {
+        (true, _) => "now being asked for".to_owned(),
+        (false, true) => format!("asked for at {}", shown(site.next)),
+        (false, false) => format!("renewed at {}", shown(site.next)),
+    };
+    let _ = writeln!(out, ", {verb}");
+    if let Some((at, failure)) = &site.failure {
+        let _ = writeln!(out, "  failed at {}: {failure}", shown(*at));
+    }
+}
+
+fn certificate_json(certificate: &PairSummary, report: &Report, now: u64) -> String {
+    let names: Vec<String> = certificate.names.iter().map(|name| quoted(name)).collect();
+    let mut out = format!(
+        "{{\"names\":[{}],\"days_left\":{},\"self_signed\":{}",
+        names.join(","),
+        certificate.days_left(now),
+        certificate.certificate.is_none() || certificate.stands_in
+    );
+    if let Some(site) = of_robot(certificate, report) {
+        let (at, failure) = match &site.failure {
+            Some((at, failure)) => (at.to_string(), quoted(failure)),
+            None => ("null".to_owned(), "null".to_owned()),
+        };
+        let _ = write!(
+            out,
+            ",\"acme\":{{\"next\":{},\"failed_at\":{at},\"failure\":{failure}}}",
+            site.next
+        );
+    }
+    out.push('}');
     out
 }
 
@@ -141,21 +195,4 @@ fn duration(seconds: u64) -> String {
         (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
         (days, hours, _, _) => format!("{days} d {hours} h"),
     }
-}
-
-/// A JSON string (RFC 8259 §7).
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            c if c < ' ' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }

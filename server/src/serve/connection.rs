@@ -16,7 +16,7 @@ use super::worker::{Phase, Worker};
 use crate::base::sys;
 use crate::limits;
 use crate::site::{Listing, Load, Stored};
-use crate::tls::Identity;
+use crate::tls::{ACME_TLS_ALPN, Identity};
 use crate::wire::body::{BodyDecoder, BodyLength, Step};
 use crate::wire::h1::{self, Parsed};
 use crate::wire::h2::frame::PREFACE;
@@ -226,8 +226,8 @@ impl Connection {
             scratch[..filled].copy_from_slice(&self.rest);
             if !again || filled == 0 {
                 let read = self.stream.poll_fill(cx, &mut scratch[filled..]);
-                if self.identity.is_none() {
-                    self.greet();
+                if self.identity.is_none() && self.greet() {
+                    return Poll::Ready(Next::End(End::Close));
                 }
                 match ready!(read) {
                     Ok(0) => return Poll::Ready(self.ended(cx)),
@@ -287,14 +287,16 @@ impl Connection {
         (known == PREFACE.len() || known > H1_LINE_BYTES).then_some(Version::Http2)
     }
 
-    /// Notes which certificate was given, once the handshake is over.
-    fn greet(&mut self) {
+    /// Notes which certificate was given, once the handshake is over; true if that was all there is
+    /// to it, since it was done to validate a name (RFC 8737 §3).
+    fn greet(&mut self) -> bool {
         let Some(connection) = self.stream.tls_mut() else {
-            return;
+            return false;
         };
         if connection.is_handshaking() {
-            return;
+            return false;
         }
+        let validated = connection.alpn_protocol() == Some(ACME_TLS_ALPN);
         let resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
         let world = self.worker.world();
         if let Some(tls) = &world.tls {
@@ -306,6 +308,7 @@ impl Connection {
             self.worker.stats.handshakes_full.one();
         }
         self.worker.phase(self.slot, Phase::Idle);
+        validated
     }
 
     /// The peer ended its side, or a deadline ended ours.
@@ -623,6 +626,9 @@ impl Connection {
                 self.send_small(Small::redirect(status, &location), after, &line, end, cx)
             }
             Reply::Options => self.send_small(Small::options(), after, &line, end, cx),
+            Reply::Challenge(answer) => {
+                self.send_small(Small::challenge(answer), after, &line, end, cx)
+            }
             Reply::Listing(listing) => self.send_listing(listing, head, after, &line, end, cx),
         }
     }

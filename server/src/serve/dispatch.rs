@@ -53,6 +53,8 @@ pub enum Reply {
     },
     /// Answer OPTIONS: 204 with Allow.
     Options,
+    /// Answer a challenge: 200 with this content.
+    Challenge(Vec<u8>),
     /// Run this call.
     Live(Arc<dyn Handler>),
     /// Say no.
@@ -106,6 +108,14 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
     {
         return refuse(host, Reject::MISDIRECTED);
     }
+    // Before any redirect: it would lead to a certificate that isn't there yet.
+    if let Some(answer) = challenge(world, head) {
+        return Dispatched {
+            host: Some(host),
+            user: None,
+            reply: Reply::Challenge(answer),
+        };
+    }
     let to_https = !secure && host.http_redirects && world.https_port.is_some();
     // HTTP/1.0 may name nobody. Where no name of ours stands in, there is nowhere to send the client,
     // and what the operator keeps to https isn't shown instead.
@@ -143,6 +153,12 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         user: gate.user,
         reply,
     }
+}
+
+/// What whoever validates this name by http-01 is to find (RFC 8555 §8.3), if that is pending.
+fn challenge(world: &World, head: &Head<'_>) -> Option<Vec<u8>> {
+    let token = head.path.strip_prefix(CHALLENGE_PATH)?;
+    world.challenges.as_ref()?.http(head.host, token)
 }
 
 fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
@@ -357,5 +373,7 @@ impl Gate<'_, '_> {
     }
 }
 
+/// Where challenges are asked for (RFC 8555 §8.3).
+const CHALLENGE_PATH: &[u8] = b"/.well-known/acme-challenge/";
 /// The methods of a stored page, for Allow.
 pub const ALLOW: &[u8] = b"Allow: GET, HEAD, OPTIONS\r\n";

@@ -42,6 +42,16 @@ impl Small {
         }
     }
 
+    /// What shows that a name is ours (RFC 8555 §8.3).
+    pub(super) fn challenge(answer: Vec<u8>) -> Small {
+        Small {
+            status: Status::OK,
+            fields: b"Content-Type: application/octet-stream\r\nCache-Control: no-store\r\n"
+                .to_vec(),
+            body: answer,
+        }
+    }
+
     /// All field lines; a 204 has no length (RFC 9110 §8.6).
     pub(super) fn lines(&self) -> Vec<u8> {
         let mut lines = b"Server: anthill\r\n".to_vec();

@@ -1,5 +1,5 @@
-//! Just enough DER (X.690 §10) to read four things of a certificate, when it is valid, whose key it
-//! holds, who issued it and to whom, and to write one of our own. Everything else about certificates
+//! Just enough DER (X.690 §10) to read of a certificate when it is valid, whose key it holds, who
+//! issued it, to whom and under which number, and to write one of our own. Everything else about certificates
 //! is webpki's business.
 //!
 //! What is read is the operator's own file; still nothing here panics, whatever the bytes.
@@ -17,6 +17,10 @@ pub(super) struct Certificate<'a> {
     pub subject: &'a [u8],
     /// SubjectPublicKeyInfo, the whole element.
     pub public_key: &'a [u8],
+    /// Serial number, the content of its INTEGER.
+    pub serial: &'a [u8],
+    /// Key identifier of the issuer (RFC 5280 §4.2.1.1), if it says one.
+    pub authority_key: Option<&'a [u8]>,
 }
 
 impl<'a> Certificate<'a> {
@@ -25,11 +29,11 @@ impl<'a> Certificate<'a> {
         let certificate = Reader(der).expect(SEQUENCE)?;
         let mut body = Reader(Reader(certificate.content).expect(SEQUENCE)?.content);
         let first = body.next()?;
-        if first.tag == VERSION {
-            body.expect(INTEGER)?; // serial number
-        } else if first.tag != INTEGER {
-            return None;
-        }
+        let serial = match first.tag {
+            VERSION => body.expect(INTEGER)?.content,
+            INTEGER => first.content,
+            _ => return None,
+        };
         body.expect(SEQUENCE)?; // signature algorithm
         let issuer = body.expect(SEQUENCE)?.whole;
         let mut validity = Reader(body.expect(SEQUENCE)?.content);
@@ -43,8 +47,32 @@ impl<'a> Certificate<'a> {
             issuer,
             subject,
             public_key,
+            serial,
+            authority_key: authority_key(body),
         })
     }
+}
+
+/// Looks through what stands behind the public key for the authority's key identifier.
+fn authority_key<'a>(mut rest: Reader<'a>) -> Option<&'a [u8]> {
+    let extensions = loop {
+        let element = rest.next()?;
+        if element.tag == EXTENSIONS {
+            break Reader(element.content).expect(SEQUENCE)?;
+        }
+    };
+    let mut extensions = Reader(extensions.content);
+    while let Some(extension) = extensions.next() {
+        let mut extension = Reader(extension.content);
+        if extension.expect(OBJECT_IDENTIFIER)?.content != AUTHORITY_KEY_IDENTIFIER {
+            continue;
+        }
+        let value = extension.next().filter(|it| it.tag != BOOLEAN);
+        let value = value.or_else(|| extension.next())?;
+        let identifier = Reader(value.content).expect(SEQUENCE)?;
+        return Some(Reader(identifier.content).expect(KEY_IDENTIFIER)?.content);
+    }
+    None
 }
 
 /// One element: its tag, what is inside, and all of it.
@@ -157,6 +185,12 @@ pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
 /// `[0] EXPLICIT Version`, absent in an X.509 v1 certificate.
 pub(super) const VERSION: u8 = 0xa0;
+/// `[3] EXPLICIT Extensions`
+pub(super) const EXTENSIONS: u8 = 0xa3;
+/// `[0] IMPLICIT KeyIdentifier` of an authority key identifier.
+const KEY_IDENTIFIER: u8 = 0x80;
+/// 2.5.29.35
+const AUTHORITY_KEY_IDENTIFIER: &[u8] = &[0x55, 0x1d, 35];
 
 #[cfg(test)]
 mod tests {

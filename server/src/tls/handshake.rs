@@ -68,7 +68,7 @@ impl Choosing {
             Ok(None) => return Ok(Choice::More),
             Err((error, alert)) => return Ok(refused(error, alert)),
         };
-        let config = self.shared.config(accepted.client_hello().server_name());
+        let config = self.shared.config(&accepted.client_hello());
         Ok(match accepted.into_connection(Arc::clone(config)) {
             Ok(connection) => Choice::Ready(unlimited(connection)),
             Err((error, alert)) => refused(error, alert),

@@ -7,9 +7,11 @@
 // A test may panic: that is how it fails.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod challenges;
 mod der;
 mod error;
 mod handshake;
+mod issued;
 mod names;
 mod pair;
 mod provider;
@@ -17,7 +19,6 @@ mod records;
 mod self_signed;
 mod tickets;
 mod unsigned;
-mod whole;
 
 #[cfg(test)]
 mod tests;
@@ -36,8 +37,10 @@ use rustls::server::{
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ProtocolVersion, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
+pub use challenges::{ACME_TLS_ALPN, Challenges, Posted};
 pub use error::{Part, TlsError};
 pub use handshake::{Choice, Choosing, Handshake};
+pub use issued::{Issued, RequestKey, authorities};
 pub use provider::{Ciphers, aes_in_hardware, provider};
 pub use records::{Boundary, GOODBYE_BYTES, Opened, RECORD_BYTES_MAX, Records, Secrets};
 pub use self_signed::SelfSigned;
@@ -57,6 +60,9 @@ pub struct PairSpec {
     pub key: Option<PathBuf>,
     /// PEM file of the CAs that must have signed a client's certificate; None = none is asked for.
     pub client_ca: Option<PathBuf>,
+    /// The certificate comes by itself, and may not be there yet: until then, and where its file
+    /// can't be used, the self-signed one stands in for it.
+    pub comes_later: bool,
 }
 
 /// The oldest version of TLS that is spoken.
@@ -82,6 +88,8 @@ pub struct TlsSettings {
     pub tickets: Arc<Tickets>,
     /// Whether AES is cheap here; decides the order of [`Ciphers::Auto`].
     pub aes_in_hardware: bool,
+    /// Challenges to be answered in handshakes; None where no certificate comes by itself.
+    pub challenges: Option<Arc<Challenges>>,
 }
 
 impl TlsSettings {
@@ -93,6 +101,7 @@ impl TlsSettings {
             alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
             tickets,
             aes_in_hardware: aes_in_hardware(),
+            challenges: None,
         }
     }
 }
@@ -127,6 +136,8 @@ pub struct PairSummary {
     pub names: Vec<String>,
     /// Its certificate's file; None = self-signed.
     pub certificate: Option<PathBuf>,
+    /// The self-signed certificate stands in for it so far.
+    pub stands_in: bool,
     /// Last second of validity, Unix time.
     pub not_after: u64,
     /// Whether clients must have a certificate.
@@ -156,6 +167,8 @@ struct Shared {
     /// Whether some pair does demand one, so that the hello must be read first.
     choosing: bool,
     self_signed: Identity,
+    /// The pair that stands in for what comes later.
+    stand_in: Arc<Pair>,
     warnings: Vec<String>,
 }
 
@@ -192,8 +205,13 @@ impl Tls {
                 .and_then(|()| load(spec, self_signed, previous, &mut loaded, &mut warnings))
                 .and_then(|pair| builder.entry(spec, pair))
                 .map_err(|error| error.of_pair(index))?;
-            if let Some(file) = &spec.certificate {
-                for what in entry.pair.warnings(&spec.names, now) {
+            if let (Some(file), false) = (&spec.certificate, entry.stands_in(self_signed)) {
+                let names = if spec.comes_later {
+                    &[]
+                } else {
+                    &spec.names[..]
+                };
+                for what in entry.pair.warnings(names, now) {
                     let warning = format!("{}: {what}", file.display());
                     // Sites may share a certificate.
                     if !warnings.contains(&warning) {
@@ -208,6 +226,7 @@ impl Tls {
             names: Arc::clone(&names),
             pairs: entries.iter().map(Entry::without_demand).collect(),
             self_signed: Arc::clone(self_signed.certified()),
+            challenges: settings.challenges.clone(),
         };
         let open = builder.config(Arc::new(NoClientAuth), Arc::new(resolver), OPEN_SCOPE)?;
         Ok(Tls {
@@ -217,6 +236,7 @@ impl Tls {
                 entries,
                 open,
                 self_signed: Identity::of(None, None, None),
+                stand_in: Arc::clone(self_signed.pair()),
                 warnings,
             }),
         })
@@ -264,10 +284,15 @@ impl Tls {
         let of_entry = |entry: &Entry| PairSummary {
             names: entry.spec.names.clone(),
             certificate: entry.spec.certificate.clone(),
+            stands_in: entry.spec.certificate.is_some() && self.stands_in(entry),
             not_after: entry.pair.not_after,
             client_certificate: entry.demanding.is_some(),
         };
         self.shared.entries.iter().map(of_entry).collect()
+    }
+
+    fn stands_in(&self, entry: &Entry) -> bool {
+        Arc::ptr_eq(&entry.pair, &self.shared.stand_in)
     }
 
     /// The pair that these files had here.
@@ -276,14 +301,20 @@ impl Tls {
             entry.spec.certificate == spec.certificate && entry.spec.key == spec.key
         };
         let entry = self.shared.entries.iter().find(same)?;
-        Some(Arc::clone(&entry.pair))
+        let stands_in = spec.certificate.is_some() && self.stands_in(entry);
+        (!stands_in).then(|| Arc::clone(&entry.pair))
     }
 }
 
 impl Shared {
-    /// The configuration for a client that named `name`; a name that nobody answers to gets the
-    /// open one, whose resolver refuses it.
-    fn config(&self, name: Option<&str>) -> &Arc<ServerConfig> {
+    /// The configuration for a client that said this hello. A name that nobody answers to gets the
+    /// open one, whose resolver refuses it; so does who validates a name, and has no certificate to
+    /// show for it.
+    fn config(&self, hello: &ClientHello<'_>) -> &Arc<ServerConfig> {
+        if validates(hello) {
+            return &self.open;
+        }
+        let name = hello.server_name();
         match self.names.choose(name) {
             Chosen::Pair(index) => self.entries[index].demanding.as_ref().unwrap_or(&self.open),
             Chosen::SelfSigned | Chosen::Nobody => &self.open,
@@ -292,6 +323,10 @@ impl Shared {
 }
 
 impl Entry {
+    fn stands_in(&self, self_signed: &SelfSigned) -> bool {
+        Arc::ptr_eq(&self.pair, self_signed.pair())
+    }
+
     fn without_demand(&self) -> Option<Arc<CertifiedKey>> {
         let open = self.demanding.is_none();
         open.then(|| Arc::clone(&self.pair.certified))
@@ -352,12 +387,16 @@ fn load(
     let pair = match Pair::load(certificate, spec.key.as_deref()) {
         Ok(pair) => Arc::new(pair),
         Err(error) => {
-            let kept = previous.filter(|_| error.mismatch);
-            let Some(pair) = kept.and_then(|previous| previous.pair_of(spec)) else {
-                return Err(error);
-            };
-            warnings.push(format!("{error}: the previous pair stays until both match"));
-            pair
+            let kept = previous.filter(|_| error.mismatch || spec.comes_later);
+            match kept.and_then(|previous| previous.pair_of(spec)) {
+                Some(pair) if error.mismatch => {
+                    warnings.push(format!("{error}: the previous pair stays until both match"));
+                    pair
+                }
+                Some(pair) => pair,
+                None if spec.comes_later => Arc::clone(self_signed.pair()),
+                None => return Err(error),
+            }
         }
     };
     loaded.insert(files, Arc::clone(&pair));
@@ -469,6 +508,10 @@ impl<'a> Builder<'a> {
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(resolver);
         config.alpn_protocols = self.settings.alpn.clone();
+        if self.settings.challenges.is_some() {
+            // The last choice, so that only who offers nothing else gets it.
+            config.alpn_protocols.push(ACME_TLS_ALPN.to_vec());
+        }
         config.ignore_client_order = true;
         // Tickets are the only way back: a cache of sessions would cost memory per client.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -512,14 +555,27 @@ struct ByName {
     /// None where a client certificate is demanded, which this configuration can't do.
     pairs: Vec<Option<Arc<CertifiedKey>>>,
     self_signed: Arc<CertifiedKey>,
+    challenges: Option<Arc<Challenges>>,
 }
 
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if validates(&hello) {
+            return self.challenges.as_ref()?.alpn(hello.server_name()?);
+        }
         match self.names.choose(hello.server_name()) {
             Chosen::Pair(index) => self.pairs.get(index)?.clone(),
             Chosen::SelfSigned => Some(Arc::clone(&self.self_signed)),
             Chosen::Nobody => None,
         }
     }
+}
+
+/// Whether this is somebody who validates a name by tls-alpn-01: `acme-tls/1` is all that is offered
+/// (RFC 8737 §3). Whoever offers more is an ordinary client, and gets what those get.
+fn validates(hello: &ClientHello<'_>) -> bool {
+    let Some(mut offered) = hello.alpn() else {
+        return false;
+    };
+    offered.next() == Some(ACME_TLS_ALPN) && offered.next().is_none()
 }

@@ -15,6 +15,7 @@ use rustls::sign::{CertifiedKey, SigningKey};
 
 use super::der::Certificate;
 use super::error::{Part, TlsError};
+use crate::base::digest::base64;
 
 /// A chain and its key, ready for rustls.
 #[derive(Debug)]
@@ -95,7 +96,7 @@ impl Pair {
         if now > self.not_after {
             let days = (now - self.not_after) / 86_400;
             warnings.push(format!("the certificate expired {days} days ago"));
-        } else if self.not_after - now < EXPIRES_SOON_SECONDS {
+        } else if self.not_after - now < self.soon_seconds() {
             let days = (self.not_after - now) / 86_400;
             warnings.push(format!("the certificate expires in {days} days"));
         } else if now < self.not_before {
@@ -105,9 +106,18 @@ impl Pair {
                  wrong"
             ));
         }
+        for name in self.missing(names) {
+            warnings.push(format!("the certificate doesn't name {name}"));
+        }
+        warnings
+    }
+
+    /// Those of `names` that the certificate isn't for.
+    pub(super) fn missing(&self, names: &[String]) -> Vec<String> {
         let Some(Ok(leaf)) = self.certified.cert.first().map(ParsedCertificate::try_from) else {
-            return warnings; // X.509 v1, as `openssl x509 -req` makes: no names in it to compare
+            return Vec::new(); // X.509 v1, as `openssl x509 -req` makes: no names in it to compare
         };
+        let mut missing = Vec::new();
         for name in names.iter().filter(|name| *name != "*") {
             // Any label stands for the star.
             let example = match name.strip_prefix("*.") {
@@ -117,10 +127,16 @@ impl Pair {
             let covered = ServerName::try_from(example)
                 .is_ok_and(|name| verify_server_name(&leaf, &name).is_ok());
             if !covered {
-                warnings.push(format!("the certificate doesn't name {name}"));
+                missing.push(name.clone());
             }
         }
-        warnings
+        missing
+    }
+
+    /// When to say that it will expire; of a certificate that lives for days alone, later.
+    fn soon_seconds(&self) -> u64 {
+        let lifetime = self.not_after.saturating_sub(self.not_before);
+        EXPIRES_SOON_SECONDS.min(lifetime / 4)
     }
 }
 
@@ -136,6 +152,17 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
         .in_file(path));
     }
     Ok(file.certificates)
+}
+
+/// A section of PEM (RFC 7468).
+pub(super) fn pem(label: &str, der: &[u8]) -> String {
+    let mut pem = format!("-----BEGIN {label}-----\n");
+    for line in der.chunks(PEM_LINE_BYTES) {
+        pem.push_str(&base64(line));
+        pem.push('\n');
+    }
+    pem.push_str(&format!("-----END {label}-----\n"));
+    pem
 }
 
 /// The PEM sections of a file that matter to us.
@@ -170,7 +197,7 @@ impl PemFile {
     }
 
     /// The error is what is wrong and what would be right, with FILE for the file's name.
-    fn parse(bytes: &[u8]) -> Result<PemFile, (String, String)> {
+    pub(super) fn parse(bytes: &[u8]) -> Result<PemFile, (String, String)> {
         let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let sections: Vec<String> = bytes
             .split(|byte| *byte == b'\n' || *byte == b'\r')
@@ -346,6 +373,8 @@ fn in_order(
     chain
 }
 
+/// 64 characters of base64 (RFC 7468 §2).
+const PEM_LINE_BYTES: usize = 48;
 /// In the head of a traditional encrypted key (RFC 1421 §4.6.1.1).
 const ENCRYPTED: &[u8] = b"Proc-Type: 4,ENCRYPTED";
 /// Certificates take 1–3 KB each; a system's whole CA bundle is 220 KB.

@@ -15,10 +15,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
 use super::error::{Part, TlsError};
-use super::pair::{Pair, PemFile};
+use super::pair::{Pair, PemFile, pem};
 use super::unsigned::Unsigned;
-use super::whole;
-use crate::base::digest::{base64, sha256};
+use crate::base::digest::sha256;
+use crate::base::whole;
 
 /// The self-signed certificate, whole and ready.
 #[derive(Clone, Debug)]
@@ -128,12 +128,12 @@ fn read_key(path: &Path) -> Option<EcdsaKeyPair> {
     EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der).ok()
 }
 
-fn new_key() -> Result<EcdsaKeyPair, TlsError> {
+pub(super) fn new_key() -> Result<EcdsaKeyPair, TlsError> {
     EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).map_err(failed)
 }
 
 /// The key as files and rustls want it.
-fn pkcs8(key: &EcdsaKeyPair) -> Result<Vec<u8>, TlsError> {
+pub(super) fn pkcs8(key: &EcdsaKeyPair) -> Result<Vec<u8>, TlsError> {
     Ok(key.to_pkcs8v1().map_err(failed)?.as_ref().to_vec())
 }
 
@@ -159,20 +159,25 @@ fn sign(key: &EcdsaKeyPair, names: &[String], now: u64) -> Result<Vec<u8>, TlsEr
     }
     once.truncate(NAMES_MAX);
 
-    // Random, since a browser refuses two certificates of one issuer with one number.
-    let mut serial = [0; 16];
-    rand::fill(&mut serial).map_err(failed)?;
-    serial[0] = serial[0] & 0x7f | 0x40; // positive, and of full length
     let now = now.max(CLOCK_STARTS);
     let unsigned = Unsigned {
-        serial,
+        serial: serial()?,
         common_name: "anthill, self-signed",
         names: &once,
+        acme_identifier: None,
         // An hour in the past, for clients whose clock is behind.
         not_before: now.saturating_sub(3600),
         not_after: now + VALID_SECONDS,
     };
     unsigned.sign(key).map_err(failed)
+}
+
+/// Random, since a browser refuses two certificates of one issuer with one number.
+pub(super) fn serial() -> Result<[u8; 16], TlsError> {
+    let mut serial = [0; 16];
+    rand::fill(&mut serial).map_err(failed)?;
+    serial[0] = serial[0] & 0x7f | 0x40; // positive, and of full length
+    Ok(serial)
 }
 
 fn can_be_named(name: &str) -> bool {
@@ -185,7 +190,7 @@ fn can_be_named(name: &str) -> bool {
     is_name || name.parse::<IpAddr>().is_ok()
 }
 
-fn pair_up(key: &EcdsaKeyPair, certificate: Vec<u8>) -> Result<Pair, TlsError> {
+pub(super) fn pair_up(key: &EcdsaKeyPair, certificate: Vec<u8>) -> Result<Pair, TlsError> {
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pkcs8(key)?));
     Pair::match_up(vec![CertificateDer::from(certificate)], vec![key], || {
         failed("it has no key")
@@ -194,12 +199,7 @@ fn pair_up(key: &EcdsaKeyPair, certificate: Vec<u8>) -> Result<Pair, TlsError> {
 
 /// Writes it as PEM (RFC 7468).
 fn keep(path: &Path, label: &str, der: &[u8], mode: u32) -> Result<(), TlsError> {
-    let mut pem = format!("-----BEGIN {label}-----\n");
-    for line in der.chunks(PEM_LINE_BYTES) {
-        pem.push_str(&base64(line));
-        pem.push('\n');
-    }
-    pem.push_str(&format!("-----END {label}-----\n"));
+    let pem = pem(label, der);
     whole::write(path, pem.as_bytes(), mode).map_err(|error| {
         TlsError::new(
             Part::SelfSigned,
@@ -210,7 +210,7 @@ fn keep(path: &Path, label: &str, der: &[u8], mode: u32) -> Result<(), TlsError>
     })
 }
 
-fn failed(error: impl std::fmt::Display) -> TlsError {
+pub(super) fn failed(error: impl std::fmt::Display) -> TlsError {
     TlsError::new(
         Part::SelfSigned,
         format!("can't make a self-signed certificate: {error}"),
@@ -226,8 +226,6 @@ const VALID_SECONDS: u64 = 397 * 86_400;
 const RENEWED_BEFORE_SECONDS: u64 = 30 * 86_400;
 /// 2026-01-01: a clock that shows less is wrong, and a certificate by it would be of no use later.
 const CLOCK_STARTS: u64 = 1_767_225_600;
-/// 64 characters of base64 (RFC 7468 §2).
-const PEM_LINE_BYTES: usize = 48;
 /// Names in one certificate; it is sent with every full handshake.
 const NAMES_MAX: usize = 64;
 

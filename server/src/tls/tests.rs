@@ -601,7 +601,7 @@ fn keys_of_every_kind_and_form() {
                 names: vec![name.to_owned()],
                 certificate: Some(certificate.clone()),
                 key: Some(fixture.write("key.pem", &form)),
-                client_ca: None,
+                ..PairSpec::default()
             };
             let tls = fixture.tls(std::slice::from_ref(&spec));
             let ends = connect(&tls, &fixture.client(), name);
@@ -725,7 +725,7 @@ fn errors_say_the_file_and_what_would_be_right() {
             names: vec!["a.test".to_owned()],
             certificate: Some(fixture.write("cert.pem", certificate)),
             key: (!key.is_empty()).then(|| fixture.write("key.pem", key)),
-            client_ca: None,
+            ..PairSpec::default()
         };
         let error = fixture.error(&[fixture.pair(&["b.test"]), spec]);
         assert_eq!(error.pair, Some(1));
@@ -826,7 +826,7 @@ fn the_old_pair_stays_until_both_halves_are_replaced() {
         names: vec!["a.test".to_owned()],
         certificate: Some(fixture.write("cert.pem", &old_certificate)),
         key: Some(fixture.write("key.pem", &old.serialize_pem())),
-        client_ca: None,
+        ..PairSpec::default()
     };
     let old_der = certificate_in(&spec);
     let settings = fixture.settings();
@@ -860,4 +860,94 @@ fn the_old_pair_stays_until_both_halves_are_replaced() {
     // A file that is gone is an error: the old World goes on as it is.
     fs::remove_file(fixture.path("key.pem")).unwrap();
     assert!(build(Some(&whole)).is_err());
+}
+
+/// A pair whose certificate is still to come.
+fn later(fixture: &Fixture, name: &str, client_ca: Option<PathBuf>) -> PairSpec {
+    PairSpec {
+        names: vec![name.to_owned()],
+        certificate: Some(fixture.write("empty", "").with_file_name("later.pem")),
+        client_ca,
+        comes_later: true,
+        ..PairSpec::default()
+    }
+}
+
+#[test]
+fn the_self_signed_one_stands_in_for_what_comes_later() {
+    let fixture = Fixture::new();
+    let spec = later(&fixture, "a.test", None);
+    let settings = fixture.settings();
+    let build = |previous: Option<&Tls>| {
+        let specs = std::slice::from_ref(&spec);
+        Tls::build(specs, &settings, &fixture.self_signed, previous, NOW).unwrap()
+    };
+    let before = build(None);
+    assert!(before.summary()[0].stands_in);
+    assert_eq!(before.warnings(), [""; 0]);
+    let mut anybody = fixture.client();
+    anybody.enable_sni = false;
+
+    // A file that can't be used is as none; then it comes, and stays if it goes.
+    fixture.write("later.pem", "-----BEGIN");
+    assert!(build(Some(&before)).summary()[0].stands_in);
+    let ready = fixture.pair(&["a.test"]);
+    let file = spec.certificate.clone().unwrap();
+    std::fs::copy(ready.certificate.as_ref().unwrap(), &file).unwrap();
+    let after = build(Some(&before));
+    assert!(!after.summary()[0].stands_in);
+    let ends = connect(&after, &fixture.client(), "a.test").unwrap();
+    assert_eq!(seen(&ends), certificate_in(&ready));
+    // A connection from before may go on to be used.
+    assert_eq!(
+        before.identity(Some("a.test")),
+        after.identity(Some("a.test"))
+    );
+    std::fs::remove_file(&file).unwrap();
+    let kept = build(Some(&after));
+    let ends = connect(&kept, &fixture.client(), "a.test").unwrap();
+    assert_eq!(seen(&ends), certificate_in(&ready));
+}
+
+#[test]
+fn who_validates_a_name_gets_the_challenge_and_nothing_else() {
+    let fixture = Fixture::new();
+    let issuer = authority("clients");
+    let client_ca = fixture.write("clients.pem", &issuer.pem());
+    let open = fixture.pair(&["a.test"]);
+    let closed = fixture.demanding_pair(&["b.test"], &client_ca);
+    let ledger = Arc::new(Challenges::default());
+    let mut settings = fixture.settings();
+    settings.challenges = Some(Arc::clone(&ledger));
+    let tls = fixture.build(&[open.clone(), closed], &settings);
+    let asking = |alpn: &[&[u8]]| {
+        let provider = aws_lc_rs::default_provider();
+        let mut client = fixture.client_with(provider, rustls::ALL_VERSIONS);
+        client.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        client
+    };
+    let validating = asking(&[ACME_TLS_ALPN]);
+    for name in ["a.test", "b.test"] {
+        assert!(connect(&tls, &validating, name).is_err(), "{name}");
+        let posted = ledger.post_alpn(name, "token.print", unix_now()).unwrap();
+        // It signs itself, so the client refuses it; but not before it has come that far.
+        let error = connect(&tls, &validating, name).err().unwrap();
+        assert!(
+            matches!(error, rustls::Error::InvalidCertificate(_)),
+            "{name}: {error}"
+        );
+        // Whoever offers more is met as everybody: with the site's certificate, and its demand.
+        let both = connect(&tls, &asking(&[ACME_TLS_ALPN, b"h2"]), name);
+        match name {
+            "a.test" => {
+                let ends = both.unwrap();
+                assert_eq!(seen(&ends), certificate_in(&open));
+                assert_eq!(ends.1.alpn_protocol(), Some(&b"h2"[..]));
+            }
+            _ => assert!(both.is_err()),
+        }
+        drop(posted);
+    }
+    let ends = connect(&tls, &asking(&[b"http/1.1"]), "a.test").unwrap();
+    assert_eq!(ends.1.alpn_protocol(), Some(&b"http/1.1"[..]));
 }

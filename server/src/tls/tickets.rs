@@ -25,7 +25,7 @@ use aws_lc_rs::{hkdf, rand};
 use rustls::server::ProducesTickets;
 
 use super::error::{Part, TlsError};
-use super::whole;
+use crate::base::whole;
 
 /// The ticket keys of this server, shared by all Worlds and workers.
 pub struct Tickets {

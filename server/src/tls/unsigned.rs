@@ -8,8 +8,8 @@ use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{EcdsaKeyPair, KeyPair as _};
 
 use super::der::{
-    BIT_STRING, BOOLEAN, GENERALIZED_TIME, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, SET,
-    UTC_TIME, UTF8_STRING, VERSION, element,
+    BIT_STRING, BOOLEAN, EXTENSIONS, GENERALIZED_TIME, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING,
+    SEQUENCE, SET, UTC_TIME, UTF8_STRING, VERSION, element,
 };
 use crate::base::digest::sha256;
 use crate::wire::date::civil;
@@ -26,6 +26,8 @@ pub(super) struct Unsigned<'a> {
     pub not_before: u64,
     /// Last second of validity, Unix time.
     pub not_after: u64,
+    /// What shows that the name is ours in the challenge tls-alpn-01 (RFC 8737 §3).
+    pub acme_identifier: Option<[u8; 32]>,
 }
 
 impl Unsigned<'_> {
@@ -36,20 +38,12 @@ impl Unsigned<'_> {
     pub(super) fn sign(&self, key: &EcdsaKeyPair) -> Result<Vec<u8>, Unspecified> {
         let algorithm = element(SEQUENCE, &[&oid(ECDSA_WITH_SHA256)]);
         let body = self.body(key.public_key().as_ref(), &algorithm);
-        let signature = key.sign(&SystemRandom::new(), &body)?;
-        let signature = element(BIT_STRING, &[NO_UNUSED_BITS, signature.as_ref()]);
-        Ok(element(SEQUENCE, &[&body, &algorithm, &signature]))
+        signed(&body, key)
     }
 
     fn body(&self, point: &[u8], algorithm: &[u8]) -> Vec<u8> {
         let name = self.name();
         let validity = [time(self.not_before), time(self.not_after)].concat();
-        let curve = [oid(EC_PUBLIC_KEY), oid(P256)].concat();
-        let public_key = [
-            element(SEQUENCE, &[&curve]),
-            element(BIT_STRING, &[NO_UNUSED_BITS, point]),
-        ]
-        .concat();
         let parts: [&[u8]; 8] = [
             &element(VERSION, &[&element(INTEGER, &[&[2]])]), // v3
             &element(INTEGER, &[&self.serial]),
@@ -57,7 +51,7 @@ impl Unsigned<'_> {
             &name,
             &element(SEQUENCE, &[&validity]),
             &name,
-            &element(SEQUENCE, &[&public_key]),
+            &public_key(point),
             &element(EXTENSIONS, &[&self.extensions(point)]),
         ];
         element(SEQUENCE, &parts)
@@ -71,13 +65,12 @@ impl Unsigned<'_> {
 
     /// RFC 5280 §4.2.1.
     fn extensions(&self, point: &[u8]) -> Vec<u8> {
-        let names: Vec<u8> = self.names.iter().flat_map(|name| general(name)).collect();
         // Of the key's SHA-256, which RFC 7093 §2 allows in the place of SHA-1.
         let key_identifier = &sha256(point)[..20];
         // The first bit alone, digitalSignature; seven are unused.
         let key_usage = element(BIT_STRING, &[&[7, 0x80]]);
         let extensions = [
-            extension(SUBJECT_ALT_NAME, false, &element(SEQUENCE, &[&names])),
+            subject_alt_name(self.names),
             extension(KEY_USAGE, true, &key_usage),
             extension(
                 EXTENDED_KEY_USAGE,
@@ -92,8 +85,48 @@ impl Unsigned<'_> {
             // No CA: that is the default, which DER leaves out.
             extension(BASIC_CONSTRAINTS, true, &element(SEQUENCE, &[])),
         ];
-        element(SEQUENCE, &[&extensions.concat()])
+        let acme = self.acme_identifier.map_or_else(Vec::new, |digest| {
+            extension(ACME_IDENTIFIER, true, &element(OCTET_STRING, &[&digest]))
+        });
+        element(SEQUENCE, &[&extensions.concat(), &acme])
     }
+}
+
+/// A request for a certificate (PKCS #10, RFC 2986) for `names` and the public half of `key`. It
+/// has no subject: the names are what counts, and the CA writes the rest itself.
+///
+/// # Errors
+/// The system gives no randomness.
+pub(super) fn request(names: &[String], key: &EcdsaKeyPair) -> Result<Vec<u8>, Unspecified> {
+    let extensions = element(SEQUENCE, &[&subject_alt_name(names)]);
+    let attribute = [oid(EXTENSION_REQUEST), element(SET, &[&extensions])].concat();
+    let parts: [&[u8]; 4] = [
+        &element(INTEGER, &[&[0]]), // v1
+        &element(SEQUENCE, &[]),
+        &public_key(key.public_key().as_ref()),
+        &element(ATTRIBUTES, &[&element(SEQUENCE, &[&attribute])]),
+    ];
+    signed(&element(SEQUENCE, &parts), key)
+}
+
+/// What both a certificate and a request are: a body, the algorithm and the signature.
+fn signed(body: &[u8], key: &EcdsaKeyPair) -> Result<Vec<u8>, Unspecified> {
+    let algorithm = element(SEQUENCE, &[&oid(ECDSA_WITH_SHA256)]);
+    let signature = key.sign(&SystemRandom::new(), body)?;
+    let signature = element(BIT_STRING, &[NO_UNUSED_BITS, signature.as_ref()]);
+    Ok(element(SEQUENCE, &[body, &algorithm, &signature]))
+}
+
+fn public_key(point: &[u8]) -> Vec<u8> {
+    let curve = [oid(EC_PUBLIC_KEY), oid(P256)].concat();
+    let curve = element(SEQUENCE, &[&curve]);
+    let point = element(BIT_STRING, &[NO_UNUSED_BITS, point]);
+    element(SEQUENCE, &[&curve, &point])
+}
+
+fn subject_alt_name(names: &[String]) -> Vec<u8> {
+    let names: Vec<u8> = names.iter().flat_map(|name| general(name)).collect();
+    extension(SUBJECT_ALT_NAME, false, &element(SEQUENCE, &[&names]))
 }
 
 fn oid(bytes: &[u8]) -> Vec<u8> {
@@ -134,8 +167,8 @@ fn time(unix: u64) -> Vec<u8> {
 /// A BIT STRING begins with how many bits of its last byte don't count.
 const NO_UNUSED_BITS: &[u8] = &[0];
 
-/// `[3] EXPLICIT Extensions`
-const EXTENSIONS: u8 = 0xa3;
+/// `[0] IMPLICIT Attributes` of a request (RFC 2986 §4.1).
+const ATTRIBUTES: u8 = 0xa0;
 /// `[2] IMPLICIT IA5String`
 const DNS_NAME: u8 = 0x82;
 /// `[7] IMPLICIT OCTET STRING`
@@ -159,6 +192,10 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 17];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 19];
 /// 2.5.29.37
 const EXTENDED_KEY_USAGE: &[u8] = &[0x55, 0x1d, 37];
+/// 1.2.840.113549.1.9.14
+const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
+/// 1.3.6.1.5.5.7.1.31
+const ACME_IDENTIFIER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 1, 31];
 /// 1.3.6.1.5.5.7.3.1
 const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 
@@ -180,6 +217,7 @@ mod tests {
             names: &names,
             not_before,
             not_after,
+            acme_identifier: None,
         };
         let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
         unsigned.sign(&key).unwrap()
@@ -242,6 +280,18 @@ mod tests {
                 "{part}\n{text}"
             );
         }
+    }
+
+    #[test]
+    fn openssl_takes_a_request() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("request.der");
+        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).unwrap();
+        let names = ["a.test", "*.b.test"].map(str::to_owned);
+        std::fs::write(&file, request(&names, &key).unwrap()).unwrap();
+        let look = ["req", "-inform", "der", "-noout", "-text", "-verify", "-in"];
+        let text = openssl(&look, &file);
+        assert!(text.contains("DNS:a.test, DNS:*.b.test"), "{text}");
     }
 
     #[test]

@@ -5,8 +5,10 @@ use super::body::{BodyDecoder, BodyLength, Step};
 use super::fields::{Accepted, Fields, Values, entity_tags};
 use super::h1::{Parsed, first_line, parse_head};
 use super::head::{Head, Method, Version};
+use super::json::{Json, quoted};
 use super::range::{Ranges, parse_ranges};
 use super::reject::Reject;
+use super::response::ResponseHead;
 use super::scan;
 use super::target::{encode_path, normalise, parse_target, valid_host};
 use crate::limits::{Limits, RANGES_MAX};
@@ -180,6 +182,21 @@ pub fn target(bytes: &[u8]) {
     }
     if let Some((name, _)) = valid_host(bytes) {
         assert_eq!(valid_host(name), Some((name, None)));
+    }
+}
+
+/// What a server says to us: the head of a response, and JSON. What JSON is read is written and read
+/// again as the same.
+pub fn answer(bytes: &[u8]) {
+    if let Ok(Some((head, length))) = ResponseHead::parse(bytes) {
+        assert!(length <= bytes.len() && head.status >= 100);
+        let _ = head.body_length();
+    }
+    if let Some(Json::Text(text)) = Json::parse(bytes) {
+        assert_eq!(
+            Json::parse(quoted(&text).as_bytes()),
+            Some(Json::Text(text))
+        );
     }
 }
 

@@ -106,6 +106,46 @@ pub fn parse_http_date(text: &[u8]) -> Option<u64> {
     }
 }
 
+/// Reads a date and time as RFC 3339 §5.6 has them, `2026-11-21T00:42:48.5+01:00`; the fraction is
+/// dropped. `None` for what is malformed or before 1970.
+pub fn parse_rfc3339(text: &[u8]) -> Option<u64> {
+    let [
+        y1,
+        y2,
+        y3,
+        y4,
+        b'-',
+        o1,
+        o2,
+        b'-',
+        d1,
+        d2,
+        b'T' | b't',
+        rest @ ..,
+    ] = text
+    else {
+        return None;
+    };
+    let (month, day) = (digits(&[*o1, *o2])?, digits(&[*d1, *d2])?);
+    if !(1..=12).contains(&month) {
+        return None;
+    }
+    let date = days(digits(&[*y1, *y2, *y3, *y4])?, month, day)?;
+    let (time, mut zone) = rest.split_at_checked(8)?;
+    if let Some(fraction) = zone.strip_prefix(b".") {
+        let end = fraction.iter().position(|byte| !byte.is_ascii_digit())?;
+        zone = fraction.get(end..).filter(|_| end > 0)?;
+    }
+    let utc = date * DAY_SECONDS + time_of_day(time)?;
+    let offset = |h: &[u8], m: &[u8]| Some((digits(h)? * 60 + digits(m)?) * 60);
+    match zone {
+        [b'Z' | b'z'] => Some(utc),
+        [b'+', h1, h2, b':', m1, m2] => utc.checked_sub(offset(&[*h1, *h2], &[*m1, *m2])?),
+        [b'-', h1, h2, b':', m1, m2] => utc.checked_add(offset(&[*h1, *h2], &[*m1, *m2])?),
+        _ => None,
+    }
+}
+
 /// `Sun, 06 Nov 1994 08:49:37 GMT`
 fn parse_imf(text: &[u8]) -> Option<u64> {
     let rest = WEEKDAYS
@@ -275,6 +315,27 @@ fn put_digits(place: &mut [u8], mut number: u16) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rfc3339() {
+        for (text, unix) in [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2026-11-21T00:42:48Z", Some(1_795_221_768)),
+            ("2026-11-21t01:42:48.123456789+01:00", Some(1_795_221_768)),
+            ("2026-11-20T23:12:48-01:30", Some(1_795_221_768)),
+            ("2026-11-21T00:42:48", None),
+            ("2026-11-21T00:42:48.Z", None),
+            ("2026-11-21 00:42:48Z", None),
+            ("2026-02-30T00:00:00Z", None),
+            ("2026-13-01T00:00:00Z", None),
+            ("1969-12-31T23:59:59Z", None),
+            ("1970-01-01T00:00:00+01:00", None),
+            ("2026-11-21T00:42:48.", None),
+            ("2026-11-21T00", None),
+        ] {
+            assert_eq!(parse_rfc3339(text.as_bytes()), unix, "{text}");
+        }
+    }
     use proptest::prelude::*;
 
     #[test]

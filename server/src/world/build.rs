@@ -7,7 +7,9 @@ use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
 use crate::handler::test::Test;
 use crate::site::{Budget, CacheRule, Glob, Site, SiteRules, Symlinks};
-use crate::tls::{Ciphers, Identity, MinVersion, PairSpec, SelfSigned, Tickets, Tls, TlsSettings};
+use crate::tls::{
+    Challenges, Ciphers, Identity, MinVersion, PairSpec, SelfSigned, Tickets, Tls, TlsSettings,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,6 +28,8 @@ pub struct Supplies {
     pub self_signed: Option<Arc<SelfSigned>>,
     /// The port that redirects to https name.
     pub https_port: Option<u16>,
+    /// Challenges that are pending.
+    pub challenges: Arc<Challenges>,
 }
 
 /// Builds a World. Sites of `previous` whose rules are the same go on, with all that they have
@@ -57,6 +61,7 @@ pub fn build(
         logins: supplies.logins.clone(),
         https_port: supplies.https_port,
         h2c: config.server.h2c,
+        challenges: challenges(config, supplies),
     })
 }
 
@@ -111,7 +116,13 @@ pub fn quiet(config: &Config) -> Config {
     config
 }
 
-fn pair(site: &config::Site) -> PairSpec {
+/// The ledger, where it is needed.
+fn challenges(config: &Config, supplies: &Supplies) -> Option<Arc<Challenges>> {
+    let acme = config.tls.acme.as_ref();
+    acme.map(|_| Arc::clone(&supplies.challenges))
+}
+
+fn pair(config: &Config, site: &config::Site) -> PairSpec {
     let path = |path: &Option<Spanned<PathBuf>>| path.as_ref().map(|path| path.get_ref().clone());
     PairSpec {
         names: site
@@ -119,9 +130,10 @@ fn pair(site: &config::Site) -> PairSpec {
             .iter()
             .map(|name| name.get_ref().clone())
             .collect(),
-        certificate: path(&site.certificate),
+        certificate: path(&site.certificate).or_else(|| config.acme_file(site)),
         key: path(&site.key),
         client_ca: path(&site.client_ca),
+        comes_later: site.certificate.is_none(),
     }
 }
 
@@ -143,7 +155,9 @@ fn tls(
         let names = names.iter().map(|name| name.get_ref().clone()).collect();
         settings.ciphers = Ciphers::List(names);
     }
-    let pairs: Vec<PairSpec> = config.sites.iter().map(pair).collect();
+    settings.challenges = challenges(config, supplies);
+    let sites = config.sites.iter();
+    let pairs: Vec<PairSpec> = sites.map(|site| pair(config, site)).collect();
     let before = previous.and_then(|world| world.tls.as_deref());
     match Tls::build(&pairs, &settings, self_signed, before, now) {
         Ok(tls) => {

@@ -11,7 +11,7 @@ use crate::base::log::{Format, Sink};
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::site::Site;
-use crate::tls::{Identity, Tls};
+use crate::tls::{Challenges, Identity, Tls};
 use allow::Allow;
 use std::sync::Arc;
 use users::{Logins, Users};
@@ -35,6 +35,8 @@ pub struct World {
     pub https_port: Option<u16>,
     /// HTTP/2 is spoken without TLS, with who begins so.
     pub h2c: bool,
+    /// Challenges that are pending: a ledger; None where no certificate comes by itself.
+    pub challenges: Option<Arc<Challenges>>,
 }
 
 /// Where and how access lines are written.

@@ -313,6 +313,7 @@ impl Session<'_> {
                 self.send_small(owed, Small::redirect(status, &location), line);
             }
             Reply::Options => self.send_small(owed, Small::options(), line),
+            Reply::Challenge(answer) => self.send_small(owed, Small::challenge(answer), line),
             Reply::Listing(listing) => self.send_listing(owed, listing, line),
             Reply::Load(_) | Reply::Login(_) | Reply::Live(_) => {}
         }

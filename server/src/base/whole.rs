@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Writes `content` beside `path` with permissions `mode`, brings it to the disk and renames it
 /// into place. Folders that are missing are made, closed to others.
-pub(super) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -44,6 +44,7 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;

@@ -1,0 +1,6 @@
+//! What a server says to us: heads of responses, JSON.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::check::answer(bytes));

@@ -1,0 +1,158 @@
+//! The account's key, and what it signs: JSON Web Signatures with ES256 (RFC 7515, RFC 7518 §3.4),
+//! flattened, as RFC 8555 §6.2 wants them.
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{EcdsaKeyPair, KeyPair as _};
+
+use super::failure::Failure;
+use crate::base::digest::{base64url, sha256};
+use crate::config::Eab;
+use crate::tls::RequestKey;
+use crate::wire::json::quoted;
+
+/// The key of an account, on P-256.
+pub(super) struct AccountKey {
+    key: EcdsaKeyPair,
+    pem: String,
+}
+
+/// Who signs.
+pub(super) enum Signer<'s> {
+    /// An account that the directory may not know yet.
+    Key,
+    /// An account, by its URL.
+    Account(&'s str),
+}
+
+impl AccountKey {
+    /// A new one.
+    pub(super) fn generate() -> Result<AccountKey, Failure> {
+        let failed = |error: crate::tls::TlsError| Failure::new(error.to_string());
+        let pem = RequestKey::generate().and_then(|key| key.to_pem());
+        AccountKey::from_pem(&pem.map_err(failed)?)
+    }
+
+    /// The key in this PEM text.
+    pub(super) fn from_pem(pem: &str) -> Result<AccountKey, Failure> {
+        let key = RequestKey::from_pem(pem).and_then(|key| key.into_fixed());
+        let key = key.ok_or_else(|| Failure::new("this is no PEM of a key on P-256"))?;
+        Ok(AccountKey {
+            key,
+            pem: pem.to_owned(),
+        })
+    }
+
+    /// As it is kept.
+    pub(super) fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// The public half (RFC 7517), its members in the order that the thumbprint wants.
+    fn jwk(&self) -> String {
+        // 4, then both coordinates (SEC 1 §2.3.3).
+        let point = self.key.public_key().as_ref();
+        let (x, y) = point.get(1..).unwrap_or_default().split_at(point.len() / 2);
+        format!(
+            "{{\"crv\":\"P-256\",\"kty\":\"EC\",\"x\":\"{}\",\"y\":\"{}\"}}",
+            base64url(x),
+            base64url(y)
+        )
+    }
+
+    /// What a challenge is answered with (RFC 8555 §8.1).
+    pub(super) fn authorization(&self, token: &str) -> String {
+        format!("{token}.{}", base64url(&sha256(self.jwk().as_bytes())))
+    }
+
+    /// `payload`, signed for this URL.
+    pub(super) fn sign(
+        &self,
+        signer: &Signer<'_>,
+        nonce: &str,
+        url: &str,
+        payload: &str,
+    ) -> Result<String, Failure> {
+        let who = match signer {
+            Signer::Key => format!("\"jwk\":{}", self.jwk()),
+            Signer::Account(kid) => format!("\"kid\":{}", quoted(kid)),
+        };
+        let protected = format!(
+            "{{\"alg\":\"ES256\",{who},\"nonce\":{},\"url\":{}}}",
+            quoted(nonce),
+            quoted(url)
+        );
+        let sign = |input: &[u8]| {
+            let signature = self.key.sign(&SystemRandom::new(), input);
+            signature.map(|signature| signature.as_ref().to_vec())
+        };
+        flattened(&protected, payload, sign)
+    }
+
+    /// The public half, signed with the key that a CA gave the operator (RFC 8555 §7.3.4).
+    pub(super) fn bind(&self, eab: &Eab, url: &str) -> Result<String, Failure> {
+        let protected = format!(
+            "{{\"alg\":\"HS256\",\"kid\":{},\"url\":{}}}",
+            quoted(&eab.kid),
+            quoted(url)
+        );
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &eab.key);
+        flattened(&protected, &self.jwk(), |input| {
+            Ok(hmac::sign(&key, input).as_ref().to_vec())
+        })
+    }
+}
+
+/// RFC 7515 §7.2.2.
+fn flattened(
+    protected: &str,
+    payload: &str,
+    sign: impl FnOnce(&[u8]) -> Result<Vec<u8>, aws_lc_rs::error::Unspecified>,
+) -> Result<String, Failure> {
+    let protected = base64url(protected.as_bytes());
+    let payload = base64url(payload.as_bytes());
+    let signature = sign(format!("{protected}.{payload}").as_bytes());
+    let signature = signature.map_err(|_| Failure::new("can't sign: no randomness"))?;
+    Ok(format!(
+        "{{\"protected\":\"{protected}\",\"payload\":\"{payload}\",\"signature\":\"{}\"}}",
+        base64url(&signature)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::json::Json;
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+
+    #[test]
+    fn what_is_signed_can_be_verified() {
+        let key = AccountKey::generate().unwrap();
+        let again = AccountKey::from_pem(key.pem()).unwrap();
+        assert_eq!(key.jwk(), again.jwk());
+        let url = "https://ca.test/order";
+        let signed = again.sign(&Signer::Account("https://ca.test/1"), "nonce", url, "{}");
+        let signed = Json::parse(signed.unwrap().as_bytes()).unwrap();
+        let part = |name: &str| signed.text(name).unwrap().to_owned();
+        let decode = |text: &str| {
+            let eab = format!("acme = {{ eab = {{ kid = \"k\", key = \"{text}\" }} }}");
+            let config = crate::config::parse(&format!("[tls]\n{eab}"), "/a.toml".as_ref());
+            config.unwrap().tls.acme.unwrap().eab.unwrap().key
+        };
+        let input = format!("{}.{}", part("protected"), part("payload"));
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.key.public_key());
+        let signature = decode(&part("signature"));
+        assert_eq!(signature.len(), 64);
+        public.verify(input.as_bytes(), &signature).unwrap();
+        let protected = Json::parse(&decode(&part("protected"))).unwrap();
+        assert_eq!(protected.text("alg"), Some("ES256"));
+        assert_eq!(protected.text("kid"), Some("https://ca.test/1"));
+        assert_eq!(protected.text("url"), Some(url));
+        assert_eq!(key.authorization("abc").len(), 3 + 1 + 43);
+        let eab = Eab {
+            kid: "k".to_owned(),
+            key: vec![1; 32],
+        };
+        assert!(key.bind(&eab, url).unwrap().contains("\"signature\""));
+    }
+}

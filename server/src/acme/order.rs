@@ -1,0 +1,447 @@
+//! One certificate, from the order to the chain (RFC 8555 §7.4): names are shown to be ours, a key is
+//! sent to be signed. An order is written down as soon as the directory knows it, so that after a
+//! restart, or a failure on the way, it is gone on with and none is begun anew.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Pause;
+use super::failure::{Failure, words};
+use super::hook::{Hook, Record};
+use super::session::{Session, is_base64url};
+use super::store::{BegunOrder, SiteStore};
+use crate::base::clock::unix_seconds_now;
+use crate::base::digest::{base64url, sha256};
+use crate::config::{Acme, Challenge};
+use crate::limits::{ACME_POLL_SECONDS_MAX, ACME_RESUMES_MAX, ACME_VALIDATION_SECONDS};
+use crate::tls::{Challenges, Issued, Posted, RequestKey};
+use crate::wire::json::{Json, quoted};
+
+/// What is to be had, and by what means.
+pub(super) struct Task<'t> {
+    pub(super) settings: &'t Acme,
+    pub(super) names: &'t [String],
+    pub(super) challenge: Challenge,
+    /// The certificate that this one replaces (RFC 9773 §5).
+    pub(super) replaces: Option<String>,
+    pub(super) store: &'t SiteStore,
+    pub(super) ledger: &'t Arc<Challenges>,
+    pub(super) pause: &'t Pause<'t>,
+}
+
+/// An order as the directory shows it.
+struct Order {
+    status: String,
+    authorizations: Vec<String>,
+    finalize: String,
+    certificate: Option<String>,
+    error: Option<String>,
+}
+
+/// A proof that can be looked at now; it goes when this is dropped.
+enum Proof<'t> {
+    Ledger { _posted: Posted },
+    Record { hook: Hook<'t>, record: Record },
+}
+
+impl Drop for Proof<'_> {
+    fn drop(&mut self) {
+        if let Proof::Record { hook, record } = self {
+            hook.cleanup(record);
+        }
+    }
+}
+
+/// A name on its way through validation.
+struct Validation {
+    name: String,
+    /// URL of the authorization.
+    url: String,
+    /// URL of the challenge, if the directory waits to be told that it may look.
+    untold: Option<String>,
+}
+
+impl Task<'_> {
+    /// Has the certificate issued and stores it.
+    pub(super) fn run(&self, session: &mut Session<'_>) -> Result<Issued, Failure> {
+        let begun = match self.begun()? {
+            Some(begun) => begun,
+            None => self.begin(session)?,
+        };
+        let order = session.read(&begun.url);
+        let order = match order.and_then(|answer| Order::read(&answer.json()?)) {
+            Err(failure) if failure.refused && begun.resumes > 0 => {
+                log::info!("acme: {}: the old order is gone: {failure}", self.names[0]);
+                return self.again(session);
+            }
+            Ok(order) if order.status == "invalid" && begun.resumes > 0 => {
+                return self.again(session);
+            }
+            order => order?,
+        };
+        let chain = self.drive(session, &begun, order)?;
+        self.keep(&begun, &chain)
+    }
+
+    /// Forgets the order that was begun, and begins another.
+    fn again(&self, session: &mut Session<'_>) -> Result<Issued, Failure> {
+        self.store.forget_order();
+        self.run(session)
+    }
+
+    /// The order to go on with. If that can't be written down, the certificate couldn't either.
+    fn begun(&self) -> Result<Option<BegunOrder>, Failure> {
+        let Some(mut begun) = self.store.order() else {
+            return Ok(None);
+        };
+        let fits = begun.names == self.names
+            && begun.directory == self.settings.directory
+            && !begun.url.is_empty();
+        if !fits {
+            self.store.forget_order();
+            return Ok(None);
+        }
+        begun.resumes += 1;
+        self.store.keep_order(&begun)?;
+        Ok(Some(begun))
+    }
+
+    fn begin(&self, session: &mut Session<'_>) -> Result<BegunOrder, Failure> {
+        session.check_profile()?;
+        let key = RequestKey::generate().and_then(|key| key.to_pem());
+        let mut begun = BegunOrder {
+            url: String::new(),
+            directory: self.settings.directory.clone(),
+            names: self.names.to_vec(),
+            key: key.map_err(|error| Failure::new(error.to_string()))?,
+            resumes: 0,
+        };
+        // A full disk is met here, before the directory has any work with us.
+        self.store.keep_order(&begun)?;
+        let url = session.new_order();
+        let mut answer = session.post(&url, &self.payload(true));
+        if let Err(failure) = &answer
+            && failure.refused
+            && self.replaces.is_some()
+            && !failure.is("rateLimited")
+            && !failure.is("accountDoesNotExist")
+        {
+            // What it replaces may be unknown here, or another account's; it matters less than that
+            // there is a certificate (RFC 9773 §5).
+            log::info!(
+                "acme: {}: ordered without what it replaces: {failure}",
+                self.names[0]
+            );
+            answer = session.post(&url, &self.payload(false));
+        }
+        let answer = answer.map_err(|it| {
+            self.store.forget_order();
+            it.during("the order")
+        })?;
+        let location = answer.head.text("location").map(str::to_owned);
+        begun.url = location.ok_or_else(|| Failure::new("the directory named no order"))?;
+        self.store.keep_order(&begun)?;
+        Ok(begun)
+    }
+
+    /// What is ordered (RFC 8555 §7.4).
+    fn payload(&self, replaces: bool) -> String {
+        let identifiers = self.names.iter();
+        let identifiers =
+            identifiers.map(|name| format!("{{\"type\":\"dns\",\"value\":{}}}", quoted(name)));
+        let identifiers: Vec<String> = identifiers.collect();
+        let mut payload = format!("{{\"identifiers\":[{}]", identifiers.join(","));
+        if let Some(profile) = &self.settings.profile {
+            payload.push_str(&format!(",\"profile\":{}", quoted(profile)));
+        }
+        if let (Some(id), true) = (&self.replaces, replaces) {
+            payload.push_str(&format!(",\"replaces\":{}", quoted(id)));
+        }
+        payload.push('}');
+        payload
+    }
+
+    /// From wherever the order is to the chain.
+    fn drive(
+        &self,
+        session: &mut Session<'_>,
+        begun: &BegunOrder,
+        mut order: Order,
+    ) -> Result<String, Failure> {
+        let mut patience = Patience::new(self.pause);
+        let mut finalized = false;
+        loop {
+            match order.status.as_str() {
+                "pending" => self.validate(session, &order)?,
+                "ready" if !finalized => {
+                    self.finalize(session, begun, &order)?;
+                    finalized = true;
+                }
+                "ready" | "processing" => {}
+                "valid" => return download(session, &order),
+                "invalid" => {
+                    self.store.forget_order();
+                    let why = order.error.unwrap_or_else(|| "no reason given".to_owned());
+                    return Err(Failure::new(format!("the order became invalid: {why}")));
+                }
+                other => {
+                    let what = format!("the order is `{}`", super::failure::clean(other));
+                    return Err(Failure::new(what));
+                }
+            }
+            let answer = session.read(&begun.url)?;
+            order = Order::read(&answer.json()?)?;
+            if matches!(order.status.as_str(), "pending" | "processing") || finalized {
+                if order.status == "valid" {
+                    continue;
+                }
+                patience.wait(answer.retry_after(unix_seconds_now()))?;
+            }
+        }
+    }
+
+    /// Shows all names to be ours.
+    fn validate(&self, session: &mut Session<'_>, order: &Order) -> Result<(), Failure> {
+        if order.authorizations.len() > self.names.len() {
+            return Err(Failure::new("the order asks for more names than we have"));
+        }
+        let mut proofs = Vec::new();
+        let mut validations = Vec::new();
+        for url in &order.authorizations {
+            let (proof, validation) = self.prepare(session, url)?;
+            proofs.extend(proof);
+            validations.extend(validation);
+        }
+        // Only when all of them can be looked at: two may be records of one name.
+        for validation in &mut validations {
+            if let Some(url) = validation.untold.take() {
+                session.post(&url, "{}")?;
+            }
+        }
+        let mut patience = Patience::new(self.pause);
+        for validation in &validations {
+            self.wait_for(session, validation, &mut patience)?;
+        }
+        Ok(())
+    }
+
+    /// Publishes the proof for one authorization; nothing if the directory wants none.
+    fn prepare<'s>(
+        &'s self,
+        session: &mut Session<'_>,
+        url: &str,
+    ) -> Result<(Option<Proof<'s>>, Option<Validation>), Failure> {
+        let json = session.read(url)?.json()?;
+        let name = self.name_of(&json)?;
+        match json.text("status") {
+            Some("valid") => return Ok((None, None)),
+            Some("pending") => {}
+            _ => return Err(self.failed(&name, &json)),
+        }
+        let kind = self.challenge.name();
+        let mut offered = json.list("challenges").iter();
+        let challenge = offered.find(|it| it.text("type") == Some(kind));
+        let challenge = challenge.ok_or_else(|| {
+            let what = format!("the directory doesn't offer {kind} for {name}");
+            Failure::new(what)
+        })?;
+        let (Some(to), Some(token)) = (challenge.text("url"), challenge.text("token")) else {
+            return Err(Failure::new(format!(
+                "the challenge for {name} is malformed"
+            )));
+        };
+        if !is_base64url(token) || token.len() > TOKEN_BYTES_MAX {
+            return Err(Failure::new(format!("the token for {name} is malformed")));
+        }
+        let untold = challenge.text("status") == Some("pending");
+        let validation = Validation {
+            url: url.to_owned(),
+            untold: untold.then(|| to.to_owned()),
+            name,
+        };
+        let answer = session.authorization(token);
+        let proof = self.prove(&validation.name, token, &answer)?;
+        Ok((Some(proof), Some(validation)))
+    }
+
+    /// The name that an authorization is for, which must be one of ours.
+    fn name_of(&self, authorization: &Json) -> Result<String, Failure> {
+        let identifier = authorization.field("identifier");
+        let name = identifier
+            .and_then(|it| it.text("value"))
+            .unwrap_or_default();
+        let is_ours = |ours: &String| ours.strip_prefix("*.").unwrap_or(ours) == name;
+        if self.names.iter().any(is_ours) {
+            return Ok(name.to_owned());
+        }
+        let shown = super::failure::clean(name);
+        Err(Failure::new(format!(
+            "the order asks for `{shown}`, which isn't ours"
+        )))
+    }
+
+    fn prove(&self, name: &str, token: &str, answer: &str) -> Result<Proof<'_>, Failure> {
+        let posted = match (self.challenge, &self.settings.hook) {
+            (Challenge::TlsAlpn01, _) => {
+                let posted = self.ledger.post_alpn(name, answer, unix_seconds_now());
+                posted.map_err(|error| Failure::new(error.to_string()))?
+            }
+            (Challenge::Dns01, Some(program)) => {
+                let hook = Hook {
+                    program: Path::new(program.get_ref()),
+                    seconds: self.settings.hook_seconds,
+                    pause: self.pause,
+                };
+                let value = base64url(&sha256(answer.as_bytes()));
+                let record = hook.present(&format!("_acme-challenge.{name}"), &value)?;
+                return Ok(Proof::Record { hook, record });
+            }
+            (Challenge::Http01 | Challenge::Dns01, _) => self.ledger.post_http(name, token, answer),
+        };
+        Ok(Proof::Ledger { _posted: posted })
+    }
+
+    /// Waits until the directory has made up its mind about a name.
+    fn wait_for(
+        &self,
+        session: &mut Session<'_>,
+        validation: &Validation,
+        patience: &mut Patience<'_>,
+    ) -> Result<(), Failure> {
+        let name = &validation.name;
+        loop {
+            let answer = session.read(&validation.url)?;
+            let json = answer.json()?;
+            match json.text("status") {
+                Some("valid") => return Ok(()),
+                Some("pending" | "processing") => {}
+                _ => return Err(self.failed(name, &json)),
+            }
+            let waited = patience.wait(answer.retry_after(unix_seconds_now()));
+            waited.map_err(|it| it.during(format!("validating {name}")))?;
+        }
+    }
+
+    /// Why an authorization isn't valid and won't be.
+    fn failed(&self, name: &str, authorization: &Json) -> Failure {
+        self.store.forget_order();
+        let errors = authorization.list("challenges").iter();
+        let why = errors
+            .filter_map(|challenge| challenge.field("error"))
+            .next();
+        let why = why.map_or_else(|| "no reason given".to_owned(), words);
+        let kind = self.challenge.name();
+        Failure::new(format!("{name} was not validated by {kind}: {why}"))
+    }
+
+    fn finalize(
+        &self,
+        session: &mut Session<'_>,
+        begun: &BegunOrder,
+        order: &Order,
+    ) -> Result<(), Failure> {
+        let key = RequestKey::from_pem(&begun.key);
+        let key = key.ok_or_else(|| {
+            self.store.forget_order();
+            Failure::new("the order's key can't be read")
+        })?;
+        let request = key.request(self.names);
+        let request = request.map_err(|error| Failure::new(error.to_string()))?;
+        let payload = format!("{{\"csr\":\"{}\"}}", base64url(&request));
+        let posted = session.post(&order.finalize, &payload);
+        posted
+            .map(drop)
+            .map_err(|it| it.during("finalizing the order"))
+    }
+
+    /// Looks at what came, and stores it with its key if it is what was asked for.
+    fn keep(&self, begun: &BegunOrder, chain: &str) -> Result<Issued, Failure> {
+        let text = format!("{}{chain}", begun.key);
+        let refused = |what: String| {
+            self.store.forget_order();
+            Failure::new(format!("the certificate that came is of no use: {what}"))
+        };
+        if chain.contains("PRIVATE KEY") {
+            return Err(refused("there is a key in it".to_owned()));
+        }
+        let issued = Issued::read(text.as_bytes(), self.names);
+        let issued = issued.map_err(|error| refused(error.to_string()))?;
+        if let Some(name) = issued.missing.first() {
+            return Err(refused(format!("it isn't for {name}")));
+        }
+        if issued.not_after <= unix_seconds_now() {
+            return Err(refused("it has expired".to_owned()));
+        }
+        // If this fails, the order is still there to be gone on with: its certificate waits.
+        self.store.keep_certificate(&text)?;
+        self.store.forget_order();
+        Ok(issued)
+    }
+}
+
+/// Whether there is an order that may be gone on with at once, without a pause.
+pub(super) fn can_resume(store: &SiteStore) -> bool {
+    let begun = store.order();
+    begun.is_some_and(|begun| !begun.url.is_empty() && begun.resumes < ACME_RESUMES_MAX)
+}
+
+impl Order {
+    fn read(json: &Json) -> Result<Order, Failure> {
+        let malformed = || Failure::new("the order is malformed");
+        let authorizations = json.list("authorizations").iter().map(|url| match url {
+            Json::Text(url) => Ok(url.clone()),
+            _ => Err(malformed()),
+        });
+        Ok(Order {
+            status: json.text("status").ok_or_else(malformed)?.to_owned(),
+            authorizations: authorizations.collect::<Result<_, _>>()?,
+            finalize: json.text("finalize").ok_or_else(malformed)?.to_owned(),
+            certificate: json.text("certificate").map(str::to_owned),
+            error: json.field("error").map(words),
+        })
+    }
+}
+
+fn download(session: &mut Session<'_>, order: &Order) -> Result<String, Failure> {
+    let url = order.certificate.as_deref();
+    let url = url.ok_or_else(|| Failure::new("the order is valid, but has no certificate"))?;
+    let answer = session.read(url)?;
+    if answer.media_type() != "application/pem-certificate-chain" {
+        let what = super::failure::clean(answer.media_type());
+        return Err(Failure::new(format!("the certificate came as {what:?}")));
+    }
+    String::from_utf8(answer.body).map_err(|_| Failure::new("the certificate is no text"))
+}
+
+/// Waits between looks, longer each time, until it is enough.
+struct Patience<'p> {
+    pause: &'p Pause<'p>,
+    until: Instant,
+    next: Duration,
+}
+
+impl<'p> Patience<'p> {
+    fn new(pause: &'p Pause<'p>) -> Patience<'p> {
+        Patience {
+            pause,
+            until: Instant::now() + Duration::from_secs(ACME_VALIDATION_SECONDS),
+            next: Duration::from_millis(250),
+        }
+    }
+
+    /// As long as the directory asks (RFC 8555 §7.5.1), or as we think.
+    fn wait(&mut self, asked_seconds: Option<u64>) -> Result<(), Failure> {
+        if Instant::now() >= self.until {
+            let what = format!("the directory took longer than {ACME_VALIDATION_SECONDS} s");
+            return Err(Failure::new(what));
+        }
+        let asked = asked_seconds.map(|it| Duration::from_secs(it.min(ACME_POLL_SECONDS_MAX)));
+        (self.pause)(asked.unwrap_or(self.next).max(Duration::from_millis(100)))?;
+        self.next = (self.next * 2).min(Duration::from_secs(5));
+        Ok(())
+    }
+}
+
+/// Those of Let's Encrypt have 43.
+const TOKEN_BYTES_MAX: usize = 256;

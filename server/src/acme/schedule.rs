@@ -1,0 +1,328 @@
+//! When to do what for a certificate: pure functions of what is known and of the time.
+//!
+//! What is known is kept over restarts, so that a server which crashes again and again doesn't ask
+//! a directory again and again.
+
+use crate::limits::{
+    ACME_ORDERS_PER_DAY, ACME_ORDERS_PER_HOUR, ACME_RENEWAL_INFO_SECONDS_MAX,
+    ACME_RENEWAL_INFO_SECONDS_MIN, ACME_RETRY_SECONDS, ACME_RETRY_SECONDS_MAX,
+};
+use crate::tls::Issued;
+use crate::wire::json::{Json, quoted};
+
+/// What is known of a site's past. Times are Unix seconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    /// Where its certificate came from.
+    pub(super) directory: String,
+    /// Failures in a row.
+    pub(super) failures: u64,
+    /// No order before this time.
+    pub(super) next_try: u64,
+    /// When orders were begun, of the last day.
+    pub(super) orders: Vec<u64>,
+    /// The last failure, until something worked.
+    pub(super) failure: Option<(u64, String)>,
+    /// When the directory wants the certificate renewed, first and last second.
+    pub(super) window: Option<(u64, u64)>,
+    /// Where it explains that.
+    pub(super) explanation: Option<String>,
+    /// When to ask for this window again.
+    pub(super) next_info: u64,
+    /// Thrown once for each certificate, so that not all are renewed at once: 0 to 999.
+    pub(super) dice: u64,
+    /// The challenge that worked.
+    pub(super) challenge: Option<String>,
+}
+
+/// What there is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Duty {
+    /// Have a certificate issued.
+    Order,
+    /// Ask the directory when the certificate should be renewed.
+    AskWhen,
+}
+
+/// What to do next for a site, and when. `issued` is the certificate that is there, if it is one
+/// for all names.
+pub(super) fn next(
+    state: &State,
+    issued: Option<&Issued>,
+    directory: &str,
+    now: u64,
+) -> (Duty, u64) {
+    let due = match issued {
+        Some(issued) if state.directory == directory => renewal(state, issued),
+        _ => 0,
+    };
+    let order = due.max(not_before(state, now));
+    if let Some(issued) = issued
+        && issued.renewal_id.is_some()
+        && state.directory == directory
+    {
+        let ask = in_reach(state.next_info, now, ACME_RENEWAL_INFO_SECONDS_MAX);
+        // What is due is done; what the directory would say of it comes too late.
+        if ask < order {
+            return (Duty::AskWhen, ask);
+        }
+    }
+    (Duty::Order, order)
+}
+
+/// When a certificate is to be renewed: somewhere in the directory's window (RFC 9773 §4.2), else
+/// when two thirds of its life are over, a little earlier or later. Never so late that failures
+/// could outlast it, whatever the window says.
+pub(super) fn renewal(state: &State, issued: &Issued) -> u64 {
+    let life = issued.not_after.saturating_sub(issued.not_before);
+    let latest = issued.not_after.saturating_sub(life / 10);
+    let at = match state.window {
+        Some((start, end)) => start + share(end.saturating_sub(start), state.dice),
+        None => issued.not_before + life / 3 * 2 - life / 40 + share(life / 20, state.dice),
+    };
+    at.min(latest)
+}
+
+/// So many thousandths of it.
+fn share(span: u64, dice: u64) -> u64 {
+    (u128::from(span) * u128::from(dice.min(999)) / 1_000) as u64
+}
+
+/// No order before this: after failures there is a pause, and no more are begun than public
+/// directories allow.
+fn not_before(state: &State, now: u64) -> u64 {
+    let pause = in_reach(state.next_try, now, RETRY_AFTER_SECONDS_MAX);
+    // They stand in the order in which they were begun.
+    let bounded = |count: usize, seconds: u64| {
+        let recent = |at: &&u64| **at + seconds > now && **at <= now;
+        let over = (state.orders.iter().filter(recent).count() + 1).saturating_sub(count);
+        let freeing = over.checked_sub(1)?;
+        let at = state.orders.iter().filter(recent).nth(freeing)?;
+        Some(at + seconds)
+    };
+    let hour = bounded(ACME_ORDERS_PER_HOUR, 3_600).unwrap_or(0);
+    let day = bounded(ACME_ORDERS_PER_DAY, 86_400).unwrap_or(0);
+    pause.max(hour).max(day)
+}
+
+/// A time that is further ahead than it can have been set is of a clock that was wrong.
+fn in_reach(at: u64, now: u64, seconds_max: u64) -> u64 {
+    if at > now + seconds_max { 0 } else { at }
+}
+
+/// A directory may ask to be left alone for longer than we would wait by ourselves.
+const RETRY_AFTER_SECONDS_MAX: u64 = 7 * 86_400;
+
+/// How long to pause after so many failures in a row: a minute, then four times as long each time, up
+/// to a day; and a little more or less, so that servers that failed together don't come together.
+/// `dice` is 0 to 999.
+pub(super) fn pause(failures: u64, retry_after: Option<u64>, dice: u64) -> u64 {
+    let doublings = failures.saturating_sub(1).min(10) * 2;
+    let pause = (ACME_RETRY_SECONDS << doublings).min(ACME_RETRY_SECONDS_MAX);
+    let pause = pause - pause / 8 + share(pause / 4, dice);
+    let asked = retry_after.unwrap_or(0).min(RETRY_AFTER_SECONDS_MAX);
+    pause.max(asked)
+}
+
+/// When to ask for renewal information again (RFC 9773 §4.3).
+pub(super) fn next_info(now: u64, retry_after: Option<u64>) -> u64 {
+    let asked = retry_after.unwrap_or(6 * 3_600);
+    now + asked.clamp(ACME_RENEWAL_INFO_SECONDS_MIN, ACME_RENEWAL_INFO_SECONDS_MAX)
+}
+
+impl State {
+    /// An order is begun now.
+    pub(super) fn begins(&mut self, now: u64) {
+        self.orders.retain(|at| *at + 86_400 > now && *at <= now);
+        self.orders.push(now);
+    }
+
+    /// As it is kept.
+    pub(super) fn to_json(&self) -> String {
+        let text = |text: &Option<String>| text.as_ref().map_or("null".to_owned(), |it| quoted(it));
+        let orders: Vec<String> = self.orders.iter().map(u64::to_string).collect();
+        let (failed_at, failure) = match &self.failure {
+            Some((at, what)) => (*at, quoted(what)),
+            None => (0, "null".to_owned()),
+        };
+        let (start, end) = self.window.unwrap_or_default();
+        format!(
+            "{{\"directory\":{},\"failures\":{},\"next_try\":{},\"orders\":[{}],\"failed_at\":{failed_at},\
+             \"failure\":{failure},\"window_start\":{start},\"window_end\":{end},\"explanation\":{},\
+             \"next_info\":{},\"dice\":{},\"challenge\":{}}}\n",
+            quoted(&self.directory),
+            self.failures,
+            self.next_try,
+            orders.join(","),
+            text(&self.explanation),
+            self.next_info,
+            self.dice,
+            text(&self.challenge)
+        )
+    }
+
+    /// What was kept; what is missing is as if nothing were known.
+    pub(super) fn from_json(json: &Json) -> State {
+        let number = |name| json.number(name).unwrap_or(0);
+        let text = |name| json.text(name).map(str::to_owned);
+        let orders = json.list("orders").iter().filter_map(|at| match at {
+            Json::Number(at) => at.parse().ok(),
+            _ => None,
+        });
+        let window = (number("window_start"), number("window_end"));
+        State {
+            directory: text("directory").unwrap_or_default(),
+            failures: number("failures"),
+            next_try: number("next_try"),
+            orders: orders.collect(),
+            failure: text("failure").map(|what| (number("failed_at"), what)),
+            window: (window.1 > 0).then_some(window),
+            explanation: text("explanation"),
+            next_info: number("next_info"),
+            dice: number("dice"),
+            challenge: text("challenge"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: u64 = 86_400;
+    const NOW: u64 = 20_000 * DAY;
+    const CA: &str = "https://ca.test/";
+
+    fn issued() -> Issued {
+        Issued {
+            not_before: NOW,
+            not_after: NOW + 90 * DAY,
+            renewal_id: Some("a.b".to_owned()),
+            missing: Vec::new(),
+        }
+    }
+
+    fn state() -> State {
+        State {
+            directory: CA.to_owned(),
+            next_info: NOW + DAY / 2,
+            ..State::default()
+        }
+    }
+
+    #[test]
+    fn without_a_certificate_at_once() {
+        assert_eq!(next(&State::default(), None, CA, NOW), (Duty::Order, 0));
+        // From another directory, as well.
+        let other = State {
+            directory: "https://other.test/".to_owned(),
+            ..state()
+        };
+        assert_eq!(next(&other, Some(&issued()), CA, NOW), (Duty::Order, 0));
+    }
+
+    #[test]
+    fn at_two_thirds_with_jitter() {
+        for (dice, least, most) in [(0, 57, 58), (500, 59, 61), (999, 62, 63)] {
+            let state = State { dice, ..state() };
+            let at = renewal(&state, &issued());
+            assert!(at >= NOW + least * DAY && at <= NOW + most * DAY, "{dice}");
+        }
+        // Lives of six days and of an hour keep their proportions.
+        for life in [6 * DAY, 3_600, 3, 0] {
+            let short = Issued {
+                not_after: NOW + life,
+                ..issued()
+            };
+            let at = renewal(&state(), &short);
+            assert!(at >= NOW && at <= NOW + life * 2 / 3, "{life}");
+        }
+    }
+
+    #[test]
+    fn the_directory_decides_where_it_does() {
+        let mut state = state();
+        state.window = Some((NOW + 10 * DAY, NOW + 12 * DAY));
+        assert_eq!(renewal(&state, &issued()), NOW + 10 * DAY);
+        state.dice = 500;
+        assert_eq!(renewal(&state, &issued()), NOW + 11 * DAY);
+        // Now, when it lies in the past.
+        state.window = Some((NOW - 2 * DAY, NOW - DAY));
+        assert_eq!(next(&state, Some(&issued()), CA, NOW).0, Duty::Order);
+        assert!(next(&state, Some(&issued()), CA, NOW).1 <= NOW);
+        // One that would let it expire isn't followed.
+        state.window = Some((NOW + 500 * DAY, u64::MAX));
+        assert_eq!(renewal(&state, &issued()), NOW + 81 * DAY);
+        // It is asked again before that.
+        assert_eq!(
+            next(&state, Some(&issued()), CA, NOW),
+            (Duty::AskWhen, NOW + DAY / 2)
+        );
+        let silent = Issued {
+            renewal_id: None,
+            ..issued()
+        };
+        assert_eq!(next(&state, Some(&silent), CA, NOW).0, Duty::Order);
+    }
+
+    #[test]
+    fn pauses_grow_and_end_at_a_day() {
+        let least: Vec<u64> = (1..9).map(|failures| pause(failures, None, 0)).collect();
+        assert_eq!(least[..3], [53, 210, 840]);
+        assert_eq!(least[7], DAY - DAY / 8);
+        assert_eq!(pause(u64::MAX, None, 0), DAY - DAY / 8);
+        assert_eq!(pause(1, None, 999), 67);
+        assert_eq!(pause(1, Some(7_200), 0), 7_200);
+        assert_eq!(pause(1, Some(u64::MAX), 0), 7 * DAY);
+        assert_eq!(next_info(NOW, Some(1)), NOW + 3_600);
+        assert_eq!(next_info(NOW, Some(u64::MAX)), NOW + DAY);
+    }
+
+    #[test]
+    fn no_more_orders_than_directories_allow() {
+        let mut state = State::default();
+        for minute in 0..4 {
+            assert!(next(&state, None, CA, NOW + minute * 60).1 <= NOW + minute * 60);
+            state.begins(NOW + minute * 60);
+        }
+        assert_eq!(next(&state, None, CA, NOW + 240).1, NOW + 3_600);
+        let mut now = NOW + 3_600;
+        while state.orders.len() < ACME_ORDERS_PER_DAY {
+            now = now.max(next(&state, None, CA, now).1);
+            state.begins(now);
+        }
+        assert_eq!(next(&state, None, CA, now).1, NOW + DAY);
+        // A day later the oldest are forgotten.
+        state.begins(NOW + 3 * DAY);
+        assert_eq!(state.orders, [NOW + 3 * DAY]);
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_stops_nothing() {
+        let state = State {
+            next_try: NOW + 1_000 * DAY,
+            orders: vec![NOW + 1_000 * DAY; 9],
+            ..State::default()
+        };
+        assert_eq!(next(&state, None, CA, NOW), (Duty::Order, 0));
+    }
+
+    #[test]
+    fn what_is_kept_is_read() {
+        let state = State {
+            failures: 3,
+            next_try: 4,
+            orders: vec![5, 6],
+            failure: Some((7, "no \"way\"\n".to_owned())),
+            window: Some((8, 9)),
+            explanation: Some("https://ca.test/why".to_owned()),
+            dice: 11,
+            challenge: Some("http-01".to_owned()),
+            ..state()
+        };
+        for state in [state, State::default()] {
+            let json = Json::parse(state.to_json().as_bytes()).unwrap();
+            assert_eq!(State::from_json(&json), state);
+        }
+    }
+}

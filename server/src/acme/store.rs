@@ -1,0 +1,292 @@
+//! What is kept in the state folder, so that a restart goes on where it was: accounts, orders that
+//! were begun, certificates, and when to try again. Every file is written whole.
+//!
+//! ```text
+//! acme/lock
+//! acme/directories/HOST…/account.key      PEM, 0600
+//! acme/directories/HOST…/account.json
+//! acme/certificates/NAME/certificate.pem  key and chain, 0600
+//! acme/certificates/NAME/order.json       0600: it has the key of the certificate to be
+//! acme/certificates/NAME/state.json
+//! ```
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::failure::Failure;
+use super::jws::AccountKey;
+use super::schedule::State;
+use crate::base::whole;
+use crate::config::Wanted;
+use crate::tls::Issued;
+use crate::wire::json::{Json, quoted};
+
+/// The folder `acme` of the state folder.
+#[derive(Clone)]
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+/// An account that a directory knows.
+pub(super) struct Account {
+    pub(super) kid: String,
+    /// The address that it has there.
+    pub(super) email: Option<String>,
+}
+
+/// An order that was begun.
+#[derive(Clone)]
+pub(super) struct BegunOrder {
+    pub(super) url: String,
+    pub(super) directory: String,
+    pub(super) names: Vec<String>,
+    /// The key of the certificate to be, PEM.
+    pub(super) key: String,
+    /// How often it was gone on with after a restart or a failure.
+    pub(super) resumes: u64,
+}
+
+/// What is kept of one site.
+pub(super) struct SiteStore {
+    folder: PathBuf,
+}
+
+impl Store {
+    pub(super) fn new(state: &Path) -> Store {
+        Store {
+            folder: state.join("acme"),
+        }
+    }
+
+    /// Takes the lock, which is held as long as the file; None while another server holds it.
+    pub(super) fn lock(&self) -> Result<Option<File>, Failure> {
+        let path = self.folder.join("lock");
+        let open = || {
+            crate::config::prepare_folder(&self.folder)?;
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o600);
+            options.open(&path)
+        };
+        let file = open().map_err(|error| cannot("open", &path, &error))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(cannot("lock", &path, &error.into())),
+        }
+    }
+
+    fn directory(&self, url: &str) -> PathBuf {
+        let name = url.strip_prefix("https://").unwrap_or(url);
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
+        let name: String = name
+            .trim_matches('/')
+            .chars()
+            .map(|c| if fits(c) { c } else { '_' })
+            .collect();
+        self.folder.join("directories").join(name)
+    }
+
+    /// The key of our account at this directory, and the account if the directory knows it.
+    pub(super) fn account(
+        &self,
+        directory: &str,
+    ) -> Result<Option<(AccountKey, Option<Account>)>, Failure> {
+        let folder = self.directory(directory);
+        let key_file = folder.join("account.key");
+        let Some(pem) = read(&key_file)? else {
+            return Ok(None);
+        };
+        let key = AccountKey::from_pem(&pem).map_err(|it| it.during(key_file.display()))?;
+        let json = read(&folder.join("account.json"))?;
+        let account = json.and_then(|text| {
+            let json = Json::parse(text.as_bytes())?;
+            Some(Account {
+                kid: json.text("kid")?.to_owned(),
+                email: json.text("email").map(str::to_owned),
+            })
+        });
+        Ok(Some((key, account)))
+    }
+
+    pub(super) fn keep_account_key(
+        &self,
+        directory: &str,
+        key: &AccountKey,
+    ) -> Result<(), Failure> {
+        let file = self.directory(directory).join("account.key");
+        write(&file, key.pem(), 0o600)
+    }
+
+    pub(super) fn keep_account(&self, directory: &str, account: &Account) -> Result<(), Failure> {
+        let email = account.email.as_ref();
+        let email = email.map_or("null".to_owned(), |email| quoted(email));
+        let text = format!("{{\"kid\":{},\"email\":{email}}}\n", quoted(&account.kid));
+        write(
+            &self.directory(directory).join("account.json"),
+            &text,
+            0o600,
+        )
+    }
+
+    /// The directory says that it doesn't know our account: the next session makes one anew, with
+    /// the same key.
+    pub(super) fn forget_account(&self, directory: &str) {
+        let _ = fs::remove_file(self.directory(directory).join("account.json"));
+    }
+}
+
+impl SiteStore {
+    pub(super) fn new(wanted: &Wanted) -> SiteStore {
+        let folder = wanted.file.parent().map(Path::to_owned);
+        SiteStore {
+            folder: folder.unwrap_or_default(),
+        }
+    }
+
+    /// The certificate that is there; None if there is none that could be served.
+    pub(super) fn certificate(&self, names: &[String]) -> Option<Issued> {
+        let text = read(&self.folder.join(CERTIFICATE)).ok().flatten()?;
+        Issued::read(text.as_bytes(), names).ok()
+    }
+
+    pub(super) fn keep_certificate(&self, text: &str) -> Result<(), Failure> {
+        write(&self.folder.join(CERTIFICATE), text, 0o600)
+    }
+
+    pub(super) fn order(&self) -> Option<BegunOrder> {
+        let text = read(&self.folder.join(ORDER)).ok().flatten()?;
+        let json = Json::parse(text.as_bytes())?;
+        let names = json.list("names").iter().filter_map(|name| match name {
+            Json::Text(name) => Some(name.clone()),
+            _ => None,
+        });
+        Some(BegunOrder {
+            url: json.text("url")?.to_owned(),
+            directory: json.text("directory")?.to_owned(),
+            names: names.collect(),
+            key: json.text("key")?.to_owned(),
+            resumes: json.number("resumes")?,
+        })
+    }
+
+    pub(super) fn keep_order(&self, order: &BegunOrder) -> Result<(), Failure> {
+        let names: Vec<String> = order.names.iter().map(|name| quoted(name)).collect();
+        let text = format!(
+            "{{\"url\":{},\"directory\":{},\"names\":[{}],\"key\":{},\"resumes\":{}}}\n",
+            quoted(&order.url),
+            quoted(&order.directory),
+            names.join(","),
+            quoted(&order.key),
+            order.resumes
+        );
+        write(&self.folder.join(ORDER), &text, 0o600)
+    }
+
+    pub(super) fn forget_order(&self) {
+        let _ = fs::remove_file(self.folder.join(ORDER));
+    }
+
+    /// What is known of the past; nothing where that can't be read.
+    pub(super) fn state(&self) -> State {
+        let text = read(&self.folder.join(STATE)).ok().flatten();
+        let json = text.and_then(|text| Json::parse(text.as_bytes()));
+        json.map(|json| State::from_json(&json)).unwrap_or_default()
+    }
+
+    pub(super) fn keep_state(&self, state: &State) -> Result<(), Failure> {
+        write(&self.folder.join(STATE), &state.to_json(), 0o600)
+    }
+}
+
+const CERTIFICATE: &str = "certificate.pem";
+const ORDER: &str = "order.json";
+const STATE: &str = "state.json";
+/// Ours are a hundred times smaller.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A file's text; None if there is no file.
+fn read(path: &Path) -> Result<Option<String>, Failure> {
+    let read = || -> io::Result<String> {
+        let mut text = String::new();
+        let file = File::open(path)?;
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    match read() {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(cannot("read", path, &error)),
+    }
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    whole::write(path, text.as_bytes(), mode).map_err(|error| cannot("keep", path, &error))
+}
+
+fn cannot(verb: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::new(format!("can't {verb} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn what_is_kept_is_found() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path());
+        let url = "https://ca.test:14000/acme/dir";
+        assert!(store.account(url).unwrap().is_none());
+        let key = AccountKey::generate().unwrap();
+        store.keep_account_key(url, &key).unwrap();
+        assert!(store.account(url).unwrap().unwrap().1.is_none());
+        let account = Account {
+            kid: "https://ca.test/1".to_owned(),
+            email: None,
+        };
+        store.keep_account(url, &account).unwrap();
+        let (again, account) = store.account(url).unwrap().unwrap();
+        assert_eq!(again.authorization("a"), key.authorization("a"));
+        assert_eq!(account.unwrap().kid, "https://ca.test/1");
+        let file = "acme/directories/ca.test_14000_acme_dir/account.key";
+        let mode = fs::metadata(state.path().join(file)).unwrap();
+        assert_eq!(mode.permissions().mode() & 0o777, 0o600);
+        store.forget_account(url);
+        assert!(store.account(url).unwrap().unwrap().1.is_none());
+
+        let site = SiteStore::new(&Wanted {
+            names: Vec::new(),
+            file: state.path().join("acme/certificates/a/certificate.pem"),
+        });
+        assert!(site.order().is_none());
+        let order = BegunOrder {
+            url: "https://ca.test/2".to_owned(),
+            directory: url.to_owned(),
+            names: vec!["a.test".to_owned()],
+            key: "PEM\n".to_owned(),
+            resumes: 3,
+        };
+        site.keep_order(&order).unwrap();
+        let kept = site.order().unwrap();
+        assert_eq!((kept.key, kept.names), (order.key, order.names));
+        assert_eq!((kept.url, kept.resumes), (order.url, 3));
+        site.forget_order();
+        assert!(site.order().is_none());
+    }
+
+    #[test]
+    fn one_server_at_a_time() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::new(state.path());
+        let held = store.lock().unwrap();
+        assert!(held.is_some());
+        assert!(store.lock().unwrap().is_none());
+        drop(held);
+        assert!(store.lock().unwrap().is_some());
+    }
+}

@@ -1,0 +1,358 @@
+//! `[tls] acme`: which directory issues certificates, how it is shown that a name is ours, and which
+//! sites get one.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use toml::Spanned;
+
+use super::error::OperatorError;
+use super::nearest::nearest;
+use super::read::{Item, Seconds, Shape, Source};
+use super::{Config, Server, Site};
+
+/// `[tls] acme`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acme {
+    /// Where it stands in the file.
+    pub span: Range<usize>,
+    /// Whom the directory may write to.
+    pub email: Option<String>,
+    /// The URL of the directory, https.
+    pub directory: String,
+    /// How names are validated; None = http-01, else tls-alpn-01.
+    pub challenge: Option<Challenge>,
+    /// The program that publishes TXT records for dns-01.
+    pub hook: Option<Spanned<PathBuf>>,
+    /// Seconds that the hook may take.
+    pub hook_seconds: u64,
+    /// PEM file of the authorities that the directory's own certificate comes from; None = those
+    /// that the system trusts.
+    pub ca: Option<Spanned<PathBuf>>,
+    /// External account binding.
+    pub eab: Option<Eab>,
+    /// The certificate profile that is asked for.
+    pub profile: Option<String>,
+}
+
+/// How it is shown that a name is ours (RFC 8555 §8, RFC 8737).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Challenge {
+    /// A file over plain HTTP, port 80.
+    Http01,
+    /// A certificate in a handshake, port 443.
+    TlsAlpn01,
+    /// A TXT record, which a hook publishes.
+    Dns01,
+}
+
+impl Challenge {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        CHALLENGES[self as usize].0
+    }
+}
+
+/// External account binding (RFC 8555 §7.3.4).
+#[derive(Clone, PartialEq, Eq)]
+pub struct Eab {
+    /// The key's identifier.
+    pub kid: String,
+    /// The MAC key.
+    pub key: Vec<u8>,
+}
+
+impl std::fmt::Debug for Eab {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Eab({})", self.kid) // the key is nobody's to see
+    }
+}
+
+/// What a site gets of its own accord.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Names for its certificate; never empty.
+    pub names: Vec<String>,
+    /// Its file, key and chain together.
+    pub file: PathBuf,
+}
+
+impl Config {
+    /// The certificates that are to be asked for: one for each site that has none of its own and
+    /// that the directory can validate a name of.
+    pub fn wanted(&self) -> Vec<Wanted> {
+        let wanted = self.sites.iter().filter_map(|site| {
+            let file = self.acme_file(site)?;
+            let names = certified(site).map(str::to_owned).collect();
+            Some(Wanted { names, file })
+        });
+        wanted.collect()
+    }
+
+    /// Names that no certificate is asked for, and why.
+    pub fn not_wanted(&self) -> Vec<(String, &'static str)> {
+        let mut skipped = Vec::new();
+        if self.tls.acme.is_none() {
+            return skipped;
+        }
+        for site in self.sites.iter().filter(|site| site.certificate.is_none()) {
+            for name in &site.names {
+                if let Some(why) = unfit(name.get_ref()) {
+                    skipped.push((name.get_ref().clone(), why));
+                }
+            }
+        }
+        skipped
+    }
+
+    /// The file of the certificate that comes by itself for this site; None if none does.
+    pub fn acme_file(&self, site: &Site) -> Option<PathBuf> {
+        if self.tls.acme.is_none() || site.certificate.is_some() || self.server.https.is_empty() {
+            return None;
+        }
+        let first = certified(site).next()?;
+        let mut file = self.server.state.get_ref().join("acme/certificates");
+        // `*` is a letter that shells and people stumble over.
+        file.push(first.replace('*', "_"));
+        file.push("certificate.pem");
+        Some(file)
+    }
+}
+
+/// The names of a site that a directory can validate.
+fn certified(site: &Site) -> impl Iterator<Item = &str> {
+    let names = site.names.iter().map(|name| name.get_ref().as_str());
+    names.filter(|name| unfit(name).is_none())
+}
+
+/// Why no directory would validate this name.
+fn unfit(name: &str) -> Option<&'static str> {
+    if name == "*" {
+        return Some("it stands for any name");
+    }
+    if name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() {
+        return Some("it is an address");
+    }
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    let Some((_, last)) = host.rsplit_once('.') else {
+        return Some("it is a local name");
+    };
+    let local = LOCAL.contains(&last) || host.ends_with(".home.arpa");
+    local.then_some("it is a local name")
+}
+
+/// Names that are nobody's on the internet (RFC 6761, 6762, 7686, 8375, 9476 and the one that ICANN
+/// keeps free for private networks), and those that routers at home give out all the same.
+const LOCAL: [&str; 12] = [
+    "local",
+    "localhost",
+    "internal",
+    "lan",
+    "test",
+    "invalid",
+    "onion",
+    "alt",
+    "home",
+    "localdomain",
+    "intranet",
+    "private",
+];
+
+pub(super) static ACME: Shape = Shape {
+    name: "acme",
+    keys: &[
+        "email",
+        "directory",
+        "challenge",
+        "hook",
+        "hook_timeout",
+        "ca",
+        "eab",
+        "profile",
+    ],
+    later: &[],
+};
+static EAB: Shape = Shape {
+    name: "eab",
+    keys: &["kid", "key"],
+    later: &[],
+};
+
+/// By the order of [`Challenge`].
+const CHALLENGES: [(&str, Challenge); 3] = [
+    ("http-01", Challenge::Http01),
+    ("tls-alpn-01", Challenge::TlsAlpn01),
+    ("dns-01", Challenge::Dns01),
+];
+const DIRECTORIES: [(&str, &str); 2] = [
+    (
+        "letsencrypt",
+        "https://acme-v02.api.letsencrypt.org/directory",
+    ),
+    (
+        "letsencrypt-staging",
+        "https://acme-staging-v02.api.letsencrypt.org/directory",
+    ),
+];
+/// Until a record is seen everywhere takes many providers a minute or two.
+const HOOK_SECONDS: u64 = 300;
+
+/// Reads `acme = { … }`.
+pub(super) fn acme(item: Item<'_, '_>) -> Result<Acme, OperatorError> {
+    let mut table = item.table(&ACME)?;
+    let span = table.span.clone();
+    let email = table.take::<Spanned<String>>("email")?;
+    if let Some(email) = &email
+        && !is_address(email.get_ref())
+    {
+        let what = format!("`{}` is no mail address", email.get_ref());
+        let help = "for example \"me@example.org\"";
+        return Err(table.source().error(email.span(), what, help));
+    }
+    let directory = match table.item("directory") {
+        Some(item) => directory(&item)?,
+        None => DIRECTORIES[0].1.to_owned(),
+    };
+    let challenge = table.word("challenge", &CHALLENGES)?;
+    let hook = table.take::<Spanned<PathBuf>>("hook")?;
+    let hook_seconds = table.within::<Seconds>("hook_timeout", 1..=3_600)?;
+    let ca = table.take("ca")?;
+    let eab = table.item("eab").map(eab).transpose()?;
+    let profile = table.take("profile")?;
+    let challenge = match (challenge, &hook) {
+        (None, Some(_)) => Some(Challenge::Dns01),
+        (Some(Challenge::Dns01), None) => {
+            let help = "add hook = \"…\", a program that is run as `hook present NAME VALUE` and \
+                        `hook cleanup NAME VALUE`";
+            return Err(table.lacks("dns-01 needs a `hook`", help));
+        }
+        (Some(other), Some(hook)) if other != Challenge::Dns01 => {
+            let what = format!("a `hook` has nothing to do in {}", other.name());
+            let help = "challenge = \"dns-01\", or no hook";
+            return Err(table.source().error(hook.span(), what, help));
+        }
+        (challenge, _) => challenge,
+    };
+    table.finish()?;
+    Ok(Acme {
+        span,
+        email: email.map(Spanned::into_inner),
+        directory,
+        challenge,
+        hook,
+        hook_seconds: hook_seconds.map_or(HOOK_SECONDS, |seconds| seconds.0),
+        ca,
+        eab,
+        profile,
+    })
+}
+
+fn is_address(email: &str) -> bool {
+    let parts = email.split_once('@');
+    parts.is_some_and(|(who, host)| !who.is_empty() && host.contains('.'))
+        && email.chars().all(|c| c.is_ascii_graphic())
+}
+
+fn directory(item: &Item<'_, '_>) -> Result<String, OperatorError> {
+    let Some(text) = item.text() else {
+        return Err(item.mistyped("a URL in quotes", "\"letsencrypt\""));
+    };
+    if let Some((_, url)) = DIRECTORIES.iter().find(|(word, _)| *word == text) {
+        return Ok((*url).to_owned());
+    }
+    let host = text.strip_prefix("https://").unwrap_or_default();
+    if !host.is_empty() && !host.starts_with('/') && host.bytes().all(|b| b.is_ascii_graphic()) {
+        return Ok(text.to_owned());
+    }
+    let help = match nearest(text, DIRECTORIES.iter().map(|(word, _)| *word)) {
+        Some(meant) => format!("did you mean \"{meant}\"?"),
+        None => "\"letsencrypt\", \"letsencrypt-staging\", or a URL with https://".to_owned(),
+    };
+    Err(item.refuse(format!("`{text}` is no directory"), help))
+}
+
+fn eab(item: Item<'_, '_>) -> Result<Eab, OperatorError> {
+    let mut table = item.table(&EAB)?;
+    let kid = table.take::<String>("kid")?;
+    let key = table.take::<Spanned<String>>("key")?;
+    let (Some(kid), Some(key)) = (kid, key) else {
+        return Err(table.lacks(
+            "external account binding needs both `kid` and `key`",
+            "eab = { kid = \"…\", key = \"…\" }, as your CA shows them",
+        ));
+    };
+    let Some(bytes) = base64url(key.get_ref()).filter(|bytes| bytes.len() >= EAB_KEY_BYTES_MIN)
+    else {
+        let help = "base64url as the CA gave it, at least 16 bytes";
+        return Err(table
+            .source()
+            .error(key.span(), "this is no key for `eab`", help));
+    };
+    table.finish()?;
+    Ok(Eab { kid, key: bytes })
+}
+
+/// A shorter MAC key was copied in part.
+const EAB_KEY_BYTES_MIN: usize = 16;
+
+/// Base64 of either alphabet, padded or not: CAs show keys in all of these ways.
+fn base64url(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
+    let (mut bits, mut count) = (0u32, 0);
+    for digit in text.trim_end_matches('=').bytes() {
+        let value = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'-' | b'+' => 62,
+            b'_' | b'/' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    (count < 6).then_some(bytes)
+}
+
+/// Refuses what the other tables make impossible.
+pub(super) fn refuse_impossible(
+    source: &Source<'_>,
+    acme: &Acme,
+    server: &Server,
+    sites: &[Site],
+) -> Result<(), OperatorError> {
+    let at_acme = |what: &str, help: &str| Err(source.error(acme.span.clone(), what, help));
+    if server.https.is_empty() {
+        return at_acme(
+            "certificates are of no use without https",
+            "give `https` in [server] an address, or leave `acme` out",
+        );
+    }
+    if acme.challenge == Some(Challenge::Http01) && server.http.is_empty() {
+        return at_acme(
+            "http-01 needs plain HTTP",
+            "give `http` in [server] an address, or take another challenge",
+        );
+    }
+    if acme.challenge == Some(Challenge::Dns01) {
+        return Ok(());
+    }
+    for site in sites.iter().filter(|site| site.certificate.is_none()) {
+        let wildcard = |name: &&Spanned<String>| name.get_ref().starts_with("*.");
+        if let Some(name) = site.names.iter().find(wildcard) {
+            let what = format!(
+                "a certificate for `{}` can be had by dns-01 alone",
+                name.get_ref()
+            );
+            let help = "acme = { challenge = \"dns-01\", hook = \"…\" }, names without `*`, or a \
+                        `certificate` of the site's own";
+            return Err(source.error(name.span(), what, help));
+        }
+    }
+    Ok(())
+}

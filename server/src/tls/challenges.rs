@@ -1,0 +1,174 @@
+//! Challenges that are pending: what a directory that validates our names is to find here, over
+//! plain HTTP (http-01, RFC 8555 §8.3) and in a handshake (tls-alpn-01, RFC 8737).
+//!
+//! A ledger of all workers. Who asks for a page never looks at it: it is asked for the paths of
+//! http-01 alone, and in handshakes that offer nothing but `acme-tls/1`.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_lc_rs::signature::EcdsaKeyPair;
+use rustls::sign::CertifiedKey;
+
+use super::error::TlsError;
+use super::self_signed::{new_key, pair_up, serial};
+use super::unsigned::Unsigned;
+use crate::base::digest::sha256;
+
+/// The protocol that whoever validates by tls-alpn-01 asks for (RFC 8737 §6.2).
+pub const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
+
+/// The ledger.
+#[derive(Default)]
+pub struct Challenges(Mutex<Vec<Pending>>);
+
+struct Pending {
+    name: String,
+    proof: Proof,
+}
+
+enum Proof {
+    Http { token: String, answer: String },
+    Alpn(Arc<CertifiedKey>),
+}
+
+/// A challenge in the ledger; it goes when this is dropped.
+pub struct Posted {
+    ledger: Arc<Challenges>,
+    entry: (String, Option<String>),
+}
+
+impl Challenges {
+    /// Answers http-01 for `name`: `answer` under this token.
+    pub fn post_http(self: &Arc<Self>, name: &str, token: &str, answer: &str) -> Posted {
+        let proof = Proof::Http {
+            token: token.to_owned(),
+            answer: answer.to_owned(),
+        };
+        self.post(name, proof, Some(token.to_owned()))
+    }
+
+    /// Answers tls-alpn-01 for `name` with a certificate made for it. `now` is Unix time.
+    ///
+    /// # Errors
+    /// The system gives no randomness.
+    pub fn post_alpn(
+        self: &Arc<Self>,
+        name: &str,
+        answer: &str,
+        now: u64,
+    ) -> Result<Posted, TlsError> {
+        let key = new_key()?;
+        let certificate = certificate(&key, name, sha256(answer.as_bytes()), now)?;
+        let pair = pair_up(&key, certificate)?;
+        Ok(self.post(name, Proof::Alpn(pair.certified), None))
+    }
+
+    fn post(self: &Arc<Self>, name: &str, proof: Proof, token: Option<String>) -> Posted {
+        let name = name.to_ascii_lowercase();
+        let entry = (name.clone(), token);
+        self.entries().push(Pending { name, proof });
+        Posted {
+            ledger: Arc::clone(self),
+            entry,
+        }
+    }
+
+    /// What to answer under this token on this host, if that is pending.
+    pub fn http(&self, host: &[u8], token: &[u8]) -> Option<Vec<u8>> {
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        self.entries()
+            .iter()
+            .find_map(|pending| match &pending.proof {
+                Proof::Http { token: its, answer }
+                    if its.as_bytes() == token
+                        && pending.name.as_bytes().eq_ignore_ascii_case(host) =>
+                {
+                    Some(answer.clone().into_bytes())
+                }
+                _ => None,
+            })
+    }
+
+    /// The certificate that shows `name` to be ours, if that is pending.
+    pub(super) fn alpn(&self, name: &str) -> Option<Arc<CertifiedKey>> {
+        self.entries()
+            .iter()
+            .find_map(|pending| match &pending.proof {
+                Proof::Alpn(certified) if pending.name.eq_ignore_ascii_case(name) => {
+                    Some(Arc::clone(certified))
+                }
+                _ => None,
+            })
+    }
+
+    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Pending>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Posted {
+    fn drop(&mut self) {
+        let (name, token) = &self.entry;
+        self.ledger.entries().retain(|pending| {
+            let same = match &pending.proof {
+                Proof::Http { token: its, .. } => token.as_ref() == Some(its),
+                Proof::Alpn(_) => token.is_none(),
+            };
+            !same || pending.name != *name
+        });
+    }
+}
+
+impl fmt::Debug for Challenges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Challenges({})", self.entries().len())
+    }
+}
+
+/// Names the host, and says in a critical extension what the challenge asked for.
+fn certificate(
+    key: &EcdsaKeyPair,
+    name: &str,
+    digest: [u8; 32],
+    now: u64,
+) -> Result<Vec<u8>, TlsError> {
+    let unsigned = Unsigned {
+        serial: serial()?,
+        common_name: "anthill, acme challenge",
+        names: &[name.to_owned()],
+        not_before: now.saturating_sub(DAY_SECONDS),
+        not_after: now + DAY_SECONDS,
+        acme_identifier: Some(digest),
+    };
+    unsigned.sign(key).map_err(super::self_signed::failed)
+}
+
+/// Validity counts for nothing here; it only has to be some.
+const DAY_SECONDS: u64 = 86_400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_while_it_is_posted() {
+        let ledger = Arc::new(Challenges::default());
+        let posted = ledger.post_http("A.test", "token", "token.print");
+        assert_eq!(
+            ledger.http(b"a.TEST.", b"token"),
+            Some(b"token.print".to_vec())
+        );
+        assert_eq!(ledger.http(b"a.test", b"other"), None);
+        assert_eq!(ledger.http(b"b.test", b"token"), None);
+        assert!(ledger.alpn("a.test").is_none());
+        drop(posted);
+        assert_eq!(ledger.http(b"a.test", b"token"), None);
+        let posted = ledger.post_alpn("a.test", "token.print", 1_800_000_000);
+        let posted = posted.unwrap();
+        assert!(ledger.alpn("A.TEST").is_some());
+        assert!(ledger.alpn("b.test").is_none());
+        drop(posted);
+        assert!(ledger.alpn("a.test").is_none());
+    }
+}

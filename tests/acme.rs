@@ -1,0 +1,604 @@
+//! Certificates by themselves, had from a real directory (Pebble): every challenge, and whatever may
+//! go wrong on the way. After each the server serves a certificate that is valid, old or new.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::clients::{Authority, Session, curl, wait_until};
+use crate::support::pebble::{Pebble, Settings};
+use crate::support::{Folder, Lines, Server, server_table};
+
+/// Until a certificate is there: a debug build on a busy machine, and a directory that waits.
+const ISSUE: Duration = Duration::from_secs(120);
+
+const NAME: &str = "www.example.org";
+
+fn furnished(pebble: &Pebble) -> Folder {
+    Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("ca.pem", pebble.root())
+}
+
+/// A server for these names that gets its certificates from this directory.
+fn server(pebble: &Pebble, names: &[&str], more: &str) -> Server {
+    Server::start_in(furnished(pebble), &pebble.config_for(names, more))
+}
+
+/// Waits for a line of the log.
+fn said(lines: &Lines, what: &str) -> String {
+    lines.wait_until(ISSUE, what, |lines| {
+        lines.iter().find(|line| line.contains(what)).cloned()
+    })
+}
+
+/// Waits for this many lines of the log.
+fn said_times(lines: &Lines, what: &str, times: usize) {
+    lines.wait_until(ISSUE, what, |lines| {
+        let count = lines.iter().filter(|line| line.contains(what)).count();
+        (count >= times).then_some(())
+    });
+}
+
+/// Whether a client that trusts the directory's root alone gets an answer over HTTPS.
+fn trusts(server: &Server, name: &str) -> bool {
+    let url = format!("https://{name}:{}/", server.https_port);
+    let ran = curl(&server.folder, &[url]);
+    ran.success && ran.text().to_lowercase().contains("server: anthill")
+}
+
+/// Waits until one does.
+fn is_trusted(server: &Server, name: &str) {
+    wait_until("trusted certificate", || trusts(server, name).then_some(()));
+}
+
+fn stored(server: &Server, name: &str) -> PathBuf {
+    let folder = server.folder.path("state/acme/certificates").join(name);
+    folder.join("certificate.pem")
+}
+
+/// The first certificate in this file, PEM.
+fn leaf(file: &PathBuf) -> String {
+    let text = fs::read_to_string(file).expect("a certificate");
+    let start = text.find("-----BEGIN CERT").expect("a certificate");
+    let end = "-----END CERTIFICATE-----\n";
+    let length = text[start..].find(end).expect("its end") + end.len();
+    text[start..start + length].to_owned()
+}
+
+#[test]
+fn by_http_01_from_the_first_start() {
+    let pebble = Pebble::start();
+    let server = server(&pebble, &[NAME, "example.org"], ", challenge = \"http-01\"");
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+    is_trusted(&server, "example.org");
+    let status = server.ask(&["status"]).stdout;
+    assert!(status.contains("89 days left, renewed at"), "{status}");
+    assert!(!status.contains("failed at"), "{status}");
+    let state = server.folder.path("state/acme");
+    let mode = |file: PathBuf| fs::metadata(file).expect("a file").permissions().mode() & 0o777;
+    assert_eq!(mode(stored(&server, NAME)), 0o600);
+    let directory = fs::read_dir(state.join("directories")).expect("directories");
+    let directory = directory
+        .map(|entry| entry.expect("an entry").path())
+        .next();
+    let directory = directory.expect("an account");
+    assert_eq!(mode(directory.join("account.key")), 0o600);
+    assert!(!stored(&server, NAME).with_file_name("order.json").exists());
+    // What isn't pending is as any other path: sent to https.
+    let asked = crate::clients::ask(&server, NAME, "/.well-known/acme-challenge/x");
+    assert_eq!(asked.status, 308);
+    // A restart keeps it, and has no reason to ask for another.
+    let folder = server.into_folder();
+    let server = Server::start_in(folder, &pebble.config_for(&[NAME, "example.org"], ""));
+    is_trusted(&server, NAME);
+    assert_eq!(pebble.orders(), 1);
+}
+
+#[test]
+fn by_tls_alpn_01() {
+    let pebble = Pebble::start();
+    let server = server(&pebble, &[NAME], ", challenge = \"tls-alpn-01\"");
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+    // Whoever asks for that protocol when nothing is pending gets nothing.
+    let session = Session::open(server.https_port, NAME, &["-alpn", "acme-tls/1"]);
+    assert!(!session.connected, "{}", session.text);
+}
+
+#[test]
+fn half_of_the_nonces_are_refused() {
+    let pebble = Pebble::start_with(Settings {
+        nonce_reject: 50,
+        ..Settings::default()
+    });
+    let server = server(&pebble, &[NAME], "");
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+    let status = server.ask(&["status"]).stdout;
+    assert!(!status.contains("failed at"), "{status}");
+}
+
+/// A hook that tells the directory's DNS, after `before`, and writes down how it was called.
+fn hook(pebble: &Pebble, folder: &Folder, before: &str) {
+    let script = format!(
+        "#!/bin/sh\necho \"$1 $2\" >> {}\n{before}\n\
+         case $1 in present) what=set-txt ;; *) what=clear-txt ;; esac\n\
+         exec curl -sSf -d '{{\"host\":\"'\"$2\"'.\",\"value\":\"'\"$3\"'\"}}' {}$what\n",
+        folder.path("calls").display(),
+        pebble.dns_url("")
+    );
+    // Replaced, not rewritten: the old one may be running.
+    folder.write("new-hook", script);
+    let file = folder.path("new-hook");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("its mode");
+    fs::rename(file, folder.path("hook")).expect("its name");
+}
+
+/// Waits until the hook was called so often.
+fn calls(folder: &Folder, count: usize) -> Vec<String> {
+    crate::support::eventually("calls of the hook", || {
+        let text = fs::read_to_string(folder.path("calls")).unwrap_or_default();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        (lines.len() >= count).then_some(lines)
+    })
+}
+
+const HOOK: &str = ", hook = \"hook\"";
+
+#[test]
+fn by_dns_01_with_a_wildcard() {
+    let pebble = Pebble::start();
+    let folder = furnished(&pebble);
+    hook(&pebble, &folder, "");
+    let names = ["example.org", "*.example.org"];
+    let server = Server::start_in(folder, &pebble.config_for(&names, HOOK));
+    said(&server.errors, "certificate until");
+    for name in ["example.org", "any.example.org"] {
+        is_trusted(&server, name);
+    }
+    let called = calls(&server.folder, 4);
+    let (present, cleanup) = (
+        "present _acme-challenge.example.org",
+        "cleanup _acme-challenge.example.org",
+    );
+    assert_eq!(called, [present, present, cleanup, cleanup]);
+}
+
+#[test]
+fn a_hook_that_fails_or_hangs() {
+    let pebble = Pebble::start();
+    let folder = furnished(&pebble);
+    hook(&pebble, &folder, "echo 'no credentials' >&2; exit 3");
+    let config = pebble.config_for(&[NAME], ", hook = \"hook\", hook_timeout = \"1s\"");
+    let server = Server::start_in(folder, &config);
+    said(&server.errors, "it ended with 3: no credentials");
+    assert!(Session::open(server.https_port, NAME, &[]).is_served());
+    hook(&pebble, &server.folder, "sleep 1000 & wait");
+    server.reload(&config);
+    said(&server.errors, "no end after 1 s; it was killed");
+    let status = server.ask(&["status"]).stdout;
+    assert!(status.contains("none yet, a self-signed one"), "{status}");
+    let patient = pebble.config_for(&[NAME], HOOK);
+    hook(&pebble, &server.folder, "");
+    server.reload(&patient);
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+}
+
+#[test]
+fn validation_fails_and_is_told_in_words() {
+    let pebble = Pebble::start();
+    let nowhere = format!("{{\"host\":\"{NAME}\",\"addresses\":[\"127.9.9.9\"]}}");
+    pebble.dns("add-a", &nowhere);
+    let config = pebble.config_for(&[NAME], ", challenge = \"http-01\"");
+    let server = Server::start_in(furnished(&pebble), &config);
+    let line = said(&server.errors, "was not validated by http-01");
+    assert!(
+        line.contains("(connection)") && line.contains("tried again at"),
+        "{line}"
+    );
+    crate::support::eventually("the failure in the status", || {
+        let status = server.ask(&["status"]).stdout;
+        let tells = status.contains("none yet, a self-signed one stands in, asked for at")
+            && status.contains("was not validated by http-01");
+        let json = server.ask(&["status", "--json"]).stdout;
+        (tells && json.contains("was not validated")).then_some(())
+    });
+    // It serves all the same, and the operator who has found the mistake needn't wait.
+    assert!(Session::open(server.https_port, NAME, &[]).is_served());
+    pebble.dns("clear-a", &format!("{{\"host\":\"{NAME}\"}}"));
+    server.reload(&config);
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+    let status = server.ask(&["status"]).stdout;
+    assert!(!status.contains("failed at"), "{status}");
+}
+
+#[test]
+fn where_http_01_fails_tls_alpn_01_is_next() {
+    let pebble = Pebble::start_with(Settings {
+        http_elsewhere: true,
+        ..Settings::default()
+    });
+    let server = server(&pebble, &[NAME], "");
+    said(&server.errors, "was not validated by http-01");
+    server.reload(&pebble.config_for(&[NAME], ""));
+    said(&server.errors, "by tls-alpn-01");
+    is_trusted(&server, NAME);
+}
+
+#[test]
+fn slow_validation_holds_up_nobody() {
+    let pebble = Pebble::start_with(Settings {
+        sleep: Some(6),
+        ..Settings::default()
+    });
+    let names = [NAME, "a.example.org", "b.example.org"];
+    let server = server(&pebble, &names, "");
+    pebble.output.wait_until(ISSUE, "an order", |lines| {
+        let ordered = |line: &String| line.contains("Added order");
+        lines.iter().any(ordered).then_some(())
+    });
+    server.reload(&pebble.config_for(&names, ""));
+    assert_eq!(server.ask(&["status"]).code, Some(0));
+    assert!(Session::open(server.https_port, NAME, &[]).is_served());
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+    assert_eq!(pebble.orders(), 1);
+}
+
+/// Puts another number into a file of JSON.
+fn set_number(file: &PathBuf, key: &str, number: u64) {
+    let text = fs::read_to_string(file).expect("a state");
+    let key = format!("\"{key}\":");
+    let start = text.find(&key).expect("the key") + key.len();
+    let length = text[start..].find([',', '}']).expect("its end");
+    let text = format!("{}{number}{}", &text[..start], &text[start + length..]);
+    fs::write(file, text).expect("a state");
+}
+
+#[test]
+fn the_directory_is_down_at_renewal() {
+    let mut pebble = Pebble::start();
+    let config = pebble.config_for(&[NAME], "");
+    let server = Server::start_in(furnished(&pebble), &config);
+    said(&server.errors, "the directory wants it renewed");
+    is_trusted(&server, NAME);
+    let old = leaf(&stored(&server, NAME));
+    let folder = server.into_folder();
+    pebble.stop();
+    // As if its time had come.
+    let state = folder.path("state/acme/certificates/www.example.org/state.json");
+    set_number(&state, "window_start", 1);
+    set_number(&state, "window_end", 2);
+    let server = Server::start_in(folder, &config);
+    let line = said(&server.errors, "tried again at");
+    assert!(line.contains("refused"), "{line}");
+    is_trusted(&server, NAME);
+    let status = server.ask(&["status"]).stdout;
+    assert!(status.contains("89 days left"), "{status}");
+    assert!(status.contains("failed at"), "{status}");
+    // It comes back with another authority, and knows of no account: one is made anew.
+    pebble.run();
+    server.folder.write("ca.pem", pebble.root());
+    server.reload(&config);
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+    assert_ne!(leaf(&stored(&server, NAME)), old);
+}
+
+#[test]
+fn the_directory_wants_it_renewed_now() {
+    let pebble = Pebble::start();
+    let config = pebble.config_for(&[NAME], "");
+    let server = Server::start_in(furnished(&pebble), &config);
+    said(&server.errors, "the directory wants it renewed");
+    let old = leaf(&stored(&server, NAME));
+    pebble.set_renewal_info(
+        &old,
+        "{\"suggestedWindow\":{\"start\":\"2020-01-01T00:00:00Z\",\"end\":\"2020-01-02T00:00:00Z\"},\
+         \"explanationURL\":\"https://ca.example/why\"}",
+    );
+    server.reload(&config);
+    said(&server.errors, "see https://ca.example/why");
+    said_times(&server.errors, "certificate until", 2);
+    assert_ne!(leaf(&stored(&server, NAME)), old);
+    is_trusted(&server, NAME);
+    said(&pebble.output, "is a replacement of");
+    // One for its reasons, not one after the other.
+    assert_eq!(pebble.orders(), 2);
+}
+
+#[test]
+fn a_restart_in_the_middle_goes_on_with_the_order() {
+    let pebble = Pebble::start();
+    let folder = furnished(&pebble);
+    // It waits for a file, but not for ever.
+    let wait = format!(
+        "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
+        folder.path("go").display()
+    );
+    hook(&pebble, &folder, &wait);
+    let config = pebble.config_for(&[NAME], HOOK);
+    let server = Server::start_in(folder, &config);
+    calls(&server.folder, 1);
+    server.signal("KILL");
+    let folder = server.into_folder();
+    folder.write("go", "");
+    let server = Server::start_in(folder, &config);
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+    assert_eq!(pebble.orders(), 1);
+}
+
+#[test]
+fn a_full_disk_while_storing() {
+    let pebble = Pebble::start();
+    let folder = furnished(&pebble).with("state/here", "");
+    let wait = format!(
+        "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
+        folder.path("go").display()
+    );
+    hook(&pebble, &folder, &wait);
+    let config = pebble.config_for(&[NAME], HOOK);
+    folder.write("anthill.toml", &config);
+    let mounts = "mount -t tmpfs -o size=128k none state";
+    let server = Server::launch(
+        Folder::new(),
+        crate::lifecycle::in_own_mounts(&folder, mounts),
+    );
+    calls(&folder, 1);
+    let state = format!(
+        "/proc/{}/root{}",
+        server.pid(),
+        folder.path("state").display()
+    );
+    let filler = PathBuf::from(state).join("filler");
+    let full = fs::write(&filler, vec![0; 1 << 20]);
+    assert!(full.is_err(), "the disk has room");
+    folder.write("go", "");
+    let line = said(&server.errors, "certificate.pem: No space left");
+    assert!(line.contains(NAME), "{line}");
+    assert!(Session::open(server.https_port, NAME, &[]).is_served());
+    fs::remove_file(&filler).expect("the filler");
+    server.signal("HUP");
+    said(&server.errors, "certificate until");
+    server.folder.write("ca.pem", pebble.root());
+    is_trusted(&server, NAME);
+    // The directory had no more work with it.
+    assert_eq!(pebble.orders(), 1);
+}
+
+#[test]
+fn two_servers_on_one_state_folder() {
+    let pebble = Pebble::start();
+    let folder = furnished(&pebble);
+    hook(&pebble, &folder, "sleep 1");
+    let first = Server::start_in(folder, &pebble.config_for(&[NAME], HOOK));
+    calls(&first.folder, 1);
+    let state = first.folder.path("state");
+    let config = pebble
+        .config_for(&[NAME], HOOK)
+        .replace(&pebble.https_port.to_string(), "0")
+        .replace(&pebble.http_port.to_string(), "0")
+        .replace("\"state\"", &format!("{:?}", state.display().to_string()));
+    let folder = furnished(&pebble);
+    hook(&pebble, &folder, "");
+    let second = Server::start_in(folder, &config);
+    said(&second.errors, "another server on this state folder");
+    said(&first.errors, "certificate until");
+    is_trusted(&first, NAME);
+    is_trusted(&second, NAME);
+    assert_eq!(pebble.orders(), 1);
+    let status = second.ask(&["status"]).stdout;
+    assert!(status.contains("renewed by another server"), "{status}");
+    // The state folder lies in the first one's.
+    let folder = first.into_folder();
+    wait_until("the second in its place", || {
+        let status = second.ask(&["status"]).stdout;
+        status.contains("days left, renewed at").then_some(())
+    });
+    is_trusted(&second, NAME);
+    assert_eq!(pebble.orders(), 1);
+    drop(folder);
+}
+
+#[test]
+fn profiles() {
+    let pebble = Pebble::start();
+    let server = server(&pebble, &[NAME], ", profile = \"nonesuch\"");
+    let line = said(&server.errors, "no profile `nonesuch`");
+    assert!(
+        line.contains("default") && line.contains("shortlived"),
+        "{line}"
+    );
+    assert_eq!(pebble.orders(), 0);
+    server.reload(&pebble.config_for(&[NAME], ", profile = \"shortlived\""));
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+    let status = server.ask(&["status"]).stdout;
+    assert!(status.contains("5 days left, renewed at"), "{status}");
+    assert!(
+        !server
+            .errors
+            .all()
+            .iter()
+            .any(|line| line.contains("expires in")),
+        "warned of a certificate that is young"
+    );
+}
+
+#[test]
+fn external_account_binding() {
+    let key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W";
+    let pebble = Pebble::start_with(Settings {
+        binding: Some(("kid-1", key)),
+        ..Settings::default()
+    });
+    let server = server(&pebble, &[NAME], "");
+    said(&server.errors, "wants an external account binding");
+    let bound = format!(", eab = {{ kid = \"kid-1\", key = \"{key}\" }}");
+    server.reload(&pebble.config_for(&[NAME], &bound));
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+}
+
+#[test]
+fn names_that_no_directory_validates_are_skipped_and_said() {
+    let pebble = Pebble::start();
+    let config = pebble.config_for(&["box", NAME, "127.0.0.1", "nas.lan"], "")
+        + "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n";
+    let server = Server::start_in(furnished(&pebble), &config);
+    let skipped = [
+        "no certificate is asked for `box`: it is a local name",
+        "no certificate is asked for `127.0.0.1`: it is an address",
+        "no certificate is asked for `nas.lan`: it is a local name",
+        "no certificate is asked for `*`: it stands for any name",
+    ];
+    for line in skipped {
+        said(&server.errors, line);
+    }
+    said(&server.errors, "certificate until");
+    is_trusted(&server, NAME);
+    let status = server.ask(&["status"]).stdout;
+    let checked = server.ask(&["check"]).stdout;
+    for line in skipped {
+        assert!(status.contains(line), "{status}");
+        assert!(checked.contains(line), "{checked}");
+    }
+    assert!(
+        checked.contains("for www.example.org, by http-01"),
+        "{checked}"
+    );
+    assert_eq!(pebble.orders(), 1);
+}
+
+/// A server for TLS that reads a request and answers whatever it likes.
+struct Hostile {
+    port: u16,
+    ca: String,
+}
+
+impl Hostile {
+    /// `answer` writes until it has done so, or fails.
+    fn start(answer: impl Fn(&mut dyn Write) -> std::io::Result<()> + Send + 'static) -> Hostile {
+        let authority = Authority::new("the hostile directory's CA");
+        let leaf = authority.server(&["localhost"]);
+        let chain = CertificateDer::from_pem_slice(leaf.certificate.as_bytes());
+        let key = PrivateKeyDer::from_pem_slice(leaf.key.as_bytes()).expect("a key");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![chain.expect("a certificate")], key);
+        let config = Arc::new(config.expect("a configuration"));
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("its address").port();
+        std::thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let connection = rustls::ServerConnection::new(config.clone()).expect("TLS");
+                let mut stream = rustls::StreamOwned::new(connection, socket);
+                let _ = stream.read(&mut [0; 4096]);
+                // The client may have had enough of it.
+                let _ = answer(&mut stream);
+                stream.conn.send_close_notify();
+                let _ = stream.flush();
+            }
+        });
+        Hostile {
+            port,
+            ca: authority.pem,
+        }
+    }
+
+    /// One that answers these bytes.
+    fn says(bytes: impl Into<Vec<u8>>) -> Hostile {
+        let bytes = bytes.into();
+        Hostile::start(move |stream| stream.write_all(&bytes))
+    }
+}
+
+/// What a server logs that is told to trust such a directory; it goes on serving.
+fn complaint(hostile: &Hostile) -> String {
+    let config = format!(
+        "{}[tls]\nacme = {{ directory = \"https://localhost:{}/\", ca = \"hostile.pem\" }}\n\
+         [[site]]\nnames = [\"{NAME}\"]\nroot = \"public\"\n",
+        server_table(""),
+        hostile.port
+    );
+    let folder = Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("hostile.pem", &hostile.ca);
+    let server = Server::start_in(folder, &config);
+    let line = said(&server.errors, "tried again at");
+    assert!(Session::open(server.https_port, NAME, &[]).is_served());
+    assert!(!line.contains('\u{1b}') && line.len() < 1_500, "{line}");
+    line
+}
+
+#[test]
+fn hostile_directories_are_bounded_and_logged() {
+    let json = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
+    let problem =
+        "{\"type\":\"urn:ietf:params:acme:error:\\u001b[31m\",\"detail\":\"go\\u001b away\"}";
+    let deep = "[".repeat(100_000);
+    for (answer, complaint_has) in [
+        (
+            format!("{json}Content-Length: 9999999999\r\n\r\n"),
+            "too long",
+        ),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>hi".to_owned(),
+            "instead of JSON",
+        ),
+        (format!("{json}\r\n{{\"newNonce\":"), "malformed"),
+        (format!("{json}\r\n{deep}"), "malformed"),
+        (format!("{json}\r\n{{}}"), "has no `newNonce`"),
+        (
+            format!(
+                "{json}\r\n{{\"newNonce\":\"http://localhost/\",\"newAccount\":\"x\",\
+          \"newOrder\":\"file:///etc/passwd\"}}"
+            ),
+            "is no URL with https://",
+        ),
+        ("SSH-2.0-OpenSSH_9.2\r\n".to_owned(), "no answer of HTTP"),
+        (String::new(), "ended in the middle"),
+        (
+            format!("HTTP/1.1 503 No\r\nContent-Type: application/problem+json\r\n\r\n{problem}"),
+            "go  away ([31m)",
+        ),
+        ("HTTP/1.1 500 No\r\n\r\n<html>".to_owned(), "status 500"),
+    ] {
+        let line = complaint(&Hostile::says(answer));
+        assert!(line.contains(complaint_has), "{complaint_has}: {line}");
+    }
+    let endless = Hostile::start(|stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")?;
+        loop {
+            stream.write_all(&[b' '; 8_192])?;
+        }
+    });
+    assert!(complaint(&endless).contains("too long"));
+}
+
+#[test]
+fn a_directory_that_drips_is_left_at_the_deadline() {
+    let slow = Hostile::start(|stream| {
+        stream.write_all(b"HTTP/1.1 200 OK\r\nX: ")?;
+        loop {
+            stream.write_all(b"a")?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    assert!(complaint(&slow).contains("no whole answer within"));
+}
