@@ -3,6 +3,8 @@
 
 pub mod access;
 pub mod addresses;
+mod body;
+mod call;
 pub mod connection;
 pub mod dispatch;
 pub mod h2;

@@ -3,6 +3,7 @@
 //! Everything here can be fed at any split point, and is fuzzed without a port.
 
 pub mod body;
+mod calm;
 pub mod check;
 pub mod coding;
 pub mod date;
@@ -10,10 +11,16 @@ pub mod etag;
 pub mod fields;
 pub mod h1;
 pub mod h2;
+#[cfg(feature = "http3")]
+pub mod h3;
 pub mod head;
+pub mod huffman;
+mod literal;
 mod noted;
+pub mod priority;
 pub mod range;
 pub mod reject;
+pub mod request;
 mod scan;
 pub mod status;
 pub mod target;

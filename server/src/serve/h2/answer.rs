@@ -2,11 +2,11 @@
 //! out what it replies, at once or when what has to be waited for is there.
 
 use super::super::access::Line;
+use super::super::body::Body;
+use super::super::call::Call;
 use super::super::dispatch::{Dispatched, Reply, dispatch};
 use super::super::live;
 use super::super::small::{RETRY_AFTER, Small, refusal_fields};
-use super::body::Body;
-use super::call::Call;
 use super::exchange::{Discard, Errand, Exchange, State};
 use super::{OUT_BYTES_MAX, Session};
 use crate::handler::pipe::pipe;
@@ -15,9 +15,11 @@ use crate::limits;
 use crate::site::{Listing, Stored};
 use crate::wire::body::BodyLength;
 use crate::wire::h2::connection::promised;
-use crate::wire::h2::{Code, Fatal, Priority, Request, frame, hpack};
+use crate::wire::h2::{Code, Fatal, frame, hpack};
 use crate::wire::head::{Head, Method};
+use crate::wire::priority::Priority;
 use crate::wire::reject::Reject;
+use crate::wire::request::Request;
 use crate::wire::status::Status;
 use crate::world::{Host, World};
 use std::task::{Context, Poll};
@@ -111,7 +113,7 @@ impl Session<'_> {
         request: &Request,
         reject: Reject,
     ) -> Result<(), Fatal> {
-        if !reject.is_malformed_h2() {
+        if !reject.is_malformed() {
             self.refuse(owed, None, request, reject);
             return Ok(());
         }
