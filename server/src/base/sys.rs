@@ -209,26 +209,38 @@ pub fn listen(
     backlog: i32,
     v6_only: bool,
 ) -> io::Result<OwnedFd> {
-    let socket = bound(address, reuse_port, v6_only)?;
+    let socket = bound(SocketType::STREAM, address, reuse_port, v6_only)?;
     rustix::net::listen(&socket, backlog)?;
     Ok(socket)
+}
+
+/// A UDP socket on this address, which nobody else has.
+pub fn udp(address: SocketAddr, v6_only: bool) -> io::Result<OwnedFd> {
+    bound(SocketType::DGRAM, address, false, v6_only)
 }
 
 /// Whether nobody listens on this address: an error of kind `AddrInUse` if somebody does, even with
 /// SO_REUSEPORT. Port 0 is always free.
 pub fn is_free(address: SocketAddr, v6_only: bool) -> io::Result<()> {
-    bound(address, false, v6_only).map(drop)
+    bound(SocketType::STREAM, address, false, v6_only).map(drop)
 }
 
-fn bound(address: SocketAddr, reuse_port: bool, v6_only: bool) -> io::Result<OwnedFd> {
+fn bound(
+    kind: SocketType,
+    address: SocketAddr,
+    reuse_port: bool,
+    v6_only: bool,
+) -> io::Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    // A restart must not wait for the TIME_WAIT of the last run's connections.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
+    let socket = rustix::net::socket_with(family, kind, flags, None)?;
+    if kind == SocketType::STREAM {
+        // A restart must not wait for the TIME_WAIT of the last run's connections.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
     if reuse_port {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
@@ -352,7 +364,7 @@ fn first_local_v4(trie: &str) -> Option<Ipv4Addr> {
 /// Whether this machine can speak IPv6 at all.
 pub fn has_ipv6() -> bool {
     let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-    bound(any, false, true).is_ok()
+    bound(SocketType::STREAM, any, false, true).is_ok()
 }
 
 // ---- The service manager ----

@@ -3,7 +3,7 @@
 //! Everything here can be fed at any split point, and is fuzzed without a port.
 
 pub mod body;
-mod calm;
+pub mod calm;
 pub mod check;
 pub mod coding;
 pub mod date;
@@ -11,7 +11,6 @@ pub mod etag;
 pub mod fields;
 pub mod h1;
 pub mod h2;
-#[cfg(feature = "http3")]
 pub mod h3;
 pub mod head;
 pub mod huffman;

@@ -21,7 +21,7 @@ use crate::wire::priority::Priority;
 use crate::wire::reject::Reject;
 use crate::wire::request::Request;
 use crate::wire::status::Status;
-use crate::world::{Host, World};
+use crate::world::{Host, SecureFields, World};
 use std::task::{Context, Poll};
 
 /// At most this many errands to the pool for one request, as over HTTP/1.1.
@@ -326,7 +326,7 @@ impl Session<'_> {
         id: u32,
         block: &[u8],
         fields: &[u8],
-        hsts: Option<&[u8]>,
+        secure_fields: Option<&SecureFields>,
         is_last: bool,
     ) {
         let is_secure = self.is_secure();
@@ -337,10 +337,10 @@ impl Session<'_> {
         if !fields.is_empty() {
             hpack::push_lines(fields, out);
         }
-        if let Some(hsts) = hsts
+        if let Some(secure) = secure_fields
             && is_secure
         {
-            hpack::push_lines(hsts, out);
+            out.extend_from_slice(&secure.block);
         }
         if let Some(value) = date.get(DATE_NAME_BYTES..).and_then(<[u8]>::first_chunk) {
             hpack::push_date(value, out);
@@ -366,7 +366,7 @@ impl Session<'_> {
         };
         let mut built = Vec::new();
         let block = stored.block(&mut built);
-        self.send_head(owed.id, block, fields, hsts_of(line.host), length == 0);
+        self.send_head(owed.id, block, fields, secure_fields_of(line.host), length == 0);
         if !at_once {
             return self.queue(owed, status, Body::stored(stored), length, line);
         }
@@ -409,7 +409,7 @@ impl Session<'_> {
         hpack::push_head(small.status.0, &small.lines(), &mut block);
         let is_head = owed.is_head || line.head.is_some_and(|it| it.method == Method::Head);
         let length = if is_head { 0 } else { small.body.len() };
-        self.send_head(owed.id, &block, b"", hsts_of(line.host), length == 0);
+        self.send_head(owed.id, &block, b"", secure_fields_of(line.host), length == 0);
         match length {
             0 => self.done(owed, small.status, 0, line),
             length => {
@@ -424,7 +424,7 @@ impl Session<'_> {
         let mut block = Vec::new();
         hpack::push_head(Status::OK.0, listing.head(&mut built), &mut block);
         let is_last = listing.head_only();
-        self.send_head(owed.id, &block, b"", hsts_of(line.host), is_last);
+        self.send_head(owed.id, &block, b"", secure_fields_of(line.host), is_last);
         match is_last {
             true => self.done(owed, Status::OK, 0, line),
             false => self.queue(owed, Status::OK, Body::listing(listing), u64::MAX, line),
@@ -494,7 +494,7 @@ impl Session<'_> {
             since_ms: now_ms,
             seen_then: 0,
             is_head: head.method == Method::Head,
-            hsts: host.and_then(|host| host.hsts.clone()),
+            secure_fields: host.map(|host| host.secure_fields.clone()),
             download: None,
         };
         let record = line.keep(Status::OK, &self.worker, self.who);
@@ -566,7 +566,7 @@ impl Session<'_> {
             handler::Body::Whole(bytes) => Some(bytes.len() as u64),
             handler::Body::Stream { length, .. } => *length,
         };
-        let hsts = call.hsts.clone();
+        let secure_fields = call.secure_fields.clone();
         stream.work.status = status;
         stream.left = length.unwrap_or(u64::MAX);
         if let Some(record) = &mut stream.work.record {
@@ -584,7 +584,7 @@ impl Session<'_> {
         let is_last = is_bodiless
             || matches!(body, handler::Body::Empty)
             || matches!(&body, handler::Body::Whole(bytes) if bytes.is_empty());
-        self.send_head(id, &block, b"", hsts.as_deref(), is_last);
+        self.send_head(id, &block, b"", secure_fields.as_deref(), is_last);
         if is_last {
             return self.finish(id);
         }
@@ -653,6 +653,6 @@ fn no(reject: Reject) -> Reply {
     Reply::Refuse { reject, page: None }
 }
 
-fn hsts_of(host: Option<&Host>) -> Option<&[u8]> {
-    host.and_then(|host| host.hsts.as_deref())
+fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
+    host.map(|host| &*host.secure_fields)
 }

@@ -155,3 +155,46 @@ pub fn push_goaway(id: u64, out: &mut Vec<u8>) {
     header.push(out);
     out.extend_from_slice(&payload);
 }
+
+/// Begins HEADERS, whose field section is then appended; where it begins.
+pub fn begin_headers(out: &mut Vec<u8>) -> usize {
+    let at = out.len();
+    out.extend_from_slice(&[HEADERS as u8, 0, 0]);
+    at
+}
+
+/// Ends the HEADERS that begin at `at`: writes their length, in two bytes where that does.
+pub fn end_headers(out: &mut Vec<u8>, at: usize) {
+    let length = out.len() - at - 3;
+    if length < 0x4000 {
+        out[at + 1..at + 3].copy_from_slice(&(length as u16 | 0x4000).to_be_bytes());
+    } else {
+        let long = (length as u32 | 0x8000_0000).to_be_bytes();
+        out.splice(at + 1..at + 3, long);
+    }
+}
+
+/// The header of a DATA frame with so many bytes.
+pub fn push_data(length: u64, out: &mut Vec<u8>) {
+    let header = Header { kind: DATA, length };
+    header.push(out);
+}
+
+/// Begins a DATA frame, whose payload is then appended; where it begins.
+pub fn begin_data(out: &mut Vec<u8>) -> usize {
+    let at = out.len();
+    out.extend_from_slice(&[DATA as u8, 0, 0, 0, 0]);
+    at
+}
+
+/// Ends the DATA frame that begins at `at`, which has less than 2^30 bytes; one that is empty is
+/// taken back. Says how many it has.
+pub fn end_data(out: &mut Vec<u8>, at: usize) -> usize {
+    let length = out.len() - at - 5;
+    if length == 0 {
+        out.truncate(at);
+    } else {
+        out[at + 1..at + 5].copy_from_slice(&(length as u32 | 0x8000_0000).to_be_bytes());
+    }
+    length
+}
