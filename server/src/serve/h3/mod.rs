@@ -36,6 +36,8 @@ pub struct Seats {
     seats: Mutex<Vec<Seat>>,
     /// Handshakes under way with clients whose address may be somebody else's.
     unproven: AtomicUsize,
+    /// Connections of all workers.
+    open: AtomicUsize,
 }
 
 struct Seat {
@@ -168,7 +170,11 @@ pub(super) fn leave(worker: &Worker) {
 pub(super) async fn end(worker: &Worker) {
     let hosted = worker.h3.hosted.take();
     for endpoint in hosted {
-        endpoint.wait_idle().await;
+        while worker.shared.quic.open.load(Ordering::Relaxed) > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+        // Who didn't hear the end asks again for a while.
+        let _ = tokio::time::timeout(LAST_WORDS, endpoint.wait_idle()).await;
     }
     // What a connection has to say is sent when its own task is next polled.
     for _ in 0..LAST_TURNS {
@@ -178,6 +184,10 @@ pub(super) async fn end(worker: &Worker) {
 
 /// Requests that are put together at the same time, mostly: who waits holds his own.
 const REQUESTS_KEPT_MAX: usize = 16;
+/// How often the host of a socket looks whether all workers are done with it.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long a closed connection is there at most to say again that it is.
+const LAST_WORDS: Duration = Duration::from_millis(300);
 /// Enough for a connection's task to be woken by its end, and to send it.
 const LAST_TURNS: usize = 4;
 
@@ -264,6 +274,7 @@ impl Drop for Place {
             self.worker.stats.panics.one();
         }
         self.worker.h3.taken.fetch_sub(1, Ordering::Relaxed);
+        self.worker.shared.quic.open.fetch_sub(1, Ordering::Relaxed);
         self.worker.leave_one();
     }
 }
@@ -311,6 +322,7 @@ impl Worker {
         self.clock.tick();
         self.enter_one();
         self.h3.taken.fetch_add(1, Ordering::Relaxed);
+        self.shared.quic.open.fetch_add(1, Ordering::Relaxed);
         let place = Place {
             worker: self.clone(),
             entered,

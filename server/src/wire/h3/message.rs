@@ -62,7 +62,10 @@ impl Receiver {
     ///
     /// # Errors
     /// A frame that must not stand where it stands, or is larger than any request has.
-    pub fn receive<'i>(&'i mut self, input: &mut &'i [u8]) -> Result<Event<'i>, Fatal> {
+    pub fn receive<'s, 'i: 's>(
+        &'s mut self,
+        input: &mut &'i [u8],
+    ) -> Result<Event<'s>, Fatal> {
         loop {
             match self.left {
                 Left::Nothing => match self.header.header(input) {
@@ -111,7 +114,10 @@ impl Receiver {
                 return Err(Fatal::unexpected("HEADERS behind trailers"));
             }
             (frame::HEADERS, _) => match usize::try_from(header.length) {
-                Ok(length) if length <= H3_SECTION_BYTES_MAX => Left::Section(length),
+                Ok(length) if length <= H3_SECTION_BYTES_MAX => {
+                    self.section.clear();
+                    Left::Section(length)
+                }
                 _ => return Err(Fatal::load("a field section without end")),
             },
             (
@@ -135,7 +141,7 @@ impl Receiver {
         Ok(())
     }
 
-    fn section<'i>(&'i mut self, input: &mut &'i [u8], length: usize) -> Event<'i> {
+    fn section<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8], length: usize) -> Event<'s> {
         if self.section.is_empty() && input.len() >= length {
             return self.whole(take(input, length as u64));
         }
