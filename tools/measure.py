@@ -113,7 +113,6 @@ hosts:
 def caddy(folder):
     text = f"""{{
  admin off
- persist_config off
  auto_https off
  skip_install_trust
  grace_period 1s

@@ -5,6 +5,7 @@ set -eu
 
 setup build test
 setup_h2spec
+setup_python
 
 say 'format'
 cargo fmt --all --check
