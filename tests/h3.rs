@@ -53,8 +53,16 @@ fn answers_are_those_of_other_versions() {
     );
     let is_h3 = |line: &&String| line.contains(" HTTP/3.0\" ");
     assert_eq!(lines.iter().filter(is_h3).count(), lines.len(), "{lines:?}");
-    assert!(lines[0].contains("\"GET / HTTP/3.0\" 200 13"), "{}", lines[0]);
-    assert!(lines.iter().any(|line| line.contains("\"GET /denied HTTP/3.0\" 403")));
+    assert!(
+        lines[0].contains("\"GET / HTTP/3.0\" 200 13"),
+        "{}",
+        lines[0]
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("\"GET /denied HTTP/3.0\" 403"))
+    );
 }
 
 #[test]
@@ -70,7 +78,10 @@ fn a_hundred_megabytes() {
     let digest = sum.text().split(' ').next().expect("a digest").to_owned();
     let server = Server::start_in(folder, &(server_table("") + &site_table("")));
     let length = huge.len().to_string();
-    assert_eq!(play(&server, &["large", "/huge.bin", &length, &digest]), "whole");
+    assert_eq!(
+        play(&server, &["large", "/huge.bin", &length, &digest]),
+        "whole"
+    );
 }
 
 #[test]
@@ -142,7 +153,9 @@ fn it_can_be_switched() {
     let server = Server::start_in(folder, &config("http3 = false"));
     let announced = || {
         let ran = server.curl(&["-o", "/dev/null", "-D-", &server.https("/")]);
-        ran.text().lines().any(|line| line == format!("alt-svc: h3=\":{}\"; ma=86400", server.https_port))
+        ran.text()
+            .lines()
+            .any(|line| line == format!("alt-svc: h3=\":{}\"; ma=86400", server.https_port))
     };
     assert!(!announced());
     server.reload(&config("http3 = true"));
@@ -170,7 +183,11 @@ fn it_is_announced() {
         }
     }
     let ran = server.curl(&["-D-", "-o", "/dev/null", &server.http("/")]);
-    assert!(!ran.text().to_lowercase().contains("alt-svc"), "{}", ran.text());
+    assert!(
+        !ran.text().to_lowercase().contains("alt-svc"),
+        "{}",
+        ran.text()
+    );
 }
 
 /// A connection of HTTP/3 can't be asked for a certificate later: such a site isn't there.
@@ -199,16 +216,23 @@ fn a_udp_port_that_is_taken() {
     let port = taken.local_addr().expect("an address").port();
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let config = |http3: &str| {
-        server_table(http3).replace("https = [\"127.0.0.1:0\"]", &format!("https = [\"127.0.0.1:{port}\"]"))
-            + &site_table("http = \"serve\"")
+        server_table(http3).replace(
+            "https = [\"127.0.0.1:0\"]",
+            &format!("https = [\"127.0.0.1:{port}\"]"),
+        ) + &site_table("http = \"serve\"")
     };
     folder.write("anthill.toml", config("http3 = true"));
     let file = folder.path("anthill.toml");
     let done = anthill(&["serve".as_ref(), file.as_os_str()]);
-    assert_eq!(done.code, Some(1), "{done:?}");
-    assert!(done.stderr.contains("by UDP, which HTTP/3 needs"), "{done:?}");
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(
+        done.stderr.contains("by UDP, which HTTP/3 needs"),
+        "{done:?}"
+    );
     let server = Server::start_in(folder, &config(""));
-    server.errors.wait_for("a warning", |line| line.contains("going on without HTTP/3 there"));
+    server.errors.wait_for("a warning", |line| {
+        line.contains("going on without HTTP/3 there")
+    });
     let ran = server.curl(&["-D-", &server.https("/")]);
     assert!(ran.success && !ran.text().to_lowercase().contains("alt-svc"));
 }
@@ -237,6 +261,8 @@ fn chromium_loads_the_journal() {
         "--disable-gpu",
         "--disable-dev-shm-usage",
         &format!("--origin-to-force-quic-on={origin}"),
+        // It would try ::1 first, and alone.
+        "--host-resolver-rules=MAP localhost 127.0.0.1",
         &format!("--ignore-certificate-errors-spki-list={}", key_pin(&server)),
         "--virtual-time-budget=5000",
         &format!("--user-data-dir={}", profile.display()),
@@ -244,7 +270,12 @@ fn chromium_loads_the_journal() {
         &format!("https://{origin}/"),
     ];
     let ran = run("chromium", &arguments, b"");
-    assert!(ran.text().contains("</html>"), "{}{}", ran.text(), ran.errors());
+    assert!(
+        ran.text().contains("</html>"),
+        "{}{}",
+        ran.text(),
+        ran.errors()
+    );
     for path in ["/", "/journal.css", "/journal.js", "/fonts/vollkorn.woff2"] {
         server.output.wait_for(path, |line| {
             line.contains(&format!("\"GET {path} HTTP/3.0\" 200 "))

@@ -64,7 +64,9 @@ impl Load {
         let theirs = connection.clone();
         tokio::spawn(async move {
             while let Ok(mut stream) = theirs.accept_uni().await {
-                tokio::spawn(async move { while let Ok(Some(_)) = stream.read_chunk(4096, true).await {} });
+                tokio::spawn(async move {
+                    while let Ok(Some(_)) = stream.read_chunk(4096, true).await {}
+                });
             }
         });
         Ok(connection)

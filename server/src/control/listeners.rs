@@ -137,7 +137,10 @@ impl Listeners {
                 .any(|listen| named(listen.get_ref()));
             let secure = https || (only && !http && !config.server.https.is_empty());
             let is_same = |socket: &UdpSocket| {
-                secure && socket.local_addr().is_ok_and(|its| its.port() == bound.port())
+                secure
+                    && socket
+                        .local_addr()
+                        .is_ok_and(|its| its.port() == bound.port())
             };
             let quic = datagrams.iter().position(is_same);
             self.addresses.push(Address {
@@ -276,7 +279,9 @@ fn wants_quic(config: &Config) -> bool {
 }
 
 fn is_datagram(socket: &OwnedFd) -> bool {
-    SockRef::from(socket).r#type().is_ok_and(|kind| kind == Type::DGRAM)
+    SockRef::from(socket)
+        .r#type()
+        .is_ok_and(|kind| kind == Type::DGRAM)
 }
 
 /// Without its UDP port an address is served all the same, unless the operator said that he wants it.

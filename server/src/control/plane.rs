@@ -6,8 +6,8 @@ use super::greeting;
 use super::listeners::{LET_IN, Listeners};
 use super::socket::{self, ControlSocket, Question};
 use super::start::{
-    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, logins, memory_auto,
-    prepare_state, tls_supplies, user_ids,
+    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, logins,
+    memory_auto, prepare_state, tls_supplies, user_ids,
 };
 use super::status;
 use super::watch::{Changes, Place, Watch};

@@ -93,7 +93,8 @@ impl SecureFields {
     pub fn new(hsts: Option<u64>, h3_port: Option<u16>) -> SecureFields {
         let hsts = hsts.map(|age| format!("Strict-Transport-Security: max-age={age}\r\n"));
         let hsts = hsts.unwrap_or_default();
-        let alt_svc = h3_port.map(|port| format!("Alt-Svc: h3=\":{port}\"; ma={ALT_SVC_SECONDS}\r\n"));
+        let alt_svc =
+            h3_port.map(|port| format!("Alt-Svc: h3=\":{port}\"; ma={ALT_SVC_SECONDS}\r\n"));
         let lines = format!("{hsts}{}", alt_svc.unwrap_or_default()).into_bytes();
         let (mut block, mut section) = (Vec::new(), Vec::new());
         hpack::push_lines(&lines, &mut block);

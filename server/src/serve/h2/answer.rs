@@ -366,7 +366,13 @@ impl Session<'_> {
         };
         let mut built = Vec::new();
         let block = stored.block(&mut built);
-        self.send_head(owed.id, block, fields, secure_fields_of(line.host), length == 0);
+        self.send_head(
+            owed.id,
+            block,
+            fields,
+            secure_fields_of(line.host),
+            length == 0,
+        );
         if !at_once {
             return self.queue(owed, status, Body::stored(stored), length, line);
         }
@@ -409,7 +415,13 @@ impl Session<'_> {
         hpack::push_head(small.status.0, &small.lines(), &mut block);
         let is_head = owed.is_head || line.head.is_some_and(|it| it.method == Method::Head);
         let length = if is_head { 0 } else { small.body.len() };
-        self.send_head(owed.id, &block, b"", secure_fields_of(line.host), length == 0);
+        self.send_head(
+            owed.id,
+            &block,
+            b"",
+            secure_fields_of(line.host),
+            length == 0,
+        );
         match length {
             0 => self.done(owed, small.status, 0, line),
             length => {

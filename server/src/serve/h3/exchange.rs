@@ -262,7 +262,10 @@ impl Exchange {
         let read = pin!(self.recv.read_chunk(limits::H3_PIPE_BYTES, true)).poll(cx);
         match ready!(read) {
             Ok(Some(chunk)) => {
-                self.worker().stats.bytes_received.add(chunk.bytes.len() as u64);
+                self.worker()
+                    .stats
+                    .bytes_received
+                    .add(chunk.bytes.len() as u64);
                 self.chunk = chunk.bytes;
                 Poll::Ready(Ok(true))
             }
@@ -518,7 +521,13 @@ impl Exchange {
         if length > 0 {
             frame::push_data(length, &mut out);
         }
-        self.send([out.into(), content.into()], None, small.status, length, line)
+        self.send(
+            [out.into(), content.into()],
+            None,
+            small.status,
+            length,
+            line,
+        )
     }
 
     fn send_listing(&mut self, listing: Box<Listing>, line: &Line<'_>) -> Next {
@@ -592,7 +601,9 @@ impl Exchange {
         if sent.is_ok() {
             let worker = self.worker();
             let micros = worker.clock.micros().saturating_sub(outgoing.started_us);
-            worker.stats.response(outgoing.status.0, outgoing.sent, micros);
+            worker
+                .stats
+                .response(outgoing.status.0, outgoing.sent, micros);
         }
         sent
     }

@@ -158,7 +158,9 @@ pub(super) fn unlisten(worker: &Worker, address: SocketAddr) {
 pub(super) fn leave(worker: &Worker) {
     let seats = &worker.shared.quic;
     let taken = &worker.h3.taken;
-    seats.seats().retain(|seat| !Arc::ptr_eq(&seat.taken, taken));
+    seats
+        .seats()
+        .retain(|seat| !Arc::ptr_eq(&seat.taken, taken));
     for endpoint in worker.h3.hosted.borrow().iter() {
         endpoint.set_server_config(None);
     }
@@ -261,7 +263,11 @@ impl Place {
     /// Somebody answers there.
     fn prove(&mut self) {
         if std::mem::take(&mut self.is_unproven) {
-            self.worker.shared.quic.unproven.fetch_sub(1, Ordering::Relaxed);
+            self.worker
+                .shared
+                .quic
+                .unproven
+                .fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

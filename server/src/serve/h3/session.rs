@@ -4,8 +4,8 @@
 use super::super::access::Who;
 use super::super::dispatch::Facts;
 use super::super::worker::Worker;
-use super::exchange::Exchange;
 use super::Place;
+use super::exchange::Exchange;
 use crate::limits;
 use crate::tls::Identity;
 use crate::wire::calm::Calm;
@@ -231,7 +231,9 @@ impl Session {
     async fn listen(self: Rc<Self>, mut recv: RecvStream) {
         let mut inbound = Inbound::default();
         loop {
-            let read = recv.read_chunk(limits::H3_CONTROL_FRAME_BYTES_MAX, true).await;
+            let read = recv
+                .read_chunk(limits::H3_CONTROL_FRAME_BYTES_MAX, true)
+                .await;
             let heard = match read {
                 Ok(Some(chunk)) => {
                     self.worker.clock.tick();

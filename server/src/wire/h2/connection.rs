@@ -250,11 +250,7 @@ impl<T> Connection<T> {
             frame::GOAWAY if payload.len() < 8 => Err(too_short()),
             // The peer will begin nothing more, and close when it has all.
             frame::GOAWAY => self.price(limits::UNKNOWN_POINTS, now_ms, "GOAWAY flood"),
-            _ => self.price(
-                limits::UNKNOWN_POINTS,
-                now_ms,
-                "a flood of unknown frames",
-            ),
+            _ => self.price(limits::UNKNOWN_POINTS, now_ms, "a flood of unknown frames"),
         }
     }
 

@@ -100,7 +100,11 @@ pub fn transcript(input: &[u8], part_bytes: usize) -> Vec<String> {
         }
         assert!(part.is_empty());
     }
-    seen.push(format!("{:?} {}", receiver.end(), receiver.take_idle_frames()));
+    seen.push(format!(
+        "{:?} {}",
+        receiver.end(),
+        receiver.take_idle_frames()
+    ));
     seen
 }
 

@@ -199,7 +199,11 @@ impl Control {
             }
             frame::MAX_PUSH_ID => {
                 let id = only_integer(payload)?;
-                if self.max_push_id.replace(id).is_some_and(|before| id < before) {
+                if self
+                    .max_push_id
+                    .replace(id)
+                    .is_some_and(|before| id < before)
+                {
                     return Err(wrong_id("MAX_PUSH_ID became less"));
                 }
                 Ok(())

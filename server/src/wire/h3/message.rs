@@ -62,10 +62,7 @@ impl Receiver {
     ///
     /// # Errors
     /// A frame that must not stand where it stands, or is larger than any request has.
-    pub fn receive<'s, 'i: 's>(
-        &'s mut self,
-        input: &mut &'i [u8],
-    ) -> Result<Event<'s>, Fatal> {
+    pub fn receive<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Result<Event<'s>, Fatal> {
         loop {
             match self.left {
                 Left::Nothing => match self.header.header(input) {
@@ -146,8 +143,7 @@ impl Receiver {
             return self.whole(take(input, length as u64));
         }
         let missing = length - self.section.len();
-        self.section
-            .extend_from_slice(take(input, missing as u64));
+        self.section.extend_from_slice(take(input, missing as u64));
         if self.section.len() < length {
             return Event::More;
         }

@@ -22,7 +22,10 @@ fn framed(kind: u64, payload: &[u8]) -> Vec<u8> {
 fn integers_are_read_as_they_are_written() {
     // RFC 9000 Appendix A.1.
     for (bytes, number) in [
-        (&b"\xc2\x19\x7c\x5e\xff\x14\xe8\x8c"[..], 151_288_809_941_952_652),
+        (
+            &b"\xc2\x19\x7c\x5e\xff\x14\xe8\x8c"[..],
+            151_288_809_941_952_652,
+        ),
         (b"\x9d\x7f\x3e\x7d", 494_878_333),
         (b"\x7b\xbd", 15_293),
         (b"\x25", 37),
@@ -41,7 +44,16 @@ fn integers_are_read_as_they_are_written() {
     }
     // In more bytes than it takes.
     assert_eq!(frame::integer(&mut &b"\x40\x25"[..]), Some(37));
-    for number in [0, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, frame::INTEGER_MAX] {
+    for number in [
+        0,
+        63,
+        64,
+        16_383,
+        16_384,
+        (1 << 30) - 1,
+        1 << 30,
+        frame::INTEGER_MAX,
+    ] {
         let mut out = Vec::new();
         frame::push_integer(number, &mut out);
         assert_eq!(frame::integer(&mut &out[..]), Some(number));
@@ -83,7 +95,12 @@ fn field_sections() {
     let all = fields(HEAD).expect("a field section");
     assert_eq!(
         all,
-        [":method=GET", ":scheme=https", ":authority=localhost", ":path=/"]
+        [
+            ":method=GET",
+            ":scheme=https",
+            ":authority=localhost",
+            ":path=/"
+        ]
     );
     assert_eq!(fields(b"\0\0"), Ok(vec![]));
     // A base says nothing where nothing was inserted.
@@ -109,7 +126,8 @@ fn field_sections() {
 #[test]
 fn what_is_written_is_read() {
     let mut section = Vec::new();
-    let lines = b"HTTP/1.1 200 OK\r\nServer: anthill\r\nContent-Length: 0\r\nVary: Accept-Encoding\r\n\
+    let lines =
+        b"HTTP/1.1 200 OK\r\nServer: anthill\r\nContent-Length: 0\r\nVary: Accept-Encoding\r\n\
         Connection: close\r\nX-Own: Value\r\n";
     qpack::push_head(200, lines, &mut section);
     qpack::push_date(b"Sun, 06 Nov 1994 08:49:37 GMT", &mut section);
@@ -179,7 +197,10 @@ fn a_request_with_all_that_may_stand_in_it() {
     .concat();
     let seen = transcript(&input);
     assert_eq!(seen.len(), 4, "{seen:?}");
-    assert!(seen[0].contains("GET / HTTP/3.0") || seen[0].contains("method: Get"), "{seen:?}");
+    assert!(
+        seen[0].contains("GET / HTTP/3.0") || seen[0].contains("method: Get"),
+        "{seen:?}"
+    );
     assert_eq!(seen[1], "data some and the rest");
     assert!(seen[2].starts_with("trailers"));
     // Two frames with next to nothing in them, and three that nobody knows.
@@ -198,7 +219,10 @@ fn what_breaks_a_requests_stream() {
         (framed(frame::MAX_PUSH_ID, b"\0"), "H3_FRAME_UNEXPECTED"),
         (framed(frame::PRIORITY_UPDATE, b"\0"), "H3_FRAME_UNEXPECTED"),
         (framed(0x8, b"1234"), "H3_FRAME_UNEXPECTED"),
-        ([&head[..], &trailer, &trailer].concat(), "H3_FRAME_UNEXPECTED"),
+        (
+            [&head[..], &trailer, &trailer].concat(),
+            "H3_FRAME_UNEXPECTED",
+        ),
         (
             [&head[..], &trailer, &framed(frame::DATA, b"x")].concat(),
             "H3_FRAME_UNEXPECTED",
@@ -242,7 +266,10 @@ fn hear_in_parts(streams: &[&[u8]], part_bytes: usize) -> Result<(), Fatal> {
 /// A control stream with these frames behind its SETTINGS.
 fn control(frames: &[(u64, &[u8])]) -> Vec<u8> {
     let mut stream = vec![0];
-    stream.extend(framed(frame::SETTINGS, b"\x01\x40\x64\x06\x80\x01\0\0\x21\x05"));
+    stream.extend(framed(
+        frame::SETTINGS,
+        b"\x01\x40\x64\x06\x80\x01\0\0\x21\x05",
+    ));
     for (kind, payload) in frames {
         stream.extend(framed(*kind, payload));
     }
@@ -259,7 +286,13 @@ fn what_may_be_said_one_way() {
         (frame::GOAWAY, b"\x04"),
         (frame::PRIORITY_UPDATE, b"\x04u=2"),
     ]);
-    let all = [&said[..], b"\x02\x20", b"\x03\x44\x7f\x01", b"\x21 unknown", b"\x40"];
+    let all = [
+        &said[..],
+        b"\x02\x20",
+        b"\x03\x44\x7f\x01",
+        b"\x21 unknown",
+        b"\x40",
+    ];
     assert_eq!(hear(&all), Ok(()));
     let mut opening = Vec::new();
     frame::push_opening(16_384, &mut opening);
@@ -278,12 +311,24 @@ fn what_may_not_be_said_one_way() {
         (first(0x21, b""), Code::H3_MISSING_SETTINGS),
         (first(frame::SETTINGS, b"\x06"), Code::H3_FRAME_ERROR),
         (first(frame::SETTINGS, b"\x02\x01"), Code::H3_SETTINGS_ERROR),
-        (first(frame::SETTINGS, b"\x06\x01\x06\x01"), Code::H3_SETTINGS_ERROR),
+        (
+            first(frame::SETTINGS, b"\x06\x01\x06\x01"),
+            Code::H3_SETTINGS_ERROR,
+        ),
         (first(frame::SETTINGS, &[0; 5_000]), Code::H3_EXCESSIVE_LOAD),
-        (control(&[(frame::SETTINGS, b"")]), Code::H3_FRAME_UNEXPECTED),
+        (
+            control(&[(frame::SETTINGS, b"")]),
+            Code::H3_FRAME_UNEXPECTED,
+        ),
         (control(&[(frame::DATA, b"x")]), Code::H3_FRAME_UNEXPECTED),
-        (control(&[(frame::HEADERS, HEAD)]), Code::H3_FRAME_UNEXPECTED),
-        (control(&[(frame::PUSH_PROMISE, b"\0")]), Code::H3_FRAME_UNEXPECTED),
+        (
+            control(&[(frame::HEADERS, HEAD)]),
+            Code::H3_FRAME_UNEXPECTED,
+        ),
+        (
+            control(&[(frame::PUSH_PROMISE, b"\0")]),
+            Code::H3_FRAME_UNEXPECTED,
+        ),
         (control(&[(0x6, b"")]), Code::H3_FRAME_UNEXPECTED),
         (control(&[(frame::GOAWAY, b"\0\0")]), Code::H3_FRAME_ERROR),
         (control(&[(frame::GOAWAY, b"")]), Code::H3_FRAME_ERROR),
@@ -296,9 +341,18 @@ fn what_may_not_be_said_one_way() {
             Code::H3_ID_ERROR,
         ),
         (control(&[(frame::CANCEL_PUSH, b"\0")]), Code::H3_ID_ERROR),
-        (control(&[(frame::PRIORITY_UPDATE, b"\x02")]), Code::H3_ID_ERROR),
-        (control(&[(frame::PRIORITY_UPDATE, b"")]), Code::H3_FRAME_ERROR),
-        (control(&[(frame::PRIORITY_UPDATE_OF_PUSH, b"\0")]), Code::H3_ID_ERROR),
+        (
+            control(&[(frame::PRIORITY_UPDATE, b"\x02")]),
+            Code::H3_ID_ERROR,
+        ),
+        (
+            control(&[(frame::PRIORITY_UPDATE, b"")]),
+            Code::H3_FRAME_ERROR,
+        ),
+        (
+            control(&[(frame::PRIORITY_UPDATE_OF_PUSH, b"\0")]),
+            Code::H3_ID_ERROR,
+        ),
         (b"\x01\0".to_vec(), Code::H3_STREAM_CREATION_ERROR),
         (b"\x02\xc1\x01x".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
         (b"\x02\x3f\x01".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
