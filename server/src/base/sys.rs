@@ -251,6 +251,28 @@ fn bound(
     Ok(socket)
 }
 
+/// Hands over each datagram as it came, and never several glued together (UDP_GRO). Kernels that
+/// can't glue have nothing to be told.
+pub fn receive_singly(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let off: libc::c_int = 0;
+    // SAFETY: the pointer and the length are those of one live integer, which the kernel only reads.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_GRO,
+            (&raw const off).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    let error = io::Error::last_os_error();
+    match result {
+        0 => Ok(()),
+        _ if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
+        _ => Err(error),
+    }
+}
+
 /// Lets connections wait in the kernel until their first bytes are there, `seconds` at most (rounded
 /// up to the next time at which the kernel would repeat its SYN-ACK): accepting one then pays.
 pub fn defer_accept(listener: BorrowedFd<'_>, seconds: u32) -> io::Result<()> {

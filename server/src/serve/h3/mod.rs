@@ -8,6 +8,7 @@
 mod exchange;
 mod live;
 mod session;
+mod socket;
 
 use super::addresses::Entered;
 use super::worker::Worker;
@@ -49,7 +50,7 @@ struct Seat {
 /// What a worker's connections of HTTP/3 share.
 #[derive(Default)]
 pub struct Shelf {
-    requests: RefCell<Vec<Box<Request>>>,
+    requests: RefCell<Vec<Request>>,
     strings: RefCell<Strings>,
     /// Sockets that this worker reads for all.
     hosted: RefCell<Vec<Endpoint>>,
@@ -69,12 +70,12 @@ impl Shelf {
     }
 
     /// A request to be filled, with the buffers of an earlier one.
-    fn request(&self) -> Box<Request> {
+    fn request(&self) -> Request {
         self.requests.borrow_mut().pop().unwrap_or_default()
     }
 
     /// Keeps it for the next.
-    fn keep(&self, request: Box<Request>) {
+    fn keep(&self, request: Request) {
         let mut requests = self.requests.borrow_mut();
         if requests.len() < REQUESTS_KEPT_MAX {
             requests.push(request);
@@ -110,7 +111,9 @@ pub(super) fn host(worker: &Rc<Worker>, socket: UdpSocket) -> io::Result<()> {
     };
     let config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &quic.secret)));
     let server = server_config(worker);
-    let endpoint = Endpoint::new(config, server, socket, Arc::new(TokioRuntime))?;
+    let socket = socket::Socket::new(socket)?;
+    let runtime = Arc::new(TokioRuntime);
+    let endpoint = Endpoint::new_with_abstract_socket(config, server, socket, runtime)?;
     worker.h3.hosted.borrow_mut().push(endpoint.clone());
     spawn_local(deal(worker.clone(), endpoint));
     Ok(())
