@@ -149,12 +149,14 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         self_signed: Some(Arc::new(self_signed)),
         https_port: None,
         challenges: Arc::default(),
+        h3_port: Some(8443),
     };
     let world = build::build(&config, &supplies, None, now).expect("a World");
     let shared = Arc::new(Shared {
         open: AtomicUsize::new(0),
         addresses: Arc::default(),
         pool: Arc::new(Pool::new("test-read", 1, 100)),
+        quic: Default::default(),
         origin: Instant::now(),
     });
     let (commands, receiver) = tokio::sync::mpsc::unbounded_channel();

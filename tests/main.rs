@@ -10,6 +10,8 @@ mod cost;
 mod h2;
 mod h2_attacks;
 mod h2_clients;
+#[cfg(feature = "http3")]
+mod h3;
 mod hosts;
 mod http;
 mod journal;

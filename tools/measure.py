@@ -4,13 +4,14 @@
     tools/measure.py SCENARIO [--servers anthill,nginx] [--rounds 5] [--seconds 4] [--size 5100] [--conns 1500]
 
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
-connection); idle; h2, h2held (HTTP/2 over TLS). The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
+connection); idle; h2, h2held (HTTP/2 over TLS); h3, h3held (HTTP/3, by tools/h3load.rs, which
+H3LOAD names: cargo build --release --example h3load). The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
 A B ...); the median is printed with the smallest and the largest. ANTHILL names the binary (default:
 the static release), and ANTHILL_BEFORE another one to be held against it as `anthill-before`. Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the peers
 that are named.
 All traffic is on loopback.
 """
-import argparse, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, threading, time
+import argparse, json, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, threading, time
 
 HTTP, HTTPS = 28080, 28443
 TICK = os.sysconf("SC_CLK_TCK")
@@ -18,6 +19,7 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ANTHILL = os.environ.get("ANTHILL", HERE + "/target/x86_64-unknown-linux-musl/release/anthill")
 
 BEFORE = os.environ.get("ANTHILL_BEFORE", ANTHILL)
+H3LOAD = os.environ.get("H3LOAD", HERE + "/target/release/examples/h3load")
 
 def anthill(folder, workers=1, access="off", binary=ANTHILL):
     text = f'''[server]
@@ -109,7 +111,29 @@ hosts:
     open(folder + "/h2o.conf", "w").write(text)
     return ["h2o", "-c", folder + "/h2o.conf"]
 
+def caddy(folder):
+    text = f"""{{
+ admin off
+ auto_https off
+ skip_install_trust
+ grace_period 1s
+ storage file_system {folder}/caddy
+}}
+https://localhost:{HTTPS}, https://127.0.0.1:{HTTPS} {{
+ tls {folder}/cert.pem {folder}/key.pem
+ root * {folder}/www
+ file_server
+}}
+http://:{HTTP} {{
+ root * {folder}/www
+ file_server
+}}
+"""
+    open(folder + "/Caddyfile", "w").write(text)
+    return ["caddy", "run", "--adapter", "caddyfile", "--config", folder + "/Caddyfile"]
+
 SERVERS = {
+    "caddy": caddy,
     "lighttpd-tls": lighttpd_tls,
     "h2o": h2o,
     "anthill": anthill,
@@ -208,6 +232,28 @@ def h2load(server, url, count):
         sys.exit("not all answers came:\n" + out)
     return {"us": cpu * 1e6 / count, "req/s": float(re.search(r"([\d.]+) req/s", out)[1])}
 
+def h3load(server, path, count):
+    """Microseconds of CPU per request over HTTP/3: 10 connections with 10 requests at a time each."""
+    before = server.cpu_seconds()
+    out = client([H3LOAD, f"127.0.0.1:{HTTPS}", path, "10", "10", str(count)])
+    cpu = server.cpu_seconds() - before
+    said = json.loads(out)
+    if said["failed"]:
+        sys.exit("not all answers came:\n" + out)
+    return {"us": cpu * 1e6 / count, "req/s": count / said["seconds"]}
+
+def h3_held(server, count):
+    """Holds `count` connections of HTTP/3, on each of which one page was asked for."""
+    before = server.pss_kib()
+    command = ["taskset", "-c", "1", H3LOAD, f"127.0.0.1:{HTTPS}", "/p5100.html", str(count), "idle"]
+    held = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    if held.stdout.readline() != "ready\n":
+        sys.exit("the connections did not come up")
+    time.sleep(1)
+    after = server.pss_kib()
+    held.communicate()
+    return {"KiB each": (after - before) / count, "PSS before MB": before / 1024, "PSS MB": after / 1024}
+
 def h2_begin():
     """A connection of HTTP/2 on which one page was asked for."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -276,6 +322,10 @@ def scenario(name, server, args):
         return h2load(server, f"https://127.0.0.1:{HTTPS}{page}", args.count)
     if name == "h2held":
         return connections(server, args.conns, h2_begin)
+    if name == "h3":
+        return h3load(server, page, args.count)
+    if name == "h3held":
+        return h3_held(server, args.conns)
     if name == "plain":
         return wrk(server, f"http://127.0.0.1:{HTTP}{page}", args.conns, args.seconds)
     if name == "close":
@@ -319,7 +369,7 @@ def main():
     args = parser.parse_args()
     # Ended from outside, it still ends the server that it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log"}
+    both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log", "h3": "anthill,caddy", "h3held": "anthill,caddy"}
     names = (args.servers or both.get(args.scenario, "anthill,nginx")).split(",")
     resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
     os.sched_setaffinity(0, {1})

@@ -26,6 +26,6 @@ C
 
     export "CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')_LINKER=musl-gcc"
     RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Clink-self-contained=no -Lnative=$unwinder" \
-        cargo build --locked --release -p anthill --target "$target" --target-dir "$target_dir" \
+        cargo build --locked --release -p anthill --target "$target" --target-dir "$target_dir" $features \
         -Zbuild-std=std,panic_unwind
 }

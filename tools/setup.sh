@@ -23,6 +23,8 @@ test       nghttp                  nghttp2-client
 test       /usr/lib/python3/dist-packages/h2/__init__.py  python3-h2
 test       chromium                chromium
 go         go                      golang-go
+python     /usr/lib/python3/dist-packages/pip/__init__.py  python3-pip
+python     /usr/share/doc/python3-venv     python3-venv
 test       ab                      apache2-utils
 test       wrk                     wrk
 test       siege                   siege
@@ -148,6 +150,23 @@ setup_go_tool() {
     GOBIN=$tools GOPATH=$tools/go GOFLAGS=-modcacherw go install "$2" >&2 ||
         fail "could not build $1 - it comes from ${2%%@*} by Go"
     rm -rf "$tools/go"
+}
+
+# setup_python: the clients of HTTP/3, of PyPI, in an environment of their own in target/tools. Those of
+# the versions that are named here: a test should fail by what changed here alone.
+python_packages='aioquic==1.7.2 niquests==3.21.2'
+setup_python() {
+    python=${CARGO_TARGET_DIR:-target}/tools/python
+    is_there=$("$python/bin/python" -c 'import aioquic, niquests; print(aioquic.__version__, niquests.__version__)' 2>/dev/null) || true
+    wanted=$(echo "$python_packages" | sed 's/[a-z]*==//g')
+    [ "$is_there" != "$wanted" ] || return 0
+    setup python
+    say "fetching $python_packages"
+    rm -rf "$python"
+    mkdir -p "${python%/*}"
+    python3 -m venv "$python" &&
+        "$python/bin/python" -m pip --quiet --disable-pip-version-check install $python_packages >&2 ||
+        fail "could not fetch $python_packages - pip has them from PyPI"
 }
 
 # enabled_services: what systemd starts at boot, in one line; nothing where it doesn't run.

@@ -6,6 +6,7 @@ set -eu
 setup build test
 setup_h2spec
 setup_pebble
+setup_python
 
 say 'format'
 cargo fmt --all --check

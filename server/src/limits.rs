@@ -137,7 +137,7 @@ pub const H2_BLOCK_BYTES_MAX: usize = 32 * 1024;
 pub const H2_BLOCK_FRAMES_MAX: usize = 16;
 /// A field block so many times larger than a head may be is no mistake, but a bomb: the connection
 /// ends. What is only too large is answered.
-pub const H2_HEAD_BOMB_FACTOR: usize = 4;
+pub const HEAD_BOMB_FACTOR: usize = 4;
 /// Streams that we reset whose last frames may still be on their way, and are to be ignored.
 pub const H2_RESETS_REMEMBERED: usize = 256;
 /// Priorities remembered for streams that haven't begun yet.
@@ -145,12 +145,12 @@ pub const H2_PRIORITIES_AHEAD_MAX: usize = 16;
 /// What a client may ask of us for nothing, in points: each frame that serves no response costs
 /// some (below), time and responses give them back. So a burst is free and a flood is over within
 /// a fraction of a second, while no client that loads pages comes near it.
-pub const H2_CALM_POINTS: u32 = 10_000;
+pub const CALM_POINTS: u32 = 10_000;
 /// Points given back each second: 10 resets or 50 PINGs a second can go on for ever.
-pub const H2_CALM_POINTS_PER_SECOND: u32 = 1_000;
+pub const CALM_POINTS_PER_SECOND: u32 = 1_000;
 /// A stream that was reset, by the client or by us for what it sent: the work for it was in vain.
 /// A browser that leaves a page resets up to a hundred at once.
-pub const H2_RESET_POINTS: u32 = 50;
+pub const RESET_POINTS: u32 = 50;
 /// SETTINGS: we answer each, and walk over all streams; a client sends one or two in all.
 pub const H2_SETTINGS_POINTS: u32 = 100;
 /// PING: we answer each; a client that measures the way sends a few a second.
@@ -159,15 +159,15 @@ pub const H2_PING_POINTS: u32 = 20;
 pub const H2_PRIORITY_POINTS: u32 = 10;
 /// WINDOW_UPDATE: two may follow each frame of a body that we send, which gives them back.
 pub const H2_WINDOW_UPDATE_POINTS: u32 = 5;
-/// A DATA frame with less than [`H2_SMALL_DATA_BYTES`] that doesn't end its stream: its header is
+/// A DATA frame with less than [`SMALL_DATA_BYTES`] that doesn't end its stream: its header is
 /// more work than its content.
-pub const H2_EMPTY_DATA_POINTS: u32 = 20;
+pub const EMPTY_DATA_POINTS: u32 = 20;
 /// Interactive streams send short messages; only what holds next to nothing is suspicious.
-pub const H2_SMALL_DATA_BYTES: usize = 8;
+pub const SMALL_DATA_BYTES: usize = 8;
 /// A frame of a type that we don't know, which must be ignored.
-pub const H2_UNKNOWN_POINTS: u32 = 20;
+pub const UNKNOWN_POINTS: u32 = 20;
 /// Given back for each response that was sent to its end.
-pub const H2_RESPONSE_POINTS: u32 = 20;
+pub const RESPONSE_POINTS: u32 = 20;
 /// Given back for each DATA frame that we sent.
 pub const H2_DATA_POINTS: u32 = 10;
 /// A response that is in memory and no larger than this isn't queued behind others.
@@ -210,3 +210,31 @@ pub const ACME_RENEWAL_INFO_SECONDS_MAX: u64 = 86_400;
 pub const ACME_PROBLEM_CHARS_MAX: usize = 500;
 /// Values inside values in JSON that is read here: ACME needs four.
 pub const JSON_DEPTH_MAX: usize = 16;
+/// Streams that a client of HTTP/3 may have open at a time, for requests; as many as over HTTP/2.
+pub const H3_STREAMS_MAX: u32 = 100;
+/// Streams that go one way: three that the protocol has, and a few of a kind that nobody knows.
+pub const H3_ONE_WAY_STREAMS_MAX: u32 = 8;
+/// A compressed field section that is longer is no mistake: the connection ends.
+pub const H3_SECTION_BYTES_MAX: usize = 64 * 1024;
+/// A frame of the control stream that is kept until it is whole; SETTINGS takes a few dozen bytes.
+pub const H3_CONTROL_FRAME_BYTES_MAX: usize = 4 * 1024;
+/// Of one request body, so much may have come and not yet been taken.
+pub const H3_STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+/// The same for all request bodies of a connection.
+pub const H3_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
+/// A request body's pipe to its handler: beside it, a window of it waits with the connection.
+pub const H3_PIPE_BYTES: usize = 16 * 1024;
+/// One DATA frame that we send, where a body isn't in memory.
+pub const H3_DATA_BYTES: usize = 16 * 1024;
+/// What may be on its way to a client, sent and not acknowledged, of a connection that has shown
+/// nothing yet. A client that never acknowledges holds no more of us than this.
+pub const H3_UNACKNOWLEDGED_BYTES_MIN: u64 = 64 * 1024;
+/// The same for one that keeps taking: twice its congestion window, but never more than this.
+pub const H3_UNACKNOWLEDGED_BYTES_MAX: u64 = 4 << 20;
+/// Handshakes under way on one worker with clients that haven't shown that their address is theirs.
+/// Past it a client has to show it first (Retry, RFC 9000 §8.1.2), which costs us no memory.
+pub const H3_UNPROVEN_HANDSHAKES_MAX: usize = 64;
+/// Connections that wait to be taken by a worker, and what they may have sent by then.
+pub const H3_INCOMING_MAX: usize = 1_024;
+/// See [`H3_INCOMING_MAX`].
+pub const H3_INCOMING_BYTES_MAX: u64 = 4 << 20;

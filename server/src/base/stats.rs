@@ -92,6 +92,10 @@ counters! {
     h2_connections "Connections that speak HTTP/2";
     h2_resets "HTTP/2 streams that ended without a whole response";
     h2_errors "HTTP/2 connections ended because the peer broke a rule or flooded us";
+    h3_connections "Connections that speak HTTP/3";
+    h3_resets "HTTP/3 requests that ended without a whole response";
+    h3_errors "HTTP/3 connections ended because the peer broke a rule or flooded us";
+    h3_retries "Clients that were asked to show that their address is theirs before HTTP/3 is spoken with them";
     gzip_bytes_in "Bytes compressed in the background";
     gzip_bytes_out "Bytes that came out of compressing";
 }

@@ -211,26 +211,38 @@ pub fn listen(
     backlog: i32,
     v6_only: bool,
 ) -> io::Result<OwnedFd> {
-    let socket = bound(address, reuse_port, v6_only)?;
+    let socket = bound(SocketType::STREAM, address, reuse_port, v6_only)?;
     rustix::net::listen(&socket, backlog)?;
     Ok(socket)
+}
+
+/// A UDP socket on this address, which nobody else has.
+pub fn udp(address: SocketAddr, v6_only: bool) -> io::Result<OwnedFd> {
+    bound(SocketType::DGRAM, address, false, v6_only)
 }
 
 /// Whether nobody listens on this address: an error of kind `AddrInUse` if somebody does, even with
 /// SO_REUSEPORT. Port 0 is always free.
 pub fn is_free(address: SocketAddr, v6_only: bool) -> io::Result<()> {
-    bound(address, false, v6_only).map(drop)
+    bound(SocketType::STREAM, address, false, v6_only).map(drop)
 }
 
-fn bound(address: SocketAddr, reuse_port: bool, v6_only: bool) -> io::Result<OwnedFd> {
+fn bound(
+    kind: SocketType,
+    address: SocketAddr,
+    reuse_port: bool,
+    v6_only: bool,
+) -> io::Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    // A restart must not wait for the TIME_WAIT of the last run's connections.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
+    let socket = rustix::net::socket_with(family, kind, flags, None)?;
+    if kind == SocketType::STREAM {
+        // A restart must not wait for the TIME_WAIT of the last run's connections.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
     if reuse_port {
         sockopt::set_socket_reuseport(&socket, true)?;
     }
@@ -239,6 +251,28 @@ fn bound(address: SocketAddr, reuse_port: bool, v6_only: bool) -> io::Result<Own
     }
     rustix::net::bind(&socket, &address)?;
     Ok(socket)
+}
+
+/// Hands over each datagram as it came, and never several glued together (UDP_GRO). Kernels that
+/// can't glue have nothing to be told.
+pub fn receive_singly(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let off: libc::c_int = 0;
+    // SAFETY: the pointer and the length are those of one live integer, which the kernel only reads.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_GRO,
+            (&raw const off).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    let error = io::Error::last_os_error();
+    match result {
+        0 => Ok(()),
+        _ if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
+        _ => Err(error),
+    }
 }
 
 /// Lets connections wait in the kernel until their first bytes are there, `seconds` at most (rounded
@@ -354,7 +388,7 @@ fn first_local_v4(trie: &str) -> Option<Ipv4Addr> {
 /// Whether this machine can speak IPv6 at all.
 pub fn has_ipv6() -> bool {
     let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0);
-    bound(any, false, true).is_ok()
+    bound(SocketType::STREAM, any, false, true).is_ok()
 }
 
 // ---- The service manager ----

@@ -70,6 +70,8 @@ pub struct Server {
     pub http: Vec<Spanned<Listen>>,
     /// HTTP/2 without TLS, with who begins so (prior knowledge).
     pub h2c: bool,
+    /// HTTP/3 beside HTTPS; `None` = if it can be.
+    pub http3: Option<Spanned<bool>>,
     /// The HTTPS port that redirects name; `None` = the port of the first HTTPS address.
     pub public_port: Option<u16>,
     /// Worker threads; `None` = one per core.

@@ -29,6 +29,7 @@ static SERVER: Shape = Shape {
         "https",
         "http",
         "h2c",
+        "http3",
         "public_port",
         "workers",
         "user",
@@ -247,6 +248,20 @@ fn open<'s, 'i>(
     }
 }
 
+fn http3(
+    table: &mut Table<'_, '_>,
+    source: &Source<'_>,
+) -> Result<Option<Spanned<bool>>, OperatorError> {
+    let http3 = table.take::<Spanned<bool>>("http3")?;
+    match &http3 {
+        Some(wanted) if *wanted.get_ref() && !cfg!(feature = "http3") => {
+            let help = "leave it out, or install a build that has it";
+            Err(source.error(wanted.span(), "this build is without HTTP/3", help))
+        }
+        _ => Ok(http3),
+    }
+}
+
 fn server<'s>(
     item: Option<Item<'s, '_>>,
     source: &'s Source<'s>,
@@ -261,6 +276,7 @@ fn server<'s>(
     }
     refuse_shared_ports(source, https.iter_mut().chain(http.iter_mut()).collect())?;
     let h2c = table.take("h2c")?.unwrap_or(false);
+    let http3 = http3(&mut table, source)?;
     let public_port = table.within("public_port", 1..=65_535)?;
     let workers = match table.item("workers") {
         Some(item) if item.text() == Some("auto") => None,
@@ -295,6 +311,7 @@ fn server<'s>(
         https,
         http,
         h2c,
+        http3,
         public_port,
         workers,
         user,

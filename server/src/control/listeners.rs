@@ -4,9 +4,9 @@
 use crate::base::sys;
 use crate::config::{Config, Listen, OperatorError};
 use crate::serve::worker::Listening;
-use socket2::SockRef;
+use socket2::{SockRef, Type};
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -26,6 +26,8 @@ struct Address {
     passed: bool,
     /// One for each worker, or one for all of them where it was passed in.
     sockets: Vec<TcpListener>,
+    /// For HTTP/3, at the same number.
+    quic: Option<UdpSocket>,
 }
 
 /// The kernel cuts it down to its own bound (net.core.somaxconn).
@@ -47,18 +49,24 @@ impl Listeners {
             if self.find(listen.address, secure).is_some() {
                 continue;
             }
-            let bound = bind_one(&listen, workers)
+            let wants_quic = secure && wants_quic(config);
+            let (bound, quic) = bind_one(&listen, workers, wants_quic)
                 .map_err(|error| self.explain(config, span, &listen, &error))?;
             let address = bound
                 .first()
                 .and_then(|socket| socket.local_addr().ok())
                 .unwrap_or(listen.address);
+            let quic = match quic {
+                Some(quic) => or_without(config, address, quic)?,
+                None => None,
+            };
             new.push(Address {
                 asked: listen.address,
                 bound: address,
                 secure,
                 passed: false,
                 sockets: bound,
+                quic,
             });
         }
         let names = new.iter().map(|address| address.bound).collect();
@@ -66,9 +74,50 @@ impl Listeners {
         Ok(names)
     }
 
+    /// Binds what is missing for HTTP/3 on addresses that are bound for HTTPS already; returns which.
+    pub fn bind_quic(&mut self, config: &Config) -> Result<Vec<SocketAddr>, OperatorError> {
+        let mut new = Vec::new();
+        if !wants_quic(config) {
+            return Ok(new);
+        }
+        for address in &mut self.addresses {
+            if !address.secure || address.quic.is_some() || !address.is_wanted(config) {
+                continue;
+            }
+            let v6_only = address.v6_only(config);
+            let quic = sys::udp(address.bound, v6_only).map(UdpSocket::from);
+            address.quic = or_without(config, address.bound, quic)?;
+            if address.quic.is_some() {
+                new.push(address.bound);
+            }
+        }
+        Ok(new)
+    }
+
+    /// The sockets for HTTP/3; of all addresses, or of those in `only`.
+    pub fn quic(&self, only: Option<&[SocketAddr]>) -> io::Result<Vec<UdpSocket>> {
+        self.addresses
+            .iter()
+            .filter(|address| only.is_none_or(|only| only.contains(&address.bound)))
+            .filter_map(|address| address.quic.as_ref())
+            .map(UdpSocket::try_clone)
+            .collect()
+    }
+
+    /// The port of the first address where HTTP/3 is spoken.
+    pub fn quic_port(&self, config: &Config) -> Option<u16> {
+        self.addresses
+            .iter()
+            .filter(|_| wants_quic(config))
+            .find(|address| address.quic.is_some() && address.is_wanted(config))
+            .map(|address| address.bound.port())
+    }
+
     /// Takes sockets that a service manager has bound for us. One that is on a port of `https`
     /// speaks TLS, any other doesn't, unless it is the only one.
     pub fn adopt(&mut self, config: &Config, passed: Vec<OwnedFd>) -> io::Result<()> {
+        let (datagrams, passed): (Vec<_>, Vec<_>) = passed.into_iter().partition(is_datagram);
+        let mut datagrams: Vec<_> = datagrams.into_iter().map(UdpSocket::from).collect();
         let only = passed.len() == 1;
         for socket in passed {
             let socket = TcpListener::from(socket);
@@ -87,12 +136,20 @@ impl Listeners {
                 .iter()
                 .any(|listen| named(listen.get_ref()));
             let secure = https || (only && !http && !config.server.https.is_empty());
+            let is_same = |socket: &UdpSocket| {
+                secure
+                    && socket
+                        .local_addr()
+                        .is_ok_and(|its| its.port() == bound.port())
+            };
+            let quic = datagrams.iter().position(is_same);
             self.addresses.push(Address {
                 asked: bound,
                 bound,
                 secure,
                 passed: true,
                 sockets: vec![socket],
+                quic: quic.map(|at| datagrams.swap_remove(at)),
             });
         }
         Ok(())
@@ -187,6 +244,13 @@ impl Listeners {
 }
 
 impl Address {
+    /// As configured; an address that was passed in tells by itself.
+    fn v6_only(&self, config: &Config) -> bool {
+        let mut listens = wanted(config);
+        let asked = listens.find(|(listen, ..)| listen.address == self.asked);
+        asked.is_none_or(|(listen, ..)| listen.v6_only)
+    }
+
     fn is_wanted(&self, config: &Config) -> bool {
         self.passed
             || wanted(config)
@@ -208,7 +272,67 @@ fn wanted(config: &Config) -> impl Iterator<Item = (Listen, Range<usize>, bool)>
     https.chain(http)
 }
 
-fn bind_one(listen: &Listen, workers: usize) -> io::Result<Vec<TcpListener>> {
+/// Whether HTTP/3 is to be spoken where HTTPS is.
+fn wants_quic(config: &Config) -> bool {
+    let said = config.server.http3.as_ref().map(|it| *it.get_ref());
+    cfg!(feature = "http3") && said != Some(false)
+}
+
+fn is_datagram(socket: &OwnedFd) -> bool {
+    SockRef::from(socket)
+        .r#type()
+        .is_ok_and(|kind| kind == Type::DGRAM)
+}
+
+/// Without its UDP port an address is served all the same, unless the operator said that he wants it.
+fn or_without(
+    config: &Config,
+    address: SocketAddr,
+    bound: io::Result<UdpSocket>,
+) -> Result<Option<UdpSocket>, OperatorError> {
+    let error = match bound {
+        Ok(socket) => return Ok(Some(socket)),
+        Err(error) => error,
+    };
+    let what = format!("can't listen on {address} by UDP, which HTTP/3 needs: {error}");
+    match &config.server.http3 {
+        Some(wanted) => {
+            let help = "`http3 = false` does without, and so does leaving it out";
+            Err(config.point(wanted.span(), what, help))
+        }
+        None => {
+            log::warn!("{what}; going on without HTTP/3 there");
+            Ok(None)
+        }
+    }
+}
+
+type Bound = (Vec<TcpListener>, Option<io::Result<UdpSocket>>);
+
+/// Binds for every worker, and by UDP if that is wanted. Where the system chooses the port, it must
+/// be free for both.
+fn bind_one(listen: &Listen, workers: usize, wants_quic: bool) -> io::Result<Bound> {
+    let mut tries = PORT_TRIES;
+    loop {
+        let sockets = bind_tcp(listen, workers)?;
+        if !wants_quic {
+            return Ok((sockets, None));
+        }
+        let address = sockets[0].local_addr()?;
+        let quic = sys::udp(address, listen.v6_only).map(UdpSocket::from);
+        let is_taken = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        tries -= 1;
+        if tries > 0 && listen.address.port() == 0 && quic.as_ref().is_err_and(is_taken) {
+            continue;
+        }
+        return Ok((sockets, Some(quic)));
+    }
+}
+
+/// So many ports are tried for being free by TCP and UDP.
+const PORT_TRIES: usize = 32;
+
+fn bind_tcp(listen: &Listen, workers: usize) -> io::Result<Vec<TcpListener>> {
     let mut address = match listen.without_ipv6() {
         Some(v4) if !sys::has_ipv6() => v4,
         _ => listen.address,

@@ -73,6 +73,7 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         self_signed: Some(Arc::new(SelfSigned::in_memory(&[], now).map_err(made)?)),
         https_port: config.https_port(),
         challenges: Arc::default(),
+        h3_port: None,
     };
     let world = build::build(&build::quiet(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));

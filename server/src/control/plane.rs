@@ -6,8 +6,8 @@ use super::greeting;
 use super::listeners::{LET_IN, Listeners};
 use super::socket::{self, ControlSocket, Question};
 use super::start::{
-    bind, compress_in_background, direct_errors, drop_privileges, https_port, logins, memory_auto,
-    prepare_state, tls_supplies, user_ids,
+    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, logins,
+    memory_auto, prepare_state, tls_supplies, user_ids,
 };
 use super::status;
 use super::watch::{Changes, Place, Watch};
@@ -18,6 +18,7 @@ use crate::base::pool::Pool;
 use crate::base::stats::Stats;
 use crate::base::sys;
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
+use crate::serve::h3;
 use crate::serve::worker::{self, Command, Shared};
 use crate::site::Budget;
 use crate::tls::SelfSigned;
@@ -53,6 +54,9 @@ const POOL_QUEUE: usize = 10_000;
 const RESTART: Duration = Duration::from_millis(200);
 /// Workers end by themselves at the deadline of a drain; one that doesn't is left behind.
 const DRAIN_MARGIN: Duration = Duration::from_secs(5);
+
+/// The worker that reads the sockets of QUIC, for all.
+const QUIC_HOST: usize = 0;
 
 /// Everything that runs.
 pub struct Plane {
@@ -146,6 +150,7 @@ impl Plane {
             self_signed,
             https_port: https_port(&config, &listeners),
             challenges: Arc::default(),
+            h3_port: h3_port(&config, &listeners),
         };
         let seen = look_at_files(&config);
         let world = Arc::new(build::build(
@@ -158,6 +163,7 @@ impl Plane {
             open: AtomicUsize::new(0),
             addresses: Arc::default(),
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
+            quic: h3::Seats::default(),
             origin: Instant::now(),
         });
         compress_in_background(supplies.budget.clone());
@@ -206,6 +212,11 @@ impl Plane {
         let (commands, receiver) = mpsc::unbounded_channel();
         for listening in self.listeners.for_worker(index, None).map_err(failed)? {
             let _ = commands.send(Command::Listen(listening));
+        }
+        if index == QUIC_HOST {
+            for socket in self.listeners.quic(None).map_err(failed)? {
+                let _ = commands.send(Command::Quic(socket));
+            }
         }
         let world = self.world.clone();
         let shared = self.shared.clone();
@@ -417,6 +428,7 @@ impl Plane {
         let mut said: Vec<String> = config::check(&config)?;
         said.extend(keep_until_restart(&self.config.server, &mut config.server));
         let new = self.listeners.bind(&config, self.workers.len())?;
+        let new_quic = self.listeners.bind_quic(&config)?;
         let seen = look_at_files(&config);
         let (supplies, world) = self.prepare(&config).inspect_err(|_| {
             self.listeners.forget(&new);
@@ -434,6 +446,14 @@ impl Plane {
                 }
                 Err(error) => log::error!("worker {index}: {error}"),
             }
+        }
+        match self.listeners.quic(Some(&new_quic)) {
+            Ok(sockets) => {
+                for socket in sockets {
+                    let _ = self.workers[QUIC_HOST].commands.send(Command::Quic(socket));
+                }
+            }
+            Err(error) => log::error!("HTTP/3: {error}"),
         }
         let retired = self.listeners.retire(&self.config);
         if !retired.is_empty() {
@@ -469,6 +489,7 @@ impl Plane {
             (supplies.tickets, supplies.self_signed) = tls_supplies(config)?;
         }
         supplies.https_port = https_port(config, &self.listeners);
+        supplies.h3_port = h3_port(config, &self.listeners);
         let now = clock::unix_seconds_now();
         let world = build::build(config, &supplies, Some(&self.world), now)?;
         direct_errors(config, &supplies.sinks, &self.error_log)?;

@@ -143,6 +143,12 @@ pub(super) fn https_port(config: &Config, listeners: &Listeners) -> Option<u16> 
     public.or_else(|| listeners.https_port(config))
 }
 
+/// The port at which HTTP/3 is announced.
+pub(super) fn h3_port(config: &Config, listeners: &Listeners) -> Option<u16> {
+    let bound = listeners.quic_port(config)?;
+    Some(config.server.public_port.unwrap_or(bound))
+}
+
 /// One thread at the lowest priority makes gzip of text as it is loaded.
 pub(super) fn compress_in_background(budget: Arc<Budget>) {
     let started = thread::Builder::new()

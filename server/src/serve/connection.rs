@@ -24,7 +24,7 @@ use crate::wire::head::{Head, Method, Version};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use crate::world::users::Ask;
-use crate::world::{Host, World};
+use crate::world::{Host, SecureFields, World};
 use rustls::HandshakeKind;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -650,17 +650,17 @@ impl Connection {
             fields,
             version,
             after,
-            host.and_then(|host| host.hsts.as_deref()),
+            host.map(|host| &*host.secure_fields),
         );
     }
 
-    /// As [`Connection::finish_head`], for whoever kept only the HSTS field of the site.
+    /// As [`Connection::finish_head`], for whoever kept no more of the site than the fields for TLS.
     pub(super) fn end_head(
         &self,
         fields: &mut Vec<u8>,
         version: Version,
         after: End,
-        hsts: Option<&[u8]>,
+        secure_fields: Option<&SecureFields>,
     ) {
         match (after, version) {
             (End::Keep, Version::Http11) => {}
@@ -668,9 +668,9 @@ impl Connection {
             _ => fields.extend_from_slice(b"Connection: close\r\n"),
         }
         if self.stream.tls.is_some()
-            && let Some(hsts) = hsts
+            && let Some(secure) = secure_fields
         {
-            fields.extend_from_slice(hsts);
+            fields.extend_from_slice(&secure.lines);
         }
         fields.extend_from_slice(&self.worker.clock.date_field());
         fields.extend_from_slice(b"\r\n");

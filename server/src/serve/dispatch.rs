@@ -197,7 +197,7 @@ fn elsewhere(world: &World, host: &Host, head: &Head<'_>, secure: bool) -> Optio
     if !to_https && !misnamed {
         return None;
     }
-    let same_host_first = to_https && host.hsts.is_some();
+    let same_host_first = to_https && host.hsts;
     let name = match canonical {
         Some(name) if !same_host_first || head.host.is_empty() => name,
         // Only a name that this site answers to comes here: `find` looked it up.

@@ -16,7 +16,7 @@ use crate::wire::body::{BodyDecoder, BodyLength, Step};
 use crate::wire::head::{Head, Method, Version};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
-use crate::world::{Host, World};
+use crate::world::{Host, SecureFields, World};
 use std::future::poll_fn;
 use std::io::IoSlice;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ pub(super) struct Call {
     keep_alive: bool,
     version: Version,
     is_head: bool,
-    hsts: Option<Box<[u8]>>,
+    secure_fields: Option<Arc<SecureFields>>,
     record: Option<Box<Record>>,
     body_bytes_max: u64,
     started_us: u64,
@@ -76,7 +76,7 @@ impl Call {
             keep_alive: head.keep_alive,
             version: head.version,
             is_head: head.method == Method::Head,
-            hsts: host.and_then(|host| host.hsts.clone()),
+            secure_fields: host.map(|host| host.secure_fields.clone()),
             record: line.keep(Status::OK, &connection.worker, connection.who()),
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
@@ -462,9 +462,9 @@ impl Exchange<'_> {
             }
             Framing::Close => {}
         }
-        let hsts = self.call.hsts.as_deref();
+        let secure_fields = self.call.secure_fields.as_deref();
         self.connection
-            .end_head(&mut self.out, self.call.version, end, hsts);
+            .end_head(&mut self.out, self.call.version, end, secure_fields);
     }
 
     /// Takes a piece of the body from the handler; false when it broke off.

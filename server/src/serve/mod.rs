@@ -3,9 +3,16 @@
 
 pub mod access;
 pub mod addresses;
+mod body;
+mod call;
 pub mod connection;
 pub mod dispatch;
 pub mod h2;
+#[cfg(feature = "http3")]
+pub mod h3;
+#[cfg(not(feature = "http3"))]
+#[path = "no_h3.rs"]
+pub mod h3;
 pub mod live;
 pub mod outgoing;
 pub mod poller;

@@ -8,6 +8,7 @@ use super::access::Logs;
 use super::addresses::{Addresses, Entered};
 use super::connection::Connection;
 use super::h2;
+use super::h3;
 use super::poller::{self, Poller, Ready};
 use super::socket::Socket;
 use super::stream::Stream;
@@ -45,6 +46,8 @@ pub enum Command {
     Listen(Listening),
     /// Stop accepting on this address, after taking what already waits there.
     Unlisten(SocketAddr, bool),
+    /// Speak HTTP/3 on this socket, for all workers. Bound, non-blocking.
+    Quic(std::net::UdpSocket),
     /// Hand the logs what is buffered; answer when done.
     FlushLogs(oneshot::Sender<()>),
     /// Accept nothing more, end idle connections, let requests under way finish for at most this
@@ -70,6 +73,8 @@ pub struct Shared {
     pub addresses: Arc<Addresses>,
     /// Reads of files and look-ups of names.
     pub pool: Arc<Pool>,
+    /// Where connections of HTTP/3 are dealt to.
+    pub quic: h3::Seats,
     /// One origin for all clocks.
     pub origin: Instant,
 }
@@ -91,13 +96,15 @@ pub struct Worker {
     pub(super) logs: RefCell<Logs>,
     /// What connections of HTTP/2 need while they are looked at.
     pub(super) h2: h2::Shelf,
+    /// What those of HTTP/3 share.
+    pub(super) h3: h3::Shelf,
     #[expect(
         clippy::redundant_allocation,
         reason = "each request counts a reference of its worker's, which costs nothing; one that \
                   all workers count would travel between their processors"
     )]
     world: RefCell<Rc<Arc<World>>>,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     rows: RefCell<Rows>,
     poller: Rc<Poller>,
     /// Somebody left: there may be room to accept, and a drain may be over.
@@ -206,6 +213,7 @@ pub fn run(
         joined: RefCell::default(),
         logs: RefCell::default(),
         h2: h2::Shelf::default(),
+        h3: h3::Shelf::default(),
         world: RefCell::new(Rc::new(world)),
         shared,
         rows: RefCell::default(),
@@ -232,15 +240,22 @@ impl Worker {
             Err(error) => return log::error!("can't wait for connections: {error}"),
         }
         spawn_local(self.clone().sweep());
+        h3::begin(&self);
         while let Some(command) = commands.recv().await {
             match command {
                 Command::World(world, done) => {
                     self.world.replace(Rc::new(world));
                     self.logs.borrow_mut().forget();
+                    h3::configure(&self);
                     let _ = done.send(());
                 }
                 Command::Listen(listening) => self.listen(listening),
                 Command::Unlisten(address, secure) => self.unlisten(address, secure),
+                Command::Quic(socket) => {
+                    if let Err(error) = h3::host(&self, socket) {
+                        log::error!("can't speak HTTP/3: {error}");
+                    }
+                }
                 Command::FlushLogs(done) => {
                     self.logs.borrow_mut().flush();
                     let _ = done.send(());
@@ -271,6 +286,9 @@ impl Worker {
     }
 
     fn unlisten(&self, address: SocketAddr, secure: bool) {
+        if secure {
+            h3::unlisten(self, address);
+        }
         self.listeners.borrow_mut().retain(|accepting| {
             let stays = accepting.address != address || accepting.secure != secure;
             if !stays {
@@ -407,7 +425,7 @@ impl Worker {
         self.rows.borrow_mut().rows[slot].parked = Some(connection);
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.shared.open.load(Ordering::Relaxed) >= self.world.borrow().limits.connections
     }
 
@@ -430,8 +448,7 @@ impl Worker {
             (_, false) => None,
         };
         self.clock.tick();
-        self.shared.open.fetch_add(1, Ordering::Relaxed);
-        self.stats.connections_opened.one();
+        self.enter_one();
         let phase = if secure {
             Phase::Handshake
         } else {
@@ -457,9 +474,20 @@ impl Worker {
         )));
     }
 
+    /// A connection is there.
+    pub(super) fn enter_one(&self) {
+        self.shared.open.fetch_add(1, Ordering::Relaxed);
+        self.stats.connections_opened.one();
+    }
+
     /// A connection is over.
     pub(super) fn close(&self, row: usize) {
         self.rows.borrow_mut().remove(row);
+        self.leave_one();
+    }
+
+    /// A connection has gone from wherever it was.
+    pub(super) fn leave_one(&self) {
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
         self.stats.connections_closed.one();
         self.left.notify_waiters();
@@ -570,14 +598,16 @@ impl Worker {
         for accepting in self.listeners.take() {
             accepting.stop.notify_one();
         }
+        h3::leave(self);
         // Let the accept loops take what already waits, then let go of who asks for nothing.
         tokio::task::yield_now().await;
         let everybody_left = async {
             loop {
                 let left = self.left.notified();
                 self.rows.borrow_mut().end_idle();
-                if self.rows.borrow().open == 0 {
-                    return;
+                self.h3.tell();
+                if self.rows.borrow().open == 0 && self.h3.open() == 0 {
+                    return h3::end(self).await;
                 }
                 // A connection may become idle without leaving.
                 let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
@@ -589,7 +619,7 @@ impl Worker {
         {
             log::warn!(
                 "stopped with {} connections still open",
-                self.rows.borrow().open
+                self.rows.borrow().open + self.h3.open()
             );
         }
         self.logs.borrow_mut().flush();

@@ -1,5 +1,5 @@
 //! The ready-made heads of a variant: for 200 and for 304, made once when it is loaded, as text for
-//! HTTP/1.1 and as field blocks for HTTP/2.
+//! HTTP/1.1, as field blocks for HTTP/2 and as field sections for HTTP/3.
 //!
 //! A head of text ends with the line end of its last field. Date, Connection, Strict-Transport-Security and
 //! the empty line are the driver's.
@@ -9,13 +9,15 @@ use super::rules::{SiteRules, settable, valid_value};
 use crate::wire::date::format_imf;
 use crate::wire::fields::Coding;
 use crate::wire::h2::hpack;
+use crate::wire::h3::qpack;
 use std::ops::Range;
 
 /// All heads in one piece of memory.
 pub struct Heads {
     bytes: Box<[u8]>,
-    /// Where each but the first begins: for 304, then the field blocks for 200 and 304.
-    splits: [usize; 3],
+    /// Where each but the first begins: for 304, then the field blocks for 200 and 304, then the
+    /// field sections for both.
+    splits: [usize; 5],
     /// The ETag in the head for 200.
     tag: Range<usize>,
 }
@@ -56,12 +58,20 @@ impl Heads {
             }
         }
         let end = bytes.len();
-        let (mut ok, mut not_modified) = (Vec::new(), Vec::new());
-        hpack::push_head(200, &bytes[..split], &mut ok);
-        hpack::push_head(304, &bytes[split..], &mut not_modified);
-        let splits = [split, end, end + ok.len()];
-        bytes.extend_from_slice(&ok);
-        bytes.extend_from_slice(&not_modified);
+        let mut splits = [split, end, 0, 0, 0];
+        let mut made = Vec::new();
+        hpack::push_head(200, &bytes[..split], &mut made);
+        splits[2] = end + made.len();
+        hpack::push_head(304, &bytes[split..], &mut made);
+        splits[3] = end + made.len();
+        if cfg!(feature = "http3") {
+            qpack::push_head(200, &bytes[..split], &mut made);
+        }
+        splits[4] = end + made.len();
+        if cfg!(feature = "http3") {
+            qpack::push_head(304, &bytes[split..], &mut made);
+        }
+        bytes.extend_from_slice(&made);
         Heads {
             bytes: bytes.into_boxed_slice(),
             splits,
@@ -86,7 +96,17 @@ impl Heads {
 
     /// For 304, as a field block.
     pub fn not_modified_block(&self) -> &[u8] {
-        &self.bytes[self.splits[2]..]
+        &self.bytes[self.splits[2]..self.splits[3]]
+    }
+
+    /// For 200, as a field section; empty in a build without HTTP/3.
+    pub fn ok_section(&self) -> &[u8] {
+        &self.bytes[self.splits[3]..self.splits[4]]
+    }
+
+    /// For 304, as a field section; empty in a build without HTTP/3.
+    pub fn not_modified_section(&self) -> &[u8] {
+        &self.bytes[self.splits[4]..]
     }
 
     /// With its quotes.

@@ -5,6 +5,7 @@ use super::load::coding_mark;
 use super::variant::{Content, DiskContent, Variant};
 use crate::wire::fields::Coding;
 use crate::wire::h2::hpack;
+use crate::wire::h3::qpack;
 use crate::wire::range::RangeList;
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
@@ -165,6 +166,20 @@ impl Stored {
         let mut block = Vec::new();
         hpack::push_head(self.status.0, self.head(scratch), &mut block);
         *scratch = block;
+        scratch
+    }
+
+    /// The same as a field section for HTTP/3, without what is the driver's.
+    pub fn section<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
+        let heads = &self.variant.heads;
+        match self.status {
+            Status::OK => return heads.ok_section(),
+            Status::NOT_MODIFIED if !self.of_made => return heads.not_modified_section(),
+            _ => {}
+        }
+        let mut section = Vec::new();
+        qpack::push_head(self.status.0, self.head(scratch), &mut section);
+        *scratch = section;
         scratch
     }
 

@@ -35,7 +35,7 @@ use rustls::server::{
     ClientHello, NoClientAuth, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
 };
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ProtocolVersion, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{NoKeyLog, ProtocolVersion, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
 pub use challenges::{ACME_TLS_ALPN, Challenges, Posted};
 pub use error::{Part, TlsError};
@@ -152,6 +152,22 @@ impl PairSummary {
     }
 }
 
+/// What QUIC is spoken with.
+#[derive(Clone)]
+pub struct Quic {
+    /// TLS 1.3 alone, and HTTP/3 alone; refuses names whose pair demands a client certificate.
+    pub config: Arc<ServerConfig>,
+    /// What stateless resets and tokens are made with: the same for as long as the newest ticket key
+    /// is, also after a restart.
+    pub secret: [u8; 32],
+}
+
+impl std::fmt::Debug for Quic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Quic").finish_non_exhaustive()
+    }
+}
+
 /// All certificates of one World. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Tls {
@@ -164,6 +180,8 @@ struct Shared {
     entries: Vec<Entry>,
     /// For every name whose pair demands no client certificate.
     open: Arc<ServerConfig>,
+    /// The same over QUIC, where nothing else is offered.
+    quic: Option<Quic>,
     /// Whether some pair does demand one, so that the hello must be read first.
     choosing: bool,
     self_signed: Identity,
@@ -228,13 +246,16 @@ impl Tls {
             self_signed: Arc::clone(self_signed.certified()),
             challenges: settings.challenges.clone(),
         };
-        let open = builder.config(Arc::new(NoClientAuth), Arc::new(resolver), OPEN_SCOPE)?;
+        let resolver: Arc<dyn ResolvesServerCert> = Arc::new(resolver);
+        let quic = builder.quic(Arc::clone(&resolver))?;
+        let open = builder.config(Arc::new(NoClientAuth), resolver, OPEN_SCOPE)?;
         Ok(Tls {
             shared: Arc::new(Shared {
                 names,
                 choosing: entries.iter().any(|entry| entry.demanding.is_some()),
                 entries,
                 open,
+                quic,
                 self_signed: Identity::of(None, None, None),
                 stand_in: Arc::clone(self_signed.pair()),
                 warnings,
@@ -252,6 +273,11 @@ impl Tls {
             return Ok(Handshake::Choosing(Box::new(choosing)));
         }
         handshake::connect(&self.shared.open).map(Handshake::Ready)
+    }
+
+    /// What QUIC is spoken with; None in a build without HTTP/3, or where TLS 1.3 is off.
+    pub fn quic(&self) -> Option<&Quic> {
+        self.shared.quic.as_ref()
     }
 
     /// What a connection with this server name was given, or what a site with this name wants: a
@@ -496,6 +522,27 @@ impl<'a> Builder<'a> {
         self.config(verifier, Arc::new(resolver), &scope(spec, &authorities))
     }
 
+    fn quic(&self, resolver: Arc<dyn ResolvesServerCert>) -> Result<Option<Quic>, TlsError> {
+        if !cfg!(feature = "http3") || !self.has(ProtocolVersion::TLSv1_3) {
+            return Ok(None);
+        }
+        let builder = Builder {
+            settings: self.settings,
+            provider: Arc::clone(&self.provider),
+            versions: TLS13_ALONE,
+        };
+        let config = builder.config(Arc::new(NoClientAuth), resolver, QUIC_SCOPE)?;
+        let mut config = Arc::unwrap_or_clone(config);
+        config.alpn_protocols = vec![b"h3".to_vec()];
+        // QUIC keeps its keys itself.
+        config.enable_secret_extraction = false;
+        config.key_log = Arc::new(NoKeyLog);
+        Ok(Some(Quic {
+            config: Arc::new(config),
+            secret: self.settings.tickets.secret(QUIC_SCOPE)?,
+        }))
+    }
+
     fn config(
         &self,
         verifier: Arc<dyn ClientCertVerifier>,
@@ -547,6 +594,9 @@ static TLS13_ALONE: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 /// Scope of all pairs that demand no client certificate. rustls itself holds a ticket to the
 /// server name that it was issued for.
 const OPEN_SCOPE: &[u8] = b"open";
+
+/// The same over QUIC: a ticket remembers what was agreed on there.
+const QUIC_SCOPE: &[u8] = b"quic";
 
 /// Chooses among the pairs that demand no client certificate.
 #[derive(Debug)]

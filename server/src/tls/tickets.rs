@@ -190,6 +190,18 @@ impl Tickets {
             derived: ArcSwap::from_pointee(derived),
         }))
     }
+
+    /// A secret for something else than tickets, derived from the newest key.
+    ///
+    /// # Errors
+    /// The cryptographic library refuses a key, which it has no reason to.
+    pub fn secret(&self, scope: &[u8]) -> Result<[u8; SECRET_BYTES], TlsError> {
+        let keys = self.keys.load();
+        let newest = keys.0.first().ok_or(Unspecified);
+        newest
+            .and_then(|key| derive(b"anthill secrets 1", &key.secret, scope))
+            .map_err(|Unspecified| TlsError::new(Part::Tickets, "can't derive a secret", ""))
+    }
 }
 
 impl fmt::Debug for Tickets {
@@ -231,23 +243,34 @@ impl Derived {
 
 impl ScopedKey {
     fn derive(secret: &[u8; SECRET_BYTES], scope: &[u8]) -> Result<ScopedKey, Unspecified> {
-        struct Length;
-        impl hkdf::KeyType for Length {
-            fn len(&self) -> usize {
-                NAME_BYTES + SECRET_BYTES
-            }
-        }
-        let mut material = [0; NAME_BYTES + SECRET_BYTES];
-        hkdf::Salt::new(hkdf::HKDF_SHA256, b"anthill ticket keys 1")
-            .extract(secret)
-            .expand(&[scope], Length)?
-            .fill(&mut material)?;
+        let material: [u8; NAME_BYTES + SECRET_BYTES] =
+            derive(b"anthill ticket keys 1", secret, scope)?;
         let (name, secret) = material.split_at(NAME_BYTES);
         Ok(ScopedKey {
             name: name.try_into().map_err(|_| Unspecified)?,
             seal: LessSafeKey::new(UnboundKey::new(&AES_256_GCM, secret)?),
         })
     }
+}
+
+/// So many bytes for `purpose` and `scope` that tell nothing about `secret` (RFC 5869).
+fn derive<const BYTES: usize>(
+    purpose: &[u8],
+    secret: &[u8],
+    scope: &[u8],
+) -> Result<[u8; BYTES], Unspecified> {
+    struct Length(usize);
+    impl hkdf::KeyType for Length {
+        fn len(&self) -> usize {
+            self.0
+        }
+    }
+    let mut material = [0; BYTES];
+    hkdf::Salt::new(hkdf::HKDF_SHA256, purpose)
+        .extract(secret)
+        .expand(&[scope], Length(BYTES))?
+        .fill(&mut material)?;
+    Ok(material)
 }
 
 impl Scoped {

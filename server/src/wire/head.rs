@@ -68,14 +68,17 @@ impl Method {
 }
 
 /// The version that the peer spoke.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Version {
     /// HTTP/1.0.
     Http10,
     /// HTTP/1.1 and any later minor version, which must be understood as it (RFC 9110 §2.5).
     Http11,
     /// HTTP/2.
+    #[default]
     Http2,
+    /// HTTP/3.
+    Http3,
 }
 
 /// One request's head, parsed.
@@ -85,7 +88,7 @@ pub struct Head<'a> {
     pub method: Method,
     /// The version that the peer spoke.
     pub version: Version,
-    /// The request line as it came, without its line end (for the log); in HTTP/2, as it would be.
+    /// The request line as it came, without its line end (for the log); in HTTP/2 and 3, as it would be.
     pub line: &'a [u8],
     /// Host without port, as sent; an IPv6 address keeps its brackets. Empty only in HTTP/1.0
     /// without Host.

@@ -3,6 +3,7 @@
 //! Everything here can be fed at any split point, and is fuzzed without a port.
 
 pub mod body;
+pub mod calm;
 pub mod check;
 pub mod coding;
 pub mod date;
@@ -10,12 +11,17 @@ pub mod etag;
 pub mod fields;
 pub mod h1;
 pub mod h2;
+pub mod h3;
 pub mod head;
 pub mod json;
+pub mod huffman;
+mod literal;
 mod noted;
+pub mod priority;
 pub mod range;
 pub mod reject;
 pub mod response;
+pub mod request;
 mod scan;
 pub mod status;
 pub mod target;

@@ -99,9 +99,9 @@ rejects! {
 }
 
 impl Reject {
-    /// Is a request with this fault malformed in the sense of RFC 9113 §8.1.1? Then its stream is
+    /// Is a request with this fault malformed in the sense of RFC 9113 §8.1.1 and RFC 9114 §4.1.2? Then its stream is
     /// reset; else it is answered as over HTTP/1.1.
-    pub fn is_malformed_h2(self) -> bool {
+    pub fn is_malformed(self) -> bool {
         [
             Reject::PSEUDO_FIELDS,
             Reject::FIELD_OF_HTTP_1,

@@ -2,7 +2,7 @@
 
 use super::allow::Allow;
 use super::users::{Logins, Users};
-use super::{Access, Host, Hosts, Route, Target, World};
+use super::{Access, Host, Hosts, Route, SecureFields, Target, World};
 use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
 use crate::handler::test::Test;
@@ -30,6 +30,8 @@ pub struct Supplies {
     pub https_port: Option<u16>,
     /// Challenges that are pending.
     pub challenges: Arc<Challenges>,
+    /// The port at which HTTP/3 is announced; None where it isn't spoken.
+    pub h3_port: Option<u16>,
 }
 
 /// Builds a World. Sites of `previous` whose rules are the same go on, with all that they have
@@ -42,6 +44,8 @@ pub fn build(
 ) -> Result<World, OperatorError> {
     let server_access = access(config, &config.log.access, supplies)?;
     let tls = tls(config, supplies, previous, now)?;
+    let quic = tls.as_ref().and_then(|tls| tls.quic());
+    let h3_port = supplies.h3_port.filter(|_| quic.is_some());
     let mut hosts = Vec::with_capacity(config.sites.len());
     for site in &config.sites {
         let builder = HostBuilder {
@@ -49,6 +53,7 @@ pub fn build(
             site,
             supplies,
             previous,
+            h3_port,
         };
         hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));
     }
@@ -62,6 +67,7 @@ pub fn build(
         https_port: supplies.https_port,
         h2c: config.server.h2c,
         challenges: challenges(config, supplies),
+        h3_port,
     })
 }
 
@@ -207,6 +213,7 @@ struct HostBuilder<'b> {
     site: &'b config::Site,
     supplies: &'b Supplies,
     previous: Option<&'b World>,
+    h3_port: Option<u16>,
 }
 
 impl HostBuilder<'_> {
@@ -250,11 +257,12 @@ impl HostBuilder<'_> {
         Ok(Host {
             canonical,
             http_redirects: site.http == PlainHttp::Redirect,
-            hsts: site.hsts.map(|age| {
-                format!("Strict-Transport-Security: max-age={age}\r\n")
-                    .into_bytes()
-                    .into()
-            }),
+            hsts: site.hsts.is_some(),
+            secure_fields: Arc::new(SecureFields::new(
+                site.hsts,
+                // A connection of HTTP/3 can't ask for a certificate.
+                self.h3_port.filter(|_| site.client_ca.is_none()),
+            )),
             site: root,
             guarded: routes
                 .iter()

@@ -12,6 +12,8 @@ use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::site::Site;
 use crate::tls::{Challenges, Identity, Tls};
+use crate::wire::h2::hpack;
+use crate::wire::h3::qpack;
 use allow::Allow;
 use std::sync::Arc;
 use users::{Logins, Users};
@@ -37,6 +39,8 @@ pub struct World {
     pub h2c: bool,
     /// Challenges that are pending: a ledger; None where no certificate comes by itself.
     pub challenges: Option<Arc<Challenges>>,
+    /// The port at which HTTP/3 is announced; None where it isn't spoken.
+    pub h3_port: Option<u16>,
 }
 
 /// Where and how access lines are written.
@@ -57,8 +61,10 @@ pub struct Host {
     pub canonical: Option<Box<[u8]>>,
     /// Plain HTTP only redirects.
     pub http_redirects: bool,
-    /// The whole field line with its CRLF, sent over TLS only (RFC 6797 §7.2).
-    pub hsts: Option<Box<[u8]>>,
+    /// Browsers are told to come by https alone, for a while (RFC 6797).
+    pub hsts: bool,
+    /// What this site's responses say over TLS alone.
+    pub secure_fields: Arc<SecureFields>,
     /// The site that answers where no route has a target of its own; None where routes do everywhere.
     pub site: Option<Arc<Site>>,
     /// In the order of the configuration.
@@ -70,6 +76,42 @@ pub struct Host {
     /// This site's log.
     pub access: Option<Access>,
 }
+
+/// Fields that every response of a site has over TLS, and none has without: ready for every version of
+/// HTTP, and empty for most.
+#[derive(Debug, Default)]
+pub struct SecureFields {
+    /// Field lines, each with its CRLF.
+    pub lines: Box<[u8]>,
+    /// The same, as part of a field block of HTTP/2.
+    pub block: Box<[u8]>,
+    /// As part of a field section of HTTP/3, without what leads there.
+    pub section: Box<[u8]>,
+}
+
+impl SecureFields {
+    /// For a site that promises to be there by https for `hsts` seconds (RFC 6797 §7.2), and over
+    /// HTTP/3 at this port (RFC 7838 §3).
+    pub fn new(hsts: Option<u64>, h3_port: Option<u16>) -> SecureFields {
+        let hsts = hsts.map(|age| format!("Strict-Transport-Security: max-age={age}\r\n"));
+        let hsts = hsts.unwrap_or_default();
+        let alt_svc =
+            h3_port.map(|port| format!("Alt-Svc: h3=\":{port}\"; ma={ALT_SVC_SECONDS}\r\n"));
+        let lines = format!("{hsts}{}", alt_svc.unwrap_or_default()).into_bytes();
+        let (mut block, mut section) = (Vec::new(), Vec::new());
+        hpack::push_lines(&lines, &mut block);
+        qpack::push_lines(hsts.as_bytes(), &mut section);
+        SecureFields {
+            lines: lines.into(),
+            block: block.into(),
+            section: section.into(),
+        }
+    }
+}
+
+/// How long a client may remember that HTTP/3 is spoken here. One that then finds nobody goes on by
+/// TCP by itself.
+const ALT_SVC_SECONDS: u32 = 86_400;
 
 /// A part of a site's paths that is treated in its own way.
 #[derive(Clone)]

@@ -2,11 +2,11 @@
 //! out what it replies, at once or when what has to be waited for is there.
 
 use super::super::access::Line;
+use super::super::body::Body;
+use super::super::call::Call;
 use super::super::dispatch::{Dispatched, Reply, dispatch};
 use super::super::live;
 use super::super::small::{RETRY_AFTER, Small, refusal_fields};
-use super::body::Body;
-use super::call::Call;
 use super::exchange::{Discard, Errand, Exchange, State};
 use super::{OUT_BYTES_MAX, Session};
 use crate::handler::pipe::pipe;
@@ -15,11 +15,13 @@ use crate::limits;
 use crate::site::{Listing, Stored};
 use crate::wire::body::BodyLength;
 use crate::wire::h2::connection::promised;
-use crate::wire::h2::{Code, Fatal, Priority, Request, frame, hpack};
+use crate::wire::h2::{Code, Fatal, frame, hpack};
 use crate::wire::head::{Head, Method};
+use crate::wire::priority::Priority;
 use crate::wire::reject::Reject;
+use crate::wire::request::Request;
 use crate::wire::status::Status;
-use crate::world::{Host, World};
+use crate::world::{Host, SecureFields, World};
 use std::task::{Context, Poll};
 
 /// At most this many errands to the pool for one request, as over HTTP/1.1.
@@ -111,7 +113,7 @@ impl Session<'_> {
         request: &Request,
         reject: Reject,
     ) -> Result<(), Fatal> {
-        if !reject.is_malformed_h2() {
+        if !reject.is_malformed() {
             self.refuse(owed, None, request, reject);
             return Ok(());
         }
@@ -325,7 +327,7 @@ impl Session<'_> {
         id: u32,
         block: &[u8],
         fields: &[u8],
-        hsts: Option<&[u8]>,
+        secure_fields: Option<&SecureFields>,
         is_last: bool,
     ) {
         let is_secure = self.is_secure();
@@ -336,10 +338,10 @@ impl Session<'_> {
         if !fields.is_empty() {
             hpack::push_lines(fields, out);
         }
-        if let Some(hsts) = hsts
+        if let Some(secure) = secure_fields
             && is_secure
         {
-            hpack::push_lines(hsts, out);
+            out.extend_from_slice(&secure.block);
         }
         if let Some(value) = date.get(DATE_NAME_BYTES..).and_then(<[u8]>::first_chunk) {
             hpack::push_date(value, out);
@@ -365,7 +367,13 @@ impl Session<'_> {
         };
         let mut built = Vec::new();
         let block = stored.block(&mut built);
-        self.send_head(owed.id, block, fields, hsts_of(line.host), length == 0);
+        self.send_head(
+            owed.id,
+            block,
+            fields,
+            secure_fields_of(line.host),
+            length == 0,
+        );
         if !at_once {
             return self.queue(owed, status, Body::stored(stored), length, line);
         }
@@ -408,7 +416,13 @@ impl Session<'_> {
         hpack::push_head(small.status.0, &small.lines(), &mut block);
         let is_head = owed.is_head || line.head.is_some_and(|it| it.method == Method::Head);
         let length = if is_head { 0 } else { small.body.len() };
-        self.send_head(owed.id, &block, b"", hsts_of(line.host), length == 0);
+        self.send_head(
+            owed.id,
+            &block,
+            b"",
+            secure_fields_of(line.host),
+            length == 0,
+        );
         match length {
             0 => self.done(owed, small.status, 0, line),
             length => {
@@ -423,7 +437,7 @@ impl Session<'_> {
         let mut block = Vec::new();
         hpack::push_head(Status::OK.0, listing.head(&mut built), &mut block);
         let is_last = listing.head_only();
-        self.send_head(owed.id, &block, b"", hsts_of(line.host), is_last);
+        self.send_head(owed.id, &block, b"", secure_fields_of(line.host), is_last);
         match is_last {
             true => self.done(owed, Status::OK, 0, line),
             false => self.queue(owed, Status::OK, Body::listing(listing), u64::MAX, line),
@@ -493,7 +507,7 @@ impl Session<'_> {
             since_ms: now_ms,
             seen_then: 0,
             is_head: head.method == Method::Head,
-            hsts: host.and_then(|host| host.hsts.clone()),
+            secure_fields: host.map(|host| host.secure_fields.clone()),
             download: None,
         };
         let record = line.keep(Status::OK, &self.worker, self.who);
@@ -565,7 +579,7 @@ impl Session<'_> {
             handler::Body::Whole(bytes) => Some(bytes.len() as u64),
             handler::Body::Stream { length, .. } => *length,
         };
-        let hsts = call.hsts.clone();
+        let secure_fields = call.secure_fields.clone();
         stream.work.status = status;
         stream.left = length.unwrap_or(u64::MAX);
         if let Some(record) = &mut stream.work.record {
@@ -583,7 +597,7 @@ impl Session<'_> {
         let is_last = is_bodiless
             || matches!(body, handler::Body::Empty)
             || matches!(&body, handler::Body::Whole(bytes) if bytes.is_empty());
-        self.send_head(id, &block, b"", hsts.as_deref(), is_last);
+        self.send_head(id, &block, b"", secure_fields.as_deref(), is_last);
         if is_last {
             return self.finish(id);
         }
@@ -652,6 +666,6 @@ fn no(reject: Reject) -> Reply {
     Reply::Refuse { reject, page: None }
 }
 
-fn hsts_of(host: Option<&Host>) -> Option<&[u8]> {
-    host.and_then(|host| host.hsts.as_deref())
+fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
+    host.map(|host| &*host.secure_fields)
 }

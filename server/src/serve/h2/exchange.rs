@@ -2,12 +2,12 @@
 //! line will say.
 
 use super::super::access::Record;
+use super::super::body::{Body, Filled};
+use super::super::call::Call;
 use super::super::worker::Worker;
-use super::body::{Body, Filled};
-use super::call::Call;
 use crate::base::pool::Gone;
 use crate::handler::LocalBoxFuture;
-use crate::wire::h2::Request;
+use crate::wire::request::Request;
 use crate::wire::status::Status;
 use std::io;
 use std::pin::Pin;

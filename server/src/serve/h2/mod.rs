@@ -7,20 +7,19 @@
 //! and is looked at whenever the connection is woken.
 
 mod answer;
-mod body;
-mod call;
 mod exchange;
 mod late;
 
 use super::access::Who;
+use super::body::Filled;
 use super::connection::{Connection, End};
 use super::dispatch::Facts;
 use super::worker::{Phase, Worker};
 use crate::limits;
 use crate::site::Stored;
 use crate::wire::h2::hpack::Strings;
-use crate::wire::h2::{self, Code, Event, Fatal, Request};
-use body::Filled;
+use crate::wire::h2::{self, Code, Event, Fatal};
+use crate::wire::request::Request;
 use exchange::{Exchange, State};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

@@ -4,11 +4,11 @@
 use super::connection::{Connection, Event, promised};
 use super::frame::{self, HEADER_BYTES, Header, PREFACE};
 use super::hpack::{Decoder, STATIC, Strings};
-use super::priority::Priority;
-use super::request::Request;
 use super::settings::{FRAME_BYTES, TABLE_BYTES};
 use crate::limits::{H2_STREAMS_MAX, Limits};
 use crate::wire::fields::Fields;
+use crate::wire::priority::Priority;
+use crate::wire::request::Request;
 
 /// How many cases a property test of HTTP/2 runs: H2_CASES, or as many as others.
 pub fn cases() -> u32 {

@@ -5,16 +5,17 @@
 //! other half, sending, is in [`send`](self::send). A [`Fatal`] ends the connection: the driver
 //! says it with [`Connection::goaway`] and reads nothing more.
 
-use super::calm::Calm;
 use super::error::{Code, Fatal};
 use super::frame::{self, HEADER_BYTES, Header, PREFACE};
 use super::hpack::{Decoder, Strings};
-use super::priority::Priority;
-use super::request::Request;
 use super::settings::{self, FRAME_BYTES, Settings, WINDOW_BYTES, WINDOW_BYTES_MAX};
 use super::stream::{Remote, Stream, closed};
 use crate::limits::{self, Limits};
 use crate::wire::body::BodyLength;
+use crate::wire::calm::Calm;
+use crate::wire::head::Version;
+use crate::wire::priority::Priority;
+use crate::wire::request::Request;
 use std::collections::VecDeque;
 
 mod send;
@@ -248,12 +249,8 @@ impl<T> Connection<T> {
             frame::GOAWAY if header.stream != 0 => Err(Fatal::protocol("GOAWAY on a stream")),
             frame::GOAWAY if payload.len() < 8 => Err(too_short()),
             // The peer will begin nothing more, and close when it has all.
-            frame::GOAWAY => self.price(limits::H2_UNKNOWN_POINTS, now_ms, "GOAWAY flood"),
-            _ => self.price(
-                limits::H2_UNKNOWN_POINTS,
-                now_ms,
-                "a flood of unknown frames",
-            ),
+            frame::GOAWAY => self.price(limits::UNKNOWN_POINTS, now_ms, "GOAWAY flood"),
+            _ => self.price(limits::UNKNOWN_POINTS, now_ms, "a flood of unknown frames"),
         }
     }
 
@@ -321,7 +318,7 @@ impl<T> Connection<T> {
             }
             if self.streams.len() >= limits::H2_STREAMS_MAX {
                 let what = "more streams than allowed";
-                self.calm.spend(limits::H2_RESET_POINTS, now_ms, what)?;
+                self.calm.spend(limits::RESET_POINTS, now_ms, what)?;
                 return Ok(Purpose::Reset(Code::REFUSED_STREAM));
             }
             return Ok(Purpose::Request);
@@ -371,10 +368,10 @@ impl<T> Connection<T> {
         let Block { id, ended, .. } = block;
         let is_trailer = block.purpose == Purpose::Trailers;
         let request = &mut *reading.request;
-        request.begin(reading.limits, ended, is_trailer);
+        request.begin(Version::Http2, reading.limits, ended, is_trailer);
         self.decoder
             .decode(fields, reading.strings, |name, value| {
-                request.field(name, value)
+                Ok(request.field(name, value)?)
             })?;
         request.end();
         match block.purpose {
@@ -430,8 +427,8 @@ impl<T> Connection<T> {
         let window = self.receive_window.checked_sub(header.length as u32);
         let reason = "more DATA than the connection's window";
         self.receive_window = window.ok_or(Fatal::new(Code::FLOW_CONTROL_ERROR, reason))?;
-        if left < limits::H2_SMALL_DATA_BYTES && !data.ended {
-            let points = limits::H2_EMPTY_DATA_POINTS;
+        if left < limits::SMALL_DATA_BYTES && !data.ended {
+            let points = limits::EMPTY_DATA_POINTS;
             self.calm.spend(points, now_ms, "a flood of empty DATA")?;
         }
         let Some(at) = self.place(id) else {
@@ -564,7 +561,7 @@ impl<T> Connection<T> {
         if id == 0 || id > self.last {
             return Err(Fatal::protocol("RST_STREAM of a stream that wasn't begun"));
         }
-        let points = limits::H2_RESET_POINTS;
+        let points = limits::RESET_POINTS;
         self.calm.spend(points, now_ms, "rapid reset")?;
         match self.place(id) {
             None => Ok(Event::Nothing),
@@ -679,7 +676,7 @@ impl<T> Connection<T> {
         now_ms: u64,
     ) -> Result<Event<'static, T>, Fatal> {
         let what = "it provokes resets";
-        self.calm.spend(limits::H2_RESET_POINTS, now_ms, what)?;
+        self.calm.spend(limits::RESET_POINTS, now_ms, what)?;
         frame::reset(&mut self.out, id, code);
         self.remember_reset(id);
         Ok(match self.place(id) {

@@ -1,5 +1,7 @@
 //! What a peer did wrong in HTTP/2, and the code that tells it (RFC 9113 §7).
 
+use crate::wire::calm::Exhausted;
+use crate::wire::request::Bomb;
 use std::fmt;
 
 /// An error code, as GOAWAY and RST_STREAM carry it.
@@ -77,5 +79,17 @@ impl Fatal {
     /// With this code.
     pub const fn new(code: Code, reason: &'static str) -> Fatal {
         Fatal { code, reason }
+    }
+}
+
+impl From<Exhausted> for Fatal {
+    fn from(exhausted: Exhausted) -> Fatal {
+        Fatal::calm(exhausted.0)
+    }
+}
+
+impl From<Bomb> for Fatal {
+    fn from(_: Bomb) -> Fatal {
+        Fatal::calm("a header bomb")
     }
 }

@@ -4,8 +4,8 @@
 //! alone: it keeps nothing for a connection, so a block can be made once and sent to everybody.
 
 use super::error::{Code, Fatal};
-use super::huffman;
 use super::settings::TABLE_BYTES;
+use crate::wire::literal::{self, Malformed, fields_of_lines, integer, push_integer};
 use std::collections::VecDeque;
 
 mod table;
@@ -49,6 +49,13 @@ pub struct Strings {
 /// What each entry of the dynamic table counts beside its bytes (RFC 7541 §4.1).
 pub const ENTRY_OVERHEAD: usize = 32;
 const TABLE_BYTES_MAX: usize = TABLE_BYTES as usize;
+
+impl From<Malformed> for Fatal {
+    fn from(_: Malformed) -> Fatal {
+        MALFORMED
+    }
+}
+
 const MALFORMED: Fatal = Fatal::new(Code::COMPRESSION_ERROR, "malformed field block");
 
 impl Decoder {
@@ -188,48 +195,12 @@ impl Decoder {
     }
 }
 
-/// An integer whose first byte has a prefix of so many bits (RFC 7541 §5.1).
-fn integer(block: &mut &[u8], prefix_bits: u32) -> Result<usize, Fatal> {
-    let (&first, mut rest) = block.split_first().ok_or(MALFORMED)?;
-    let prefix_max = (1u8 << prefix_bits) - 1;
-    let mut number = usize::from(first & prefix_max);
-    if first & prefix_max == prefix_max {
-        let mut shift = 0;
-        loop {
-            let (&byte, after) = rest.split_first().ok_or(MALFORMED)?;
-            rest = after;
-            if shift > INTEGER_SHIFT_MAX {
-                return Err(MALFORMED);
-            }
-            number += usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-    }
-    *block = rest;
-    Ok(number)
-}
-
-/// Nothing that we take is larger than four more bytes say, and zeros may not pad it for ever.
-const INTEGER_SHIFT_MAX: u32 = 21;
-
-/// A string (RFC 7541 §5.2): of the block itself, or decoded into `scratch`.
+/// A string, of the block itself or decoded into `scratch`.
 fn string<'o, 'b: 'o, 's: 'o>(
     block: &mut &'b [u8],
     scratch: &'s mut Vec<u8>,
 ) -> Result<&'o [u8], Fatal> {
-    let is_coded = block.first().is_some_and(|first| first & 0x80 != 0);
-    let length = integer(block, 7)?;
-    let (text, rest) = block.split_at_checked(length).ok_or(MALFORMED)?;
-    *block = rest;
-    if !is_coded {
-        return Ok(text);
-    }
-    scratch.clear();
-    huffman::decode(text, scratch).map_err(|_| MALFORMED)?;
-    Ok(scratch)
+    literal::string(block, 7, scratch).map_err(Fatal::from)
 }
 
 /// Appends `:status`, which stands first.
@@ -269,17 +240,8 @@ pub fn push_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
 /// Appends the fields of a head of HTTP/1.1 (lines that end with CRLF), but for those that are the
 /// connection's there.
 pub fn push_lines(lines: &[u8], out: &mut Vec<u8>) {
-    for line in lines.split(|byte| *byte == b'\n') {
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
-            continue;
-        };
-        let name = &line[..colon];
-        let is_hop = ["Connection", "Transfer-Encoding", "Keep-Alive"]
-            .iter()
-            .any(|hop| name.eq_ignore_ascii_case(hop.as_bytes()));
-        if !is_hop {
-            push_field(name, line[colon + 1..].trim_ascii(), out);
-        }
+    for (name, value) in fields_of_lines(lines) {
+        push_field(name, value, out);
     }
 }
 
@@ -308,30 +270,8 @@ fn static_name(name: &[u8]) -> Option<usize> {
     STATIC.iter().position(is_same).map(|at| at + 1)
 }
 
-fn push_integer(number: usize, prefix_bits: u32, pattern: u8, out: &mut Vec<u8>) {
-    let prefix_max = (1usize << prefix_bits) - 1;
-    if number < prefix_max {
-        return out.push(pattern | number as u8);
-    }
-    out.push(pattern | prefix_max as u8);
-    let mut rest = number - prefix_max;
-    while rest >= 0x80 {
-        out.push(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    out.push(rest as u8);
-}
-
-/// As it is, or coded where that is shorter.
 fn push_string(text: &[u8], out: &mut Vec<u8>) {
-    let coded = huffman::encoded_len(text);
-    if coded < text.len() {
-        push_integer(coded, 7, 0x80, out);
-        huffman::encode(text, out);
-    } else {
-        push_integer(text.len(), 7, 0, out);
-        out.extend_from_slice(text);
-    }
+    literal::push_string(text, 7, 0, out);
 }
 
 #[cfg(test)]

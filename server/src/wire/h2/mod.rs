@@ -4,19 +4,13 @@
 //! [`connection`] is the whole of it; the others are its parts. Whoever drives it brings the time
 //! and the bytes, and hangs what he likes on each stream.
 
-pub mod calm;
 pub mod check;
 pub mod connection;
 pub mod error;
 pub mod frame;
 pub mod hpack;
-pub mod huffman;
-pub mod priority;
-pub mod request;
 pub mod settings;
 pub mod stream;
 
 pub use connection::{Connection, Event};
 pub use error::{Code, Fatal};
-pub use priority::Priority;
-pub use request::Request;

@@ -4,9 +4,9 @@
 //! is known of those, [`super::connection`] tells by their numbers.
 
 use super::error::{Code, Fatal};
-use super::priority::Priority;
 use super::settings::{WINDOW_BYTES, WINDOW_BYTES_MAX};
 use crate::limits::{H2_ALONE_BYTES_MAX, H2_SMALL_BODY_BYTES};
+use crate::wire::priority::Priority;
 
 /// What the peer may still send (RFC 9113 §5.1: open, or half-closed (remote)).
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -83,7 +83,7 @@ impl<T> Connection<T> {
 
     /// A stream that never was in the table is done with; resets it if the peer isn't.
     pub fn answered(&mut self, id: u32, ended: bool) {
-        self.calm.give(limits::H2_RESPONSE_POINTS);
+        self.calm.give(limits::RESPONSE_POINTS);
         if !ended {
             frame::reset(&mut self.out, id, Code::NO_ERROR);
             self.remember_reset(id);

@@ -127,7 +127,7 @@ fn requests_and_bodies() {
 fn a_request_is_a_head() {
     let mut request = Request::default();
     let limits = Limits::default();
-    request.begin(&limits, true, false);
+    request.begin(Version::Http2, &limits, true, false);
     for (name, value) in [
         (":method", "GET"),
         (":path", "/a%20b?q=1"),
@@ -173,7 +173,7 @@ fn a_request_is_a_head() {
     assert_eq!(request.priority(), Some(priority));
     // Kept for later, it says the same.
     let kept = request.clone();
-    request.begin(&limits, true, false);
+    request.begin(Version::Http2, &limits, true, false);
     assert_eq!(
         kept.head().expect("a head").line,
         b"GET /a%20b?q=1 HTTP/2.0"
@@ -239,7 +239,7 @@ fn heads_that_are_refused_and_by_which_rule() {
         if rule == 207 {
             limits.head_bytes *= 2;
         }
-        request.begin(&limits, true, false);
+        request.begin(Version::Http2, &limits, true, false);
         for (name, value) in &fields {
             let taken = request.field(name.as_bytes(), value.as_bytes());
             assert_eq!(taken, Ok(()));

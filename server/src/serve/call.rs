@@ -6,6 +6,8 @@
 use super::body::Filled;
 use crate::handler::pipe::{Reader, Taken, Writer};
 use crate::handler::{Body, Fault, LocalBoxFuture, Response};
+use crate::world::SecureFields;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// A request that became a live call.
@@ -22,7 +24,7 @@ pub(super) struct Call {
     pub(super) since_ms: u64,
     pub(super) seen_then: u64,
     pub(super) is_head: bool,
-    pub(super) hsts: Option<Box<[u8]>>,
+    pub(super) secure_fields: Option<Arc<SecureFields>>,
     pub(super) download: Option<Download>,
 }
 

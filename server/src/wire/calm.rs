@@ -1,8 +1,11 @@
 //! Patience with a peer: what serves nobody costs points, time and answered requests give them back
 //! (the prices are in `limits`). Who has none left is told to calm down, and cut off.
 
-use super::error::Fatal;
-use crate::limits::{H2_CALM_POINTS, H2_CALM_POINTS_PER_SECOND};
+use crate::limits::{CALM_POINTS, CALM_POINTS_PER_SECOND};
+
+/// The peer has used up our patience, with this.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Exhausted(pub &'static str);
 
 /// The account of one connection.
 pub struct Calm {
@@ -14,7 +17,7 @@ pub struct Calm {
 impl Default for Calm {
     fn default() -> Calm {
         Calm {
-            points: H2_CALM_POINTS,
+            points: CALM_POINTS,
             at_ms: 0,
         }
     }
@@ -22,20 +25,20 @@ impl Default for Calm {
 
 impl Calm {
     /// Takes `price` points for `what`.
-    pub fn spend(&mut self, price: u32, now_ms: u64, what: &'static str) -> Result<(), Fatal> {
+    pub fn spend(&mut self, price: u32, now_ms: u64, what: &'static str) -> Result<(), Exhausted> {
         let passed_ms = now_ms.saturating_sub(self.at_ms);
-        let back = passed_ms.saturating_mul(u64::from(H2_CALM_POINTS_PER_SECOND)) / 1_000;
+        let back = passed_ms.saturating_mul(u64::from(CALM_POINTS_PER_SECOND)) / 1_000;
         if back > 0 {
             self.at_ms = now_ms;
             self.give(u32::try_from(back).unwrap_or(u32::MAX));
         }
-        self.points = self.points.checked_sub(price).ok_or(Fatal::calm(what))?;
+        self.points = self.points.checked_sub(price).ok_or(Exhausted(what))?;
         Ok(())
     }
 
     /// Gives `points` back; there are never more than at first.
     pub fn give(&mut self, points: u32) {
-        self.points = self.points.saturating_add(points).min(H2_CALM_POINTS);
+        self.points = self.points.saturating_add(points).min(CALM_POINTS);
     }
 }
 
@@ -46,12 +49,12 @@ mod tests {
     #[test]
     fn a_flood_ends_and_a_trickle_does_not() {
         let mut calm = Calm::default();
-        let burst = H2_CALM_POINTS / 100;
+        let burst = CALM_POINTS / 100;
         assert!((0..burst).all(|_| calm.spend(100, 5, "burst").is_ok()));
-        assert_eq!(calm.spend(100, 5, "flood"), Err(Fatal::calm("flood")));
+        assert_eq!(calm.spend(100, 5, "flood"), Err(Exhausted("flood")));
         // A tenth of what time gives back, for an hour.
         for second in 1..3_600 {
-            let spent = calm.spend(H2_CALM_POINTS_PER_SECOND / 10, second * 1_000, "trickle");
+            let spent = calm.spend(CALM_POINTS_PER_SECOND / 10, second * 1_000, "trickle");
             assert_eq!(spent, Ok(()));
         }
     }

@@ -1,4 +1,4 @@
-//! The Huffman code of HPACK (RFC 7541 §5.2, Appendix B).
+//! The Huffman code of HPACK (RFC 7541 §5.2, Appendix B), which is that of QPACK too.
 //!
 //! The code is canonical: codes of one length follow each other in the order of their symbols. So
 //! the lengths alone, 257 bytes, are the whole code; the tables are made of them while compiling.

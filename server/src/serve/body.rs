@@ -1,6 +1,6 @@
 //! The body of a response that doesn't come from a handler, taken part by part.
 
-use super::super::outgoing::DiskRead;
+use super::outgoing::DiskRead;
 use crate::base::sys;
 use crate::site::{Listing, Piece, Stored};
 

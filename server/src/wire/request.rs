@@ -1,21 +1,22 @@
-//! A request out of HTTP/2's fields (RFC 9113 §8.3), as text that a [`Head`] can borrow: the same
-//! lines that HTTP/1.1 would have sent. So whatever reads a head reads one kind of head.
+//! A request out of the fields of HTTP/2 and 3 (RFC 9113 §8.3, RFC 9114 §4.3), as text that a
+//! [`Head`] can borrow: the same lines that HTTP/1.1 would have sent. So whatever reads a head reads
+//! one kind of head.
 
-use super::error::Fatal;
+use super::body::BodyLength;
+use super::fields::Fields;
+use super::head::{Head, Method, Version};
+use super::noted::{Noted, RequestLine};
 use super::priority::Priority;
-use crate::limits::{H2_HEAD_BOMB_FACTOR, Limits};
-use crate::wire::body::BodyLength;
-use crate::wire::fields::Fields;
-use crate::wire::head::{Head, Method, Version};
-use crate::wire::noted::{Noted, RequestLine};
-use crate::wire::reject::Reject;
-use crate::wire::scan;
-use crate::wire::target::parse_target;
+use super::reject::Reject;
+use super::scan;
+use super::target::parse_target;
+use crate::limits::{HEAD_BOMB_FACTOR, Limits};
 use std::ops::Range;
 
 /// What one field block says; filled field by field, then asked for its head.
 #[derive(Clone, Default)]
 pub struct Request {
+    version: Version,
     /// The values of the pseudo-header fields, the field lines, the request line.
     text: Vec<u8>,
     method: Span,
@@ -42,6 +43,10 @@ pub struct Request {
     fault: Option<Reject>,
 }
 
+/// Fields of many times the size that a head may have: nobody sends them by mistake.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Bomb;
+
 type Span = Option<(u32, u32)>;
 
 #[derive(Copy, Clone, Default)]
@@ -53,7 +58,8 @@ struct Bounds {
 
 impl Request {
     /// Forgets what it held; the next fields are of a new block.
-    pub fn begin(&mut self, limits: &Limits, ended: bool, is_trailer: bool) {
+    pub fn begin(&mut self, version: Version, limits: &Limits, ended: bool, is_trailer: bool) {
+        self.version = version;
         // In place: it is moved for nobody, and its buffers stay.
         self.text.clear();
         self.fields.clear();
@@ -80,10 +86,10 @@ impl Request {
 
     /// Takes a field. What is wrong is remembered, so that the block is decoded to its end: the
     /// compression of the next one depends on it.
-    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Fatal> {
-        self.size += name.len() + value.len() + super::hpack::ENTRY_OVERHEAD;
-        if self.size > self.bounds.head_bytes * H2_HEAD_BOMB_FACTOR {
-            return Err(Fatal::calm("a header bomb"));
+    pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Bomb> {
+        self.size += name.len() + value.len() + FIELD_OVERHEAD;
+        if self.size > self.bounds.head_bytes * HEAD_BOMB_FACTOR {
+            return Err(Bomb);
         }
         if self.fault.is_none()
             && let Err(reject) = self.take(name, value)
@@ -234,13 +240,21 @@ impl Request {
             self.text.extend_from_within(part);
             self.text.push(b' ');
         }
-        self.text.extend_from_slice(b"HTTP/2.0");
+        self.text.extend_from_slice(match self.version {
+            Version::Http3 => b"HTTP/3.0",
+            _ => b"HTTP/2.0",
+        });
         self.line = Some((start, self.text.len() as u32));
     }
 
     /// The request line, for the log, as far as it is known.
     pub fn line(&self) -> &[u8] {
         self.value(self.line).unwrap_or_default()
+    }
+
+    /// The peer ended the stream right behind this block.
+    pub fn ends(&mut self) {
+        self.ended = true;
     }
 
     /// What the Priority field says.
@@ -289,7 +303,7 @@ impl Request {
         Ok(RequestLine {
             text,
             method,
-            version: Version::Http2,
+            version: self.version,
             target: parse_target(method, target.ok_or(Reject::TARGET_MALFORMED)?)?,
         })
     }
@@ -302,6 +316,9 @@ impl Request {
         span.map(|(start, end)| start as usize..end as usize)
     }
 }
+
+/// What each field counts beside its bytes (RFC 9113 §6.5.2, RFC 9114 §4.2.2).
+const FIELD_OVERHEAD: usize = 32;
 
 /// May this byte stand in a field's name (RFC 9113 §8.2.1)?
 fn is_name(byte: u8) -> bool {

@@ -1,6 +1,6 @@
 //! Extensible priorities (RFC 9218): what the peer wants first.
 
-use crate::wire::fields::items;
+use super::fields::items;
 
 /// How urgent a response is, and whether its first part is of use without the rest.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -1,0 +1,6 @@
+//! The stream of a request of HTTP/3, whole and cut.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::h3::check::message(bytes));

@@ -1,0 +1,6 @@
+//! Streams of HTTP/3 that go one way, whole and cut.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::h3::check::one_way(bytes));

@@ -1,0 +1,6 @@
+//! Field sections of HTTP/3, each by itself.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::h3::check::section(bytes));

@@ -1,0 +1,739 @@
+//! One request on its stream, from its HEADERS to the end of its response.
+//!
+//! What can be answered at once is answered in the first poll, with no task and nothing kept; what
+//! has to wait (a file, a password, a handler, the peer) is awaited in line.
+
+use super::super::access::{Line, Record};
+use super::super::body::{Body, Filled};
+use super::super::dispatch::{Dispatched, Reply, dispatch};
+use super::super::small::{RETRY_AFTER, Small, refusal_fields};
+use super::super::worker::{BODY_GRACE_MS, Worker};
+use super::live::Live;
+use super::session::{Session, now, varint};
+use crate::handler::LocalBoxFuture;
+use crate::limits::{self, Limits};
+use crate::site::{Listing, Stored};
+use crate::wire::body::BodyLength;
+use crate::wire::h3::message::Cut;
+use crate::wire::h3::{Code, Event, Fatal, Receiver, frame, qpack};
+use crate::wire::head::{Head, Method, Version};
+use crate::wire::reject::Reject;
+use crate::wire::request::Request;
+use crate::wire::status::Status;
+use crate::world::{Host, SecureFields, World};
+use bytes::Bytes;
+use quinn::{RecvStream, SendStream};
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// At most this many errands to the pool for one request, as over HTTP/1.1.
+const ERRANDS_MAX: u8 = 16;
+
+/// One request.
+pub(super) struct Exchange {
+    pub(super) session: Rc<Session>,
+    pub(super) send: SendStream,
+    recv: RecvStream,
+    receiver: Receiver,
+    /// What was read and not yet looked at.
+    chunk: Bytes,
+    /// A part of the body that was looked at before its time.
+    ahead: Option<Bytes>,
+    /// All of the request has come.
+    pub(super) ended: bool,
+    /// What is promised of the body, and how much of it has come.
+    promised: Option<u64>,
+    pub(super) seen: u64,
+    /// The stream has its end, one way or another.
+    done: bool,
+}
+
+/// Why a request comes to no whole response.
+pub(super) enum Stop {
+    /// The connection can't go on.
+    Fatal(Fatal),
+    /// This stream can't.
+    Stream(Code),
+    /// The peer has left it.
+    Gone,
+}
+
+impl From<Fatal> for Stop {
+    fn from(fatal: Fatal) -> Stop {
+        Stop::Fatal(fatal)
+    }
+}
+
+/// What a look at a request came to.
+enum Next {
+    /// The response is with QUIC.
+    Done,
+    /// Some of it isn't yet.
+    Send(Outgoing),
+    /// Ask again after this; too much to do, if true.
+    Wait(LocalBoxFuture<bool>),
+    /// Ask again after its body was thrown away.
+    Discard,
+    /// A handler is at work.
+    Live(Box<Live>),
+}
+
+/// A response on its way.
+pub(super) struct Outgoing {
+    chunks: [Bytes; 2],
+    /// How many of them are sent.
+    at: usize,
+    /// What follows them.
+    body: Option<Body>,
+    record: Option<Box<Record>>,
+    status: Status,
+    /// Bytes of body so far.
+    sent: u64,
+    started_us: u64,
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.session.worker.stats.panics.one();
+        }
+        if !self.done {
+            // Dropped as it is, a stream would look as if it had come to its end.
+            let _ = self.send.reset(varint(Code::H3_INTERNAL_ERROR));
+        }
+        self.session.leave();
+    }
+}
+
+impl Exchange {
+    pub(super) fn new(session: Rc<Session>, send: SendStream, recv: RecvStream) -> Exchange {
+        session.enter();
+        Exchange {
+            session,
+            send,
+            recv,
+            receiver: Receiver::default(),
+            chunk: Bytes::new(),
+            ahead: None,
+            ended: false,
+            promised: None,
+            seen: 0,
+            done: false,
+        }
+    }
+
+    pub(super) fn worker(&self) -> &Rc<Worker> {
+        &self.session.worker
+    }
+
+    /// Not now: it may be asked again elsewhere.
+    pub(super) fn reject(mut self) {
+        self.end(Err(Stop::Stream(Code::H3_REQUEST_REJECTED)));
+    }
+
+    /// Answers it.
+    pub(super) async fn run(mut self) {
+        let mut request = self.worker().h3.request();
+        let answered = self.answer(&mut request).await;
+        self.worker().h3.keep(request);
+        let is_whole = answered.is_ok();
+        self.end(answered);
+        if is_whole && self.session.is_leaving() {
+            // The end of the connection must not overtake that of the response.
+            let _ = timeout(LAST_BYTES, self.send.stopped()).await;
+        }
+    }
+
+    /// Ends the stream.
+    fn end(&mut self, answered: Result<(), Stop>) {
+        self.done = true;
+        let code = match answered {
+            Ok(()) => {
+                let _ = self.send.finish();
+                if !self.ended {
+                    // The rest of the request isn't wanted (RFC 9114 §4.1).
+                    let _ = self.recv.stop(varint(Code::H3_NO_ERROR));
+                }
+                return self.session.served();
+            }
+            Err(Stop::Fatal(fatal)) => {
+                self.worker().stats.h3_resets.one();
+                return self.session.fatal(fatal);
+            }
+            Err(Stop::Stream(code)) => code,
+            Err(Stop::Gone) => Code::H3_REQUEST_CANCELLED,
+        };
+        self.worker().stats.h3_resets.one();
+        let _ = self.send.reset(varint(code));
+        let _ = self.recv.stop(varint(code));
+        if let Err(fatal) = self.session.spend(limits::RESET_POINTS, "rapid reset") {
+            self.session.fatal(fatal);
+        }
+    }
+
+    async fn answer(&mut self, request: &mut Request) -> Result<(), Stop> {
+        let mut world = self.worker().world();
+        self.read_fields(request, &world.limits).await?;
+        let mut asking = Asking::default();
+        loop {
+            let next = self.decide(request, &world, &asking)?;
+            match next {
+                Next::Done => return Ok(()),
+                Next::Send(outgoing) => return self.send_rest(outgoing).await,
+                Next::Live(live) => return self.live(live).await,
+                Next::Wait(work) => {
+                    asking.errands += 1;
+                    asking.is_overloaded = work.await;
+                }
+                Next::Discard => {
+                    asking.is_discarded = true;
+                    if let Some(reject) = self.discard(&world.limits).await? {
+                        asking.refused = Some(reject);
+                    }
+                }
+            }
+            self.worker().clock.tick();
+            world = self.worker().world();
+        }
+    }
+
+    // ---- What comes ----
+
+    async fn read_fields(&mut self, request: &mut Request, limits: &Limits) -> Result<(), Stop> {
+        let patience = Duration::from_secs(limits.head_seconds.into());
+        let head = poll_fn(|cx| self.poll_fields(cx, request, limits));
+        match timeout(patience, head).await {
+            Ok(read) => read,
+            Err(_) => Err(self.late()),
+        }
+    }
+
+    /// The peer took too long.
+    fn late(&self) -> Stop {
+        self.worker().stats.deadlines.one();
+        Stop::Stream(Code::H3_REQUEST_CANCELLED)
+    }
+
+    /// Reads the field section into `request`.
+    fn poll_fields(
+        &mut self,
+        cx: &mut Context<'_>,
+        request: &mut Request,
+        limits: &Limits,
+    ) -> Poll<Result<(), Stop>> {
+        loop {
+            let mut input = &self.chunk[..];
+            let event = self.receiver.receive(&mut input)?;
+            if let Event::Fields(section) = event {
+                decode(&self.session.worker, section, request, limits, false)?;
+                let left = input.len();
+                self.keep_last(left);
+                self.receiver.forget_section();
+                break;
+            }
+            self.chunk = Bytes::new();
+            if !ready!(self.poll_chunk(cx))? {
+                return Poll::Ready(Err(self.cut()));
+            }
+        }
+        // Mostly there is nothing more, and that is known by now.
+        match now(poll_fn(|cx| self.poll_body(cx))) {
+            Poll::Pending => {}
+            Poll::Ready(part) => self.ahead = part?,
+        }
+        if self.ended {
+            request.ends();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Keeps the last `left` bytes of the chunk.
+    fn keep_last(&mut self, left: usize) {
+        let used = self.chunk.len() - left;
+        let _ = self.chunk.split_to(used);
+    }
+
+    /// Reads on; false at the end of the stream.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, Stop>> {
+        let read = pin!(self.recv.read_chunk(limits::H3_PIPE_BYTES, true)).poll(cx);
+        match ready!(read) {
+            Ok(Some(chunk)) => {
+                self.worker()
+                    .stats
+                    .bytes_received
+                    .add(chunk.bytes.len() as u64);
+                self.chunk = chunk.bytes;
+                Poll::Ready(Ok(true))
+            }
+            Ok(None) => Poll::Ready(Ok(false)),
+            Err(_) => Poll::Ready(Err(Stop::Gone)),
+        }
+    }
+
+    /// The stream has ended where no request ends.
+    fn cut(&self) -> Stop {
+        match self.receiver.end() {
+            Err(Cut::Fatal(fatal)) => Stop::Fatal(fatal),
+            Err(Cut::Stream(code)) => Stop::Stream(code),
+            Ok(()) => Stop::Stream(Code::H3_REQUEST_INCOMPLETE),
+        }
+    }
+
+    /// The next part of the body; None behind the last.
+    pub(super) fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Stop>> {
+        if let Some(ahead) = self.ahead.take() {
+            return Poll::Ready(Ok(Some(ahead)));
+        }
+        while !self.ended {
+            let mut input = &self.chunk[..];
+            let whole = input.len();
+            let event = self.receiver.receive(&mut input)?;
+            let end = whole - input.len();
+            match event {
+                Event::Data(bytes) => {
+                    let part = self.chunk.slice(end - bytes.len()..end);
+                    self.keep_last(whole - end);
+                    self.seen += part.len() as u64;
+                    self.check_length(false)?;
+                    self.pay()?;
+                    return Poll::Ready(Ok(Some(part)));
+                }
+                // Nobody reads them, but they must be right.
+                Event::Trailers(section) | Event::Fields(section) => {
+                    let worker = self.session.worker.clone();
+                    let mut request = worker.h3.request();
+                    let limits = &worker.world().limits;
+                    let decoded = decode(&worker, section, &mut request, limits, true);
+                    let fault = request.fault();
+                    worker.h3.keep(request);
+                    decoded?;
+                    if fault.is_some() {
+                        return Poll::Ready(Err(Stop::Stream(Code::H3_MESSAGE_ERROR)));
+                    }
+                    self.keep_last(whole - end);
+                }
+                Event::More => {
+                    self.chunk = Bytes::new();
+                    self.pay()?;
+                    if !ready!(self.poll_chunk(cx))? {
+                        if self.receiver.end().is_err() {
+                            return Poll::Ready(Err(self.cut()));
+                        }
+                        self.ended = true;
+                        self.check_length(true)?;
+                    }
+                }
+            }
+        }
+        Poll::Ready(Ok(None))
+    }
+
+    /// RFC 9114 §4.1.2: a body is as long as Content-Length promised.
+    fn check_length(&self, is_end: bool) -> Result<(), Stop> {
+        let is_wrong = |promised| self.seen > promised || (is_end && self.seen < promised);
+        match self.promised.is_some_and(is_wrong) {
+            true => Err(Stop::Stream(Code::H3_MESSAGE_ERROR)),
+            false => Ok(()),
+        }
+    }
+
+    /// Frames that serve nobody cost patience.
+    fn pay(&mut self) -> Result<(), Stop> {
+        let frames = self.receiver.take_idle_frames();
+        let points = frames * limits::EMPTY_DATA_POINTS;
+        Ok(self.session.spend(points, "a flood of empty frames")?)
+    }
+
+    /// Throws the body away; says why the request is refused if that takes too long.
+    async fn discard(&mut self, limits: &Limits) -> Result<Option<Reject>, Stop> {
+        let since_ms = self.worker().clock.millis();
+        loop {
+            let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
+            let due_ms = since_ms + BODY_GRACE_MS + self.seen * 1_000 / rate;
+            let left_ms = due_ms.saturating_sub(self.worker().clock.millis());
+            let part = poll_fn(|cx| self.poll_body(cx));
+            match timeout(Duration::from_millis(left_ms), part).await {
+                Ok(Ok(Some(_))) if self.seen > limits.body_discard_bytes => {
+                    return Ok(Some(Reject::BODY_TOO_LARGE));
+                }
+                Ok(Ok(Some(_))) => self.worker().clock.tick(),
+                Ok(Ok(None)) => return Ok(None),
+                Ok(Err(stop)) => return Err(stop),
+                Err(_) => {
+                    self.worker().stats.deadlines.one();
+                    return Ok(Some(Reject::BODY_SLOW));
+                }
+            }
+        }
+    }
+
+    // ---- What is answered ----
+
+    /// Asks the World, and sends at once what needs nothing more.
+    fn decide(&mut self, request: &Request, world: &World, asking: &Asking) -> Result<Next, Stop> {
+        let head = match request.head() {
+            Ok(head) => head,
+            Err(reject) => return self.refuse_request(request, reject),
+        };
+        if let Some(reject) = asking.refused {
+            return Ok(self.refuse(Some(&head), request, reject));
+        }
+        self.promised = match head.body {
+            BodyLength::Length(length) => Some(length),
+            _ => None,
+        };
+        let mut dispatched = dispatch(world, &head, &self.session.facts());
+        if asking.is_overloaded && matches!(dispatched.reply, Reply::Login(_)) {
+            dispatched.reply = no(Reject::LOGINS_BUSY);
+        }
+        if asking.errands > ERRANDS_MAX && is_errand(&dispatched.reply) {
+            dispatched.reply = no(Reject::CHANGING);
+        }
+        if asking.is_discarded && matches!(dispatched.reply, Reply::Live(_)) {
+            // A new World came while the body was thrown away, and would have wanted it.
+            dispatched.reply = no(Reject::CHANGING);
+        }
+        if !self.ended {
+            // As over HTTP/1.1: a login is decided first, a live call reads the body itself, who
+            // waits for our word gets it; any other body is thrown away before the answer.
+            let (is_discarded, bytes_max) = match dispatched.reply {
+                Reply::Live(_) => (false, world.limits.body_bytes),
+                Reply::Login(_) => (false, u64::MAX),
+                _ if head.expect_continue || asking.is_discarded => (false, u64::MAX),
+                _ => (true, world.limits.body_discard_bytes),
+            };
+            match head.body {
+                BodyLength::Length(length) if length > bytes_max => {
+                    return Ok(self.refuse(Some(&head), request, Reject::BODY_TOO_LARGE));
+                }
+                _ if is_discarded => return Ok(Next::Discard),
+                _ => {}
+            }
+        }
+        self.prioritise(request);
+        Ok(self.respond(&head, dispatched, world))
+    }
+
+    /// What the Priority field says goes for the order in which streams are written.
+    fn prioritise(&self, request: &Request) {
+        if let Some(priority) = request.priority() {
+            let _ = self.send.set_priority(-i32::from(priority.urgency));
+        }
+    }
+
+    /// A request that isn't one, or none that we answer.
+    fn refuse_request(&mut self, request: &Request, reject: Reject) -> Result<Next, Stop> {
+        if !reject.is_malformed() {
+            return Ok(self.refuse(None, request, reject));
+        }
+        let worker = self.worker();
+        worker.stats.rejects.one();
+        let line = line_of(worker, request, reject);
+        line.log(reject.status, 0, worker, self.session.who);
+        Err(Stop::Stream(Code::H3_MESSAGE_ERROR))
+    }
+
+    /// No, before anybody was asked.
+    fn refuse(&mut self, head: Option<&Head<'_>>, request: &Request, reject: Reject) -> Next {
+        let worker = self.worker().clone();
+        worker.stats.rejects.one();
+        let line = Line {
+            head,
+            ..line_of(&worker, request, reject)
+        };
+        self.send_small(Small::refusal(reject), &line)
+    }
+
+    fn respond(&mut self, head: &Head<'_>, dispatched: Dispatched<'_>, world: &World) -> Next {
+        let Dispatched { host, user, reply } = dispatched;
+        let worker = self.worker().clone();
+        let line = Line::new(&worker, Some(head), host, user.as_deref());
+        match reply {
+            Reply::Load(load) => {
+                let job = worker.pool.run(move || load.run());
+                Next::Wait(Box::pin(async move {
+                    // Whatever came of it, asking again will tell.
+                    let _ = job.await;
+                    false
+                }))
+            }
+            // Right or wrong, it is in the ledger then.
+            Reply::Login(ask) => Next::Wait(Box::pin(async move { ask.answer().await.is_err() })),
+            Reply::Live(handler) => {
+                let live = Live::begin(self, &*handler, head, user.clone(), &line, world);
+                Next::Live(Box::new(live))
+            }
+            Reply::Stored(stored) => {
+                let fields = match stored.status {
+                    Status::SERVICE_UNAVAILABLE => RETRY_AFTER,
+                    _ => b"",
+                };
+                self.send_stored(stored, fields, &line)
+            }
+            Reply::Refuse { reject, page } => {
+                let line = Line {
+                    reject: Some(reject),
+                    ..line
+                };
+                match page {
+                    Some(page) => self.send_stored(page, refusal_fields(reject), &line),
+                    None => self.send_small(Small::refusal(reject), &line),
+                }
+            }
+            Reply::Redirect { status, location } => {
+                self.send_small(Small::redirect(status, &location), &line)
+            }
+            Reply::Options => self.send_small(Small::options(), &line),
+            Reply::Challenge(answer) => self.send_small(Small::challenge(answer), &line),
+            Reply::Listing(listing) => self.send_listing(listing, &line),
+        }
+    }
+
+    /// A stored page.
+    fn send_stored(&mut self, stored: Stored, fields: &[u8], line: &Line<'_>) -> Next {
+        let status = stored.status;
+        let length = stored.body_len();
+        let mut built = Vec::new();
+        let section = stored.section(&mut built);
+        let mut out = self.head(section, fields, secure_fields_of(line.host));
+        let (content, body) = match stored.whole_memory() {
+            _ if length == 0 => (Bytes::new(), None),
+            Some(_) => {
+                frame::push_data(length, &mut out);
+                (Bytes::from_owner(Whole(stored)), None)
+            }
+            None => (Bytes::new(), Some(Body::stored(stored))),
+        };
+        self.send([Bytes::from(out), content], body, status, length, line)
+    }
+
+    /// A small response made here.
+    fn send_small(&mut self, small: Small, line: &Line<'_>) -> Next {
+        let mut section = Vec::new();
+        qpack::push_head(small.status.0, &small.lines(), &mut section);
+        let mut out = self.head(&section, b"", secure_fields_of(line.host));
+        let is_head = line.head.is_some_and(|it| it.method == Method::Head);
+        let content = if is_head { Vec::new() } else { small.body };
+        let length = content.len() as u64;
+        if length > 0 {
+            frame::push_data(length, &mut out);
+        }
+        self.send(
+            [out.into(), content.into()],
+            None,
+            small.status,
+            length,
+            line,
+        )
+    }
+
+    fn send_listing(&mut self, listing: Box<Listing>, line: &Line<'_>) -> Next {
+        let (mut built, mut section) = (Vec::new(), Vec::new());
+        qpack::push_head(Status::OK.0, listing.head(&mut built), &mut section);
+        let out = self.head(&section, b"", secure_fields_of(line.host));
+        let body = (!listing.head_only()).then(|| Body::listing(listing));
+        self.send([out.into(), Bytes::new()], body, Status::OK, 0, line)
+    }
+
+    /// HEADERS: `section`, `fields` and what every response has.
+    pub(super) fn head(
+        &self,
+        section: &[u8],
+        fields: &[u8],
+        secure_fields: Option<&SecureFields>,
+    ) -> Vec<u8> {
+        let secure = secure_fields.map_or(&[][..], |fields| &fields.section);
+        let mut out = Vec::with_capacity(section.len() + secure.len() + HEAD_BYTES);
+        let at = frame::begin_headers(&mut out);
+        out.extend_from_slice(section);
+        qpack::push_lines(fields, &mut out);
+        out.extend_from_slice(secure);
+        let date = self.worker().clock.date_field();
+        if let Some(value) = date.get(DATE_NAME_BYTES..).and_then(<[u8]>::first_chunk) {
+            qpack::push_date(value, &mut out);
+        }
+        frame::end_headers(&mut out, at);
+        out
+    }
+
+    /// Hands a response to QUIC; what it doesn't take now is sent later.
+    fn send(
+        &mut self,
+        chunks: [Bytes; 2],
+        body: Option<Body>,
+        status: Status,
+        length: u64,
+        line: &Line<'_>,
+    ) -> Next {
+        let mut outgoing = Outgoing {
+            chunks,
+            at: 0,
+            body,
+            record: None,
+            status,
+            sent: length,
+            started_us: line.started_us,
+        };
+        let written = now(outgoing.write(&mut self.send));
+        let worker = self.worker();
+        if matches!(written, Poll::Ready(Ok(()))) && outgoing.body.is_none() {
+            let micros = worker.clock.micros() - line.started_us;
+            worker.stats.response(status.0, length, micros);
+            line.log(status, length, worker, self.session.who);
+            return Next::Done;
+        }
+        if outgoing.body.is_some() {
+            outgoing.sent = 0;
+        }
+        outgoing.record = line.keep(status, worker, self.session.who);
+        Next::Send(outgoing)
+    }
+
+    /// Sends the rest of a response, as the peer takes it.
+    async fn send_rest(&mut self, mut outgoing: Outgoing) -> Result<(), Stop> {
+        let sent = self.send_all(&mut outgoing).await;
+        if let Some(record) = &outgoing.record {
+            record.log(outgoing.sent, self.worker());
+        }
+        if sent.is_ok() {
+            let worker = self.worker();
+            let micros = worker.clock.micros().saturating_sub(outgoing.started_us);
+            worker
+                .stats
+                .response(outgoing.status.0, outgoing.sent, micros);
+        }
+        sent
+    }
+
+    async fn send_all(&mut self, outgoing: &mut Outgoing) -> Result<(), Stop> {
+        let seconds = self.worker().world().limits.write_stall_seconds;
+        let mut parts = 0u32;
+        loop {
+            let written = outgoing.write(&mut self.send);
+            let written = timeout(Duration::from_secs(seconds.into()), written).await;
+            self.worker().clock.tick();
+            match written {
+                Ok(written) => written?,
+                Err(_) => return Err(self.late()),
+            }
+            let Some(body) = &mut outgoing.body else {
+                return Ok(());
+            };
+            let mut out = Vec::with_capacity(limits::H3_DATA_BYTES + frame::HEADER_BYTES_MAX);
+            let at = frame::begin_data(&mut out);
+            let filled = body.fill(&mut out, limits::H3_DATA_BYTES);
+            outgoing.sent += frame::end_data(&mut out, at) as u64;
+            outgoing.chunks = [out.into(), Bytes::new()];
+            outgoing.at = 0;
+            match filled {
+                Filled::Some | Filled::Nothing => {}
+                Filled::Last => outgoing.body = None,
+                Filled::Broken => return Err(Stop::Stream(Code::H3_INTERNAL_ERROR)),
+                Filled::Disk(read) => {
+                    let job = self.worker().pool.run(move || read.run());
+                    match job.await {
+                        Ok(Ok(bytes)) => body.feed(bytes),
+                        _ => return Err(Stop::Stream(Code::H3_INTERNAL_ERROR)),
+                    }
+                }
+            }
+            parts += 1;
+            if parts.is_multiple_of(PARTS_BETWEEN_LOOKS) {
+                self.session.widen();
+            }
+        }
+    }
+}
+
+/// How a request stands between two looks at it.
+#[derive(Default)]
+struct Asking {
+    errands: u8,
+    is_overloaded: bool,
+    /// Its body was thrown away.
+    is_discarded: bool,
+    refused: Option<Reject>,
+}
+
+impl Outgoing {
+    /// Hands the chunks to QUIC; ready when it has them all.
+    async fn write(&mut self, send: &mut SendStream) -> Result<(), Stop> {
+        write_chunks(&mut self.chunks, &mut self.at, send).await
+    }
+}
+
+/// Hands chunks to QUIC, from the one at `at` on.
+pub(super) async fn write_chunks(
+    chunks: &mut [Bytes],
+    at: &mut usize,
+    send: &mut SendStream,
+) -> Result<(), Stop> {
+    while *at < chunks.len() {
+        if chunks[*at].is_empty() {
+            *at += 1;
+            continue;
+        }
+        let written = send.write_chunks(&mut chunks[*at..]).await;
+        *at += written.map_err(|_| Stop::Gone)?.chunks;
+    }
+    Ok(())
+}
+
+/// The content of a stored page, sent from where it lies.
+struct Whole(Stored);
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        self.0.whole_memory().unwrap_or_default()
+    }
+}
+
+/// Decodes a field section into `request`.
+fn decode(
+    worker: &Worker,
+    section: &[u8],
+    request: &mut Request,
+    limits: &Limits,
+    is_trailer: bool,
+) -> Result<(), Fatal> {
+    request.begin(Version::Http3, limits, false, is_trailer);
+    let mut strings = worker.h3.strings.borrow_mut();
+    qpack::decode(section, &mut strings, |name, value| {
+        Ok(request.field(name, value)?)
+    })?;
+    request.end();
+    Ok(())
+}
+
+fn line_of<'r>(worker: &Worker, request: &'r Request, reject: Reject) -> Line<'r> {
+    Line {
+        first: request.line(),
+        reject: Some(reject),
+        ..Line::new(worker, None, None, None)
+    }
+}
+
+/// `Date: `
+const DATE_NAME_BYTES: usize = 6;
+/// What stands in HEADERS beside a stored page's own fields, and the header of its DATA.
+const HEAD_BYTES: usize = 64;
+/// The last bytes of a response have this long to arrive before the connection ends.
+const LAST_BYTES: Duration = Duration::from_secs(5);
+/// So many parts of a body go between two looks at how fast the peer takes them.
+const PARTS_BETWEEN_LOOKS: u32 = 2;
+
+fn no(reject: Reject) -> Reply {
+    Reply::Refuse { reject, page: None }
+}
+
+fn is_errand(reply: &Reply) -> bool {
+    matches!(reply, Reply::Load(_) | Reply::Login(_))
+}
+
+fn secure_fields_of(host: Option<&Host>) -> Option<&SecureFields> {
+    host.map(|host| &*host.secure_fields)
+}

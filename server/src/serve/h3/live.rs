@@ -1,0 +1,361 @@
+//! A live call on a stream: the request's body goes to the handler while its response comes back,
+//! neither waiting for the other. The peer is granted more only as the handler takes.
+
+use super::super::access::{Line, Record};
+use super::super::body::Filled;
+use super::super::call::Call;
+use super::super::live;
+use super::super::small::Small;
+use super::super::worker::BODY_GRACE_MS;
+use super::exchange::{Exchange, Stop, write_chunks};
+use crate::handler::pipe::{Writer, pipe};
+use crate::handler::{Body, Handler, Response};
+use crate::limits;
+use crate::wire::h3::{Code, frame, qpack};
+use crate::wire::head::{Head, Method};
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use crate::world::World;
+use bytes::Bytes;
+use quinn::SendStream;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// A request that became a live call.
+pub(super) struct Live {
+    call: Call,
+    /// None where there is no body, or the handler wants no more of it.
+    upload: Option<Writer>,
+    /// Of the body, what had no room in the pipe.
+    part: Bytes,
+    bytes_max: u64,
+    /// More of the body is waited for, since then, when so much of it was there.
+    wants_body: bool,
+    since_ms: u64,
+    seen_then: u64,
+    /// On its way to the peer.
+    out: [Bytes; 2],
+    /// QUIC took something of it then.
+    moved_ms: u64,
+    /// All is in `out`.
+    is_last: bool,
+    record: Option<Box<Record>>,
+    status: Status,
+    sent: u64,
+    started_us: u64,
+}
+
+impl Live {
+    pub(super) fn begin(
+        exchange: &Exchange,
+        handler: &dyn Handler,
+        head: &Head<'_>,
+        user: Option<String>,
+        line: &Line<'_>,
+        world: &World,
+    ) -> Live {
+        let worker = exchange.worker();
+        let session = &exchange.session;
+        let (mut writer, reader) = pipe(limits::H3_PIPE_BYTES);
+        let mut out = Vec::new();
+        if exchange.ended {
+            writer.end();
+        } else if head.expect_continue {
+            let at = frame::begin_headers(&mut out);
+            qpack::push_status(100, &mut out);
+            frame::end_headers(&mut out, at);
+        }
+        let request = live::owned(head, user, session.who.peer, true, reader);
+        let now_ms = worker.clock.millis();
+        let call = Call {
+            answering: Some(handler.handle(request)),
+            upload: None,
+            held: 0,
+            seen: 0,
+            since_ms: now_ms,
+            seen_then: 0,
+            is_head: head.method == Method::Head,
+            secure_fields: line.host.map(|host| host.secure_fields.clone()),
+            download: None,
+        };
+        Live {
+            call,
+            upload: (!exchange.ended).then_some(writer),
+            part: Bytes::new(),
+            bytes_max: world.limits.body_bytes,
+            wants_body: false,
+            since_ms: now_ms,
+            seen_then: 0,
+            out: [out.into(), Bytes::new()],
+            moved_ms: now_ms,
+            is_last: false,
+            record: line.keep(Status::OK, worker, session.who),
+            status: Status::OK,
+            sent: 0,
+            started_us: line.started_us,
+        }
+    }
+
+    /// Moves the request's body.
+    fn poll_upload(&mut self, exchange: &mut Exchange, cx: &mut Context<'_>) -> Result<(), Stop> {
+        self.wants_body = false;
+        while let Some(writer) = &mut self.upload {
+            match writer.poll_room(cx) {
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(_)) => {
+                    self.upload = None;
+                    return Ok(());
+                }
+                Poll::Pending => {
+                    // What waits for the handler doesn't count against the peer.
+                    self.since_ms = exchange.worker().clock.millis();
+                    self.seen_then = exchange.seen;
+                    return Ok(());
+                }
+            }
+            if self.part.is_empty() {
+                match exchange.poll_body(cx) {
+                    Poll::Pending => {
+                        self.wants_body = true;
+                        return Ok(());
+                    }
+                    Poll::Ready(part) => match part? {
+                        Some(part) => self.part = part,
+                        None => {
+                            writer.end();
+                            self.upload = None;
+                            return Ok(());
+                        }
+                    },
+                }
+                if exchange.seen > self.bytes_max {
+                    return self.cut(exchange, Reject::BODY_TOO_LARGE);
+                }
+            }
+            let taken = writer.write_some(&self.part).unwrap_or(self.part.len());
+            let _ = self.part.split_to(taken);
+        }
+        Ok(())
+    }
+
+    /// The request can't be taken to its end: the peer is told if nothing else was yet.
+    fn cut(&mut self, exchange: &Exchange, reject: Reject) -> Result<(), Stop> {
+        self.upload = None;
+        if self.call.answering.take().is_none() {
+            return Err(Stop::Stream(Code::H3_REQUEST_CANCELLED));
+        }
+        self.refuse(exchange, reject);
+        Ok(())
+    }
+
+    /// Moves the response; ready when QUIC has it all.
+    fn poll_download(
+        &mut self,
+        exchange: &mut Exchange,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Stop>> {
+        loop {
+            while self.is_sending() {
+                let (out, send) = (&mut self.out, &mut exchange.send);
+                ready!(poll_write(out, send, cx))?;
+                self.moved_ms = exchange.worker().clock.millis();
+            }
+            if self.is_last {
+                return Poll::Ready(Ok(()));
+            }
+            match self.call.poll_answer(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(Ok(response))) => self.respond(exchange, response),
+                Poll::Ready(Some(Err(fault))) => {
+                    log::error!("{fault}");
+                    self.refuse(exchange, fault.reject);
+                }
+                Poll::Ready(None) => ready!(self.poll_stream(cx))?,
+            }
+        }
+    }
+
+    fn is_sending(&self) -> bool {
+        self.out.iter().any(|chunk| !chunk.is_empty())
+    }
+
+    /// Takes the next part of the body from the handler.
+    fn poll_stream(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
+        if !self.call.poll_ready(cx) {
+            return Poll::Pending;
+        }
+        let mut out = Vec::new();
+        let at = frame::begin_data(&mut out);
+        let filled = self.call.fill(&mut out, limits::H3_DATA_BYTES);
+        self.sent += frame::end_data(&mut out, at) as u64;
+        self.out = [out.into(), Bytes::new()];
+        match filled {
+            Filled::Some => Poll::Ready(Ok(())),
+            Filled::Nothing => Poll::Pending,
+            Filled::Last => {
+                self.is_last = true;
+                Poll::Ready(Ok(()))
+            }
+            Filled::Broken | Filled::Disk(_) => {
+                Poll::Ready(Err(Stop::Stream(Code::H3_INTERNAL_ERROR)))
+            }
+        }
+    }
+
+    /// Writes the head of a handler's response and sets its body going.
+    fn respond(&mut self, exchange: &Exchange, response: Response) {
+        let Response {
+            status,
+            fields,
+            body,
+        } = response;
+        let has_none = matches!(status.0, 100..=199 | 204 | 304);
+        let length = match &body {
+            Body::Empty => Some(0),
+            Body::Whole(bytes) => Some(bytes.len() as u64),
+            Body::Stream { length, .. } => *length,
+        };
+        let mut section = Vec::new();
+        qpack::push_status(status.0, &mut section);
+        qpack::push_lines(b"Server: anthill\r\n", &mut section);
+        for (name, value) in &fields {
+            qpack::push_field(name.as_bytes(), value, &mut section);
+        }
+        if let Some(length) = length.filter(|_| !has_none) {
+            let length = length.to_string();
+            qpack::push_field(b"content-length", length.as_bytes(), &mut section);
+        }
+        self.head(exchange, status, &section);
+        match body {
+            _ if self.call.is_head || has_none => self.is_last = true,
+            Body::Empty => self.is_last = true,
+            Body::Whole(bytes) => self.last(bytes),
+            body => self.call.begin(body),
+        }
+    }
+
+    /// No, instead of a response.
+    fn refuse(&mut self, exchange: &Exchange, reject: Reject) {
+        if let Some(record) = &mut self.record {
+            record.rule = reject.rule;
+        }
+        let small = Small::refusal(reject);
+        let mut section = Vec::new();
+        qpack::push_head(small.status.0, &small.lines(), &mut section);
+        self.head(exchange, small.status, &section);
+        match self.call.is_head {
+            true => self.is_last = true,
+            false => self.last(small.body),
+        }
+    }
+
+    fn head(&mut self, exchange: &Exchange, status: Status, section: &[u8]) {
+        self.status = status;
+        if let Some(record) = &mut self.record {
+            record.status = status;
+        }
+        let head = exchange.head(section, b"", self.call.secure_fields.as_deref());
+        // A 100 may still wait in front of it.
+        let before = std::mem::take(&mut self.out);
+        let out = [&before[0][..], &before[1], &head].concat();
+        self.out[0] = out.into();
+    }
+
+    /// All of the content.
+    fn last(&mut self, bytes: Vec<u8>) {
+        self.is_last = true;
+        if bytes.is_empty() {
+            return;
+        }
+        self.sent = bytes.len() as u64;
+        let mut out = self.out[0].to_vec();
+        frame::push_data(self.sent, &mut out);
+        self.out = [out.into(), bytes.into()];
+    }
+
+    /// When whoever is waited for is late, milliseconds.
+    fn due_ms(&self, exchange: &Exchange) -> u64 {
+        let world = exchange.worker().world();
+        let limits = &world.limits;
+        if self.is_sending() {
+            return self.moved_ms + u64::from(limits.write_stall_seconds) * 1_000;
+        }
+        if self.wants_body {
+            let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
+            let seen = exchange.seen - self.seen_then;
+            return self.since_ms + BODY_GRACE_MS + seen * 1_000 / rate;
+        }
+        u64::MAX
+    }
+
+    /// Somebody is.
+    fn late(&mut self, exchange: &Exchange) -> Result<(), Stop> {
+        exchange.worker().stats.deadlines.one();
+        match self.is_sending() {
+            true => Err(Stop::Stream(Code::H3_REQUEST_CANCELLED)),
+            false => self.cut(exchange, Reject::BODY_SLOW),
+        }
+    }
+}
+
+fn poll_write(
+    out: &mut [Bytes],
+    send: &mut SendStream,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(), Stop>> {
+    // What was sent before is empty, and is passed over.
+    let mut at = 0;
+    pin!(write_chunks(out, &mut at, send)).poll(cx)
+}
+
+impl Exchange {
+    /// Runs a live call to its end.
+    pub(super) async fn live(&mut self, mut live: Box<Live>) -> Result<(), Stop> {
+        let mut stopped = pin!(self.send.stopped());
+        let mut timer = pin!(sleep(Duration::ZERO));
+        let mut timer_ms = 0;
+        let ended = poll_fn(|cx| {
+            self.worker().clock.tick();
+            if stopped.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(Stop::Gone));
+            }
+            loop {
+                live.poll_upload(self, cx)?;
+                if let Poll::Ready(ended) = live.poll_download(self, cx) {
+                    return Poll::Ready(ended);
+                }
+                let due_ms = live.due_ms(self);
+                if due_ms == u64::MAX {
+                    return Poll::Pending;
+                }
+                let now_ms = self.worker().clock.millis();
+                if now_ms >= due_ms {
+                    live.late(self)?;
+                    continue;
+                }
+                if timer_ms != due_ms {
+                    timer_ms = due_ms;
+                    let left = Duration::from_millis(due_ms - now_ms);
+                    timer.as_mut().reset(Instant::now() + left);
+                }
+                ready!(timer.as_mut().poll(cx));
+                // A little early, by the worker's clock: once more then.
+                timer_ms = 0;
+                self.worker().clock.tick();
+            }
+        });
+        let ended = ended.await;
+        let worker = self.worker();
+        if let Some(record) = &live.record {
+            record.log(live.sent, worker);
+        }
+        if ended.is_ok() {
+            let micros = worker.clock.micros().saturating_sub(live.started_us);
+            worker.stats.response(live.status.0, live.sent, micros);
+        }
+        ended
+    }
+}

@@ -1,0 +1,353 @@
+//! One connection of HTTP/3 from its handshake to its end: takes the streams that come, tells the
+//! client when it is to leave, and counts what serves nobody.
+
+use super::super::access::Who;
+use super::super::dispatch::Facts;
+use super::super::worker::Worker;
+use super::Place;
+use super::exchange::Exchange;
+use crate::limits;
+use crate::tls::Identity;
+use crate::wire::calm::Calm;
+use crate::wire::h3::{Code, Control, Fatal, Inbound, frame};
+use quinn::crypto::rustls::HandshakeData;
+use quinn::{Connecting, Connection, RecvStream, SendStream, VarInt};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+/// One connection, reached by the tasks of its streams.
+pub(super) struct Session {
+    pub(super) worker: Rc<Worker>,
+    pub(super) who: Who,
+    pub(super) quic: Connection,
+    identity: Identity,
+    control: RefCell<Control>,
+    calm: RefCell<Calm>,
+    /// Requests under way.
+    open: Cell<usize>,
+    /// It has had no request since then.
+    idle_ms: Cell<u64>,
+    /// The number of the next request that comes.
+    next_id: Cell<u64>,
+    stage: Cell<Stage>,
+    /// The last request under way has ended.
+    rested: Notify,
+}
+
+/// How near its end a connection is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Stage {
+    Open,
+    /// The first GOAWAY was sent; the client may not know yet.
+    Leaving,
+    /// Requests from this number on are not answered.
+    Left(u64),
+}
+
+/// Says goodbye only after a client could have learned of it: requests that it has sent by then are
+/// answered. So many times the way there and back, and at least this long.
+const LEAVE_ROUND_TRIPS: u32 = 4;
+const LEAVE_MIN: Duration = Duration::from_millis(50);
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+/// What GOAWAY names first: the largest number that a request's stream could have.
+const LAST_ID: u64 = frame::INTEGER_MAX - 3;
+
+/// Serves a connection from its handshake on.
+pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) {
+    let worker = place.worker.clone();
+    let seconds = worker.world().limits.handshake_seconds;
+    let handshake = timeout(Duration::from_secs(seconds.into()), connecting).await;
+    worker.clock.tick();
+    let quic = match handshake {
+        Ok(Ok(quic)) => quic,
+        Ok(Err(_)) => return worker.stats.handshakes_failed.one(),
+        Err(_) => {
+            worker.stats.deadlines.one();
+            return worker.stats.handshakes_failed.one();
+        }
+    };
+    place.prove();
+    worker.stats.handshakes_full.one();
+    worker.stats.h3_connections.one();
+    let data = quic.handshake_data();
+    let data = data.and_then(|data| data.downcast::<HandshakeData>().ok());
+    let name = data.and_then(|data| data.server_name);
+    let world = worker.world();
+    let Some(tls) = &world.tls else { return };
+    let session = Rc::new(Session {
+        identity: tls.identity(name.as_deref()),
+        who: Who {
+            peer,
+            tls: Some("TLSv1.3"),
+        },
+        control: RefCell::default(),
+        calm: RefCell::default(),
+        open: Cell::new(0),
+        idle_ms: Cell::new(worker.clock.millis()),
+        next_id: Cell::new(0),
+        stage: Cell::new(Stage::Open),
+        rested: Notify::new(),
+        quic,
+        worker,
+    });
+    drop(world);
+    session.serve().await;
+}
+
+/// What a connection woke for.
+enum News {
+    Request(SendStream, RecvStream),
+    OneWay(RecvStream),
+    /// A drain began, or HTTP/3 was switched off.
+    Told,
+    Rested,
+    Time,
+    Gone,
+}
+
+impl Session {
+    async fn serve(self: Rc<Self>) {
+        let Some(mut control) = self.open_control().await else {
+            return;
+        };
+        let idle = self.idle_seconds();
+        let mut timer = pin!(sleep(idle));
+        loop {
+            let news = tokio::select! {
+                biased;
+                bidi = self.quic.accept_bi() => bidi.map_or(News::Gone, |(send, recv)| News::Request(send, recv)),
+                uni = self.quic.accept_uni() => uni.map_or(News::Gone, News::OneWay),
+                () = self.worker.h3.told.notified() => News::Told,
+                () = self.rested.notified() => News::Rested,
+                () = timer.as_mut() => News::Time,
+            };
+            match news {
+                News::Request(send, recv) => self.request(send, recv),
+                News::OneWay(recv) => drop(spawn_local(self.clone().listen(recv))),
+                News::Told | News::Rested => {}
+                News::Time => self.time(timer.as_mut(), &mut control).await,
+                News::Gone => return,
+            }
+            if self.must_leave() && self.stage.get() == Stage::Open {
+                self.stage.set(Stage::Leaving);
+                self.goaway(&mut control, LAST_ID).await;
+                let way = self.quic.rtt() * LEAVE_ROUND_TRIPS;
+                timer.set(sleep(way.clamp(LEAVE_MIN, LEAVE_MAX)));
+            }
+            if matches!(self.stage.get(), Stage::Left(_)) && self.open.get() == 0 {
+                return self.close(Code::H3_NO_ERROR, "");
+            }
+        }
+    }
+
+    /// Our control stream, with SETTINGS on it; None if the client doesn't let us.
+    async fn open_control(&self) -> Option<SendStream> {
+        let world = self.worker.world();
+        let seconds = world.limits.head_seconds;
+        let mut opening = Vec::new();
+        frame::push_opening(world.limits.head_bytes, &mut opening);
+        drop(world);
+        let opened = timeout(Duration::from_secs(seconds.into()), async {
+            let mut control = self.quic.open_uni().await.ok()?;
+            control.write_all(&opening).await.ok()?;
+            Some(control)
+        });
+        let control = opened.await.ok().flatten();
+        if control.is_none() {
+            self.fatal(Fatal::new(
+                Code::H3_STREAM_CREATION_ERROR,
+                "no control stream was allowed",
+            ));
+        }
+        control
+    }
+
+    /// The timer has run out: of idleness, or of leaving.
+    async fn time(&self, mut timer: Pin<&mut Sleep>, control: &mut SendStream) {
+        self.worker.clock.tick();
+        if self.stage.get() == Stage::Leaving {
+            self.stage.set(Stage::Left(self.next_id.get()));
+            self.goaway(control, self.next_id.get()).await;
+            return timer.set(sleep(FOR_EVER));
+        }
+        let idle = self.idle_seconds();
+        let silent = self.worker.clock.millis() - self.idle_ms.get();
+        let silent = Duration::from_millis(silent);
+        if self.open.get() > 0 || silent < idle {
+            // Nobody sets the timer anew with each request: it looks when it would have been.
+            let left = match self.open.get() {
+                0 => idle - silent,
+                _ => idle,
+            };
+            return timer.as_mut().reset(Instant::now() + left);
+        }
+        self.stage.set(Stage::Left(self.next_id.get()));
+        self.goaway(control, self.next_id.get()).await;
+    }
+
+    /// No request from `id` on is answered.
+    async fn goaway(&self, control: &mut SendStream, id: u64) {
+        let mut bytes = Vec::new();
+        frame::push_goaway(id, &mut bytes);
+        // A client that takes nothing of its control stream isn't waited for.
+        let _ = timeout(LEAVE_MAX, control.write_all(&bytes)).await;
+    }
+
+    fn must_leave(&self) -> bool {
+        self.worker.draining.get() || self.worker.world().h3_port.is_none()
+    }
+
+    fn idle_seconds(&self) -> Duration {
+        let seconds = self.worker.world().limits.idle_seconds;
+        Duration::from_secs(seconds.max(1).into())
+    }
+
+    /// A request's stream has begun: answers it at once where that can be, else in a task of its own.
+    fn request(self: &Rc<Self>, send: SendStream, recv: RecvStream) {
+        self.worker.clock.tick();
+        let id = u64::from(VarInt::from(send.id()));
+        self.next_id.set(self.next_id.get().max(id + 4));
+        let exchange = Exchange::new(self.clone(), send, recv);
+        let is_late = matches!(self.stage.get(), Stage::Left(from) if id >= from);
+        if is_late || self.worker.h3.streams.get() > limits::H2_WORKER_STREAMS_MAX {
+            return exchange.reject();
+        }
+        let mut running = Box::pin(exchange.run());
+        let mut nobody = Context::from_waker(std::task::Waker::noop());
+        if running.as_mut().poll(&mut nobody).is_pending() {
+            spawn_local(running);
+        }
+    }
+
+    /// Reads a stream that goes one way, for as long as it lasts.
+    async fn listen(self: Rc<Self>, mut recv: RecvStream) {
+        let mut inbound = Inbound::default();
+        loop {
+            let read = recv
+                .read_chunk(limits::H3_CONTROL_FRAME_BYTES_MAX, true)
+                .await;
+            let heard = match read {
+                Ok(Some(chunk)) => {
+                    self.worker.clock.tick();
+                    let heard = inbound.receive(&mut self.control.borrow_mut(), &chunk.bytes);
+                    let idle = inbound.take_idle_frames();
+                    heard.and_then(|goes_on| {
+                        self.spend(idle * limits::UNKNOWN_POINTS, "a flood of control frames")?;
+                        Ok(goes_on)
+                    })
+                }
+                Ok(None) | Err(quinn::ReadError::Reset(_)) => inbound.end().map(|()| false),
+                Err(_) => return,
+            };
+            match heard {
+                Ok(true) => {}
+                Ok(false) => {
+                    let _ = recv.stop(varint(Code::H3_STREAM_CREATION_ERROR));
+                    return self.stopped_listening();
+                }
+                Err(fatal) => return self.fatal(fatal),
+            }
+        }
+    }
+
+    fn stopped_listening(&self) {
+        let _ = self
+            .spend(limits::RESET_POINTS, "a flood of unknown streams")
+            .map_err(|fatal| self.fatal(fatal));
+    }
+
+    /// What serves no response costs patience.
+    pub(super) fn spend(&self, points: u32, what: &'static str) -> Result<(), Fatal> {
+        if points == 0 {
+            return Ok(());
+        }
+        let now_ms = self.worker.clock.millis();
+        Ok(self.calm.borrow_mut().spend(points, now_ms, what)?)
+    }
+
+    /// A whole response gives some back.
+    pub(super) fn served(&self) {
+        self.calm.borrow_mut().give(limits::RESPONSE_POINTS);
+    }
+
+    /// A request begins.
+    pub(super) fn enter(&self) {
+        self.open.set(self.open.get() + 1);
+        let streams = &self.worker.h3.streams;
+        streams.set(streams.get() + 1);
+    }
+
+    /// A request has ended.
+    pub(super) fn leave(&self) {
+        let streams = &self.worker.h3.streams;
+        streams.set(streams.get() - 1);
+        self.open.set(self.open.get() - 1);
+        if self.open.get() == 0 {
+            self.idle_ms.set(self.worker.clock.millis());
+            if matches!(self.stage.get(), Stage::Left(_)) {
+                self.rested.notify_one();
+            }
+        }
+    }
+
+    /// Lets as much be on its way as twice what the network is found to carry, so that a peer far
+    /// away isn't slowed down, and one that takes nothing holds little.
+    pub(super) fn widen(&self) {
+        let carried = self.quic.stats().path.cwnd;
+        let window = (2 * carried).clamp(
+            limits::H3_UNACKNOWLEDGED_BYTES_MIN,
+            limits::H3_UNACKNOWLEDGED_BYTES_MAX,
+        );
+        self.quic.set_send_window(window);
+    }
+
+    /// Will this connection end when what is under way has ended?
+    pub(super) fn is_leaving(&self) -> bool {
+        self.stage.get() != Stage::Open
+    }
+
+    /// The peer broke a rule that the connection can't go on without.
+    pub(super) fn fatal(&self, fatal: Fatal) {
+        if self.quic.close_reason().is_some() {
+            return;
+        }
+        self.worker.stats.h3_errors.one();
+        let Fatal { code, reason } = fatal;
+        log::debug!("{}: HTTP/3: {code:?}: {reason}", self.who.peer);
+        self.close(code, reason);
+    }
+
+    fn close(&self, code: Code, reason: &str) {
+        self.quic.close(varint(code), reason.as_bytes());
+    }
+
+    pub(super) fn facts(&self) -> Facts {
+        Facts {
+            identity: Some(self.identity),
+            peer: self.who.peer,
+            now_ms: self.worker.clock.millis(),
+        }
+    }
+}
+
+/// A timer that isn't needed any more.
+const FOR_EVER: Duration = Duration::from_secs(1 << 30);
+
+/// A code as QUIC carries it.
+pub(super) fn varint(code: Code) -> VarInt {
+    VarInt::from_u32(code.0)
+}
+
+/// Polls once, for what can be done without waiting.
+pub(super) fn now<F: Future>(future: F) -> Poll<F::Output> {
+    let mut nobody = Context::from_waker(std::task::Waker::noop());
+    pin!(future).poll(&mut nobody)
+}

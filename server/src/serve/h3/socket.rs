@@ -1,0 +1,61 @@
+//! The socket of an endpoint, without the kernel's gluing together of datagrams that come (GRO): for
+//! it, quinn would set aside 3 MB for reading, which is more than the whole server takes otherwise.
+//! What comes are requests and acknowledgements; 32 of them are still read by one call.
+
+use crate::base::sys;
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{AsyncUdpSocket, Runtime, TokioRuntime, UdpPoller};
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+#[derive(Debug)]
+pub(super) struct Socket(Arc<dyn AsyncUdpSocket>);
+
+impl Socket {
+    /// Must be called within the worker's runtime.
+    pub(super) fn new(socket: UdpSocket) -> io::Result<Arc<Socket>> {
+        let same = socket.try_clone()?;
+        let wrapped = TokioRuntime.wrap_udp_socket(socket)?;
+        sys::receive_singly(same.as_fd())?;
+        Ok(Arc::new(Socket(wrapped)))
+    }
+}
+
+impl AsyncUdpSocket for Socket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        self.0.clone().create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.0.try_send(transmit)
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        self.0.poll_recv(cx, buffers, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.0.max_transmit_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        1
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.0.may_fragment()
+    }
+}

@@ -1,0 +1,107 @@
+//! What a peer did wrong in HTTP/3, and the code that tells it (RFC 9114 §8.1, RFC 9204 §6).
+
+use crate::wire::calm::Exhausted;
+use crate::wire::literal::Malformed;
+use crate::wire::request::Bomb;
+use std::fmt;
+
+/// An error code, as QUIC carries it for a stream or a connection.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub struct Code(pub u32);
+
+macro_rules! codes {
+    ($( $name:ident = $code:literal; )*) => {
+        #[expect(missing_docs, reason = "each is the code of its name in RFC 9114 §8.1 or RFC 9204 §6")]
+        impl Code {
+            $( pub const $name: Code = Code($code); )*
+
+            fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $( $code => Some(stringify!($name)), )*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    H3_NO_ERROR = 0x100;
+    H3_GENERAL_PROTOCOL_ERROR = 0x101;
+    H3_INTERNAL_ERROR = 0x102;
+    H3_STREAM_CREATION_ERROR = 0x103;
+    H3_CLOSED_CRITICAL_STREAM = 0x104;
+    H3_FRAME_UNEXPECTED = 0x105;
+    H3_FRAME_ERROR = 0x106;
+    H3_EXCESSIVE_LOAD = 0x107;
+    H3_ID_ERROR = 0x108;
+    H3_SETTINGS_ERROR = 0x109;
+    H3_MISSING_SETTINGS = 0x10a;
+    H3_REQUEST_REJECTED = 0x10b;
+    H3_REQUEST_CANCELLED = 0x10c;
+    H3_REQUEST_INCOMPLETE = 0x10d;
+    H3_MESSAGE_ERROR = 0x10e;
+    H3_CONNECT_ERROR = 0x10f;
+    H3_VERSION_FALLBACK = 0x110;
+    QPACK_DECOMPRESSION_FAILED = 0x200;
+    QPACK_ENCODER_STREAM_ERROR = 0x201;
+    QPACK_DECODER_STREAM_ERROR = 0x202;
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "{:#x}", self.0),
+        }
+    }
+}
+
+/// The connection can't go on (RFC 9114 §8): it is closed with this.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Fatal {
+    /// What CONNECTION_CLOSE says.
+    pub code: Code,
+    /// One clause: its reason phrase.
+    pub reason: &'static str,
+}
+
+impl Fatal {
+    /// With this code.
+    pub const fn new(code: Code, reason: &'static str) -> Fatal {
+        Fatal { code, reason }
+    }
+
+    /// A frame stands where it must not.
+    pub(super) const fn unexpected(reason: &'static str) -> Fatal {
+        Fatal::new(Code::H3_FRAME_UNEXPECTED, reason)
+    }
+
+    /// A frame has another length than what is in it.
+    pub(super) const fn frame(reason: &'static str) -> Fatal {
+        Fatal::new(Code::H3_FRAME_ERROR, reason)
+    }
+
+    /// The peer does what costs us more than it serves anybody.
+    pub const fn load(reason: &'static str) -> Fatal {
+        Fatal::new(Code::H3_EXCESSIVE_LOAD, reason)
+    }
+}
+
+impl From<Malformed> for Fatal {
+    fn from(_: Malformed) -> Fatal {
+        Fatal::new(Code::QPACK_DECOMPRESSION_FAILED, "malformed field section")
+    }
+}
+
+impl From<Exhausted> for Fatal {
+    fn from(exhausted: Exhausted) -> Fatal {
+        Fatal::load(exhausted.0)
+    }
+}
+
+impl From<Bomb> for Fatal {
+    fn from(_: Bomb) -> Fatal {
+        Fatal::load("a header bomb")
+    }
+}

@@ -1,0 +1,211 @@
+//! The stream of one request (RFC 9114 §4.1): its field section, its body, perhaps trailers.
+
+use super::error::{Code, Fatal};
+use super::frame::{self, Header, Reader};
+use crate::limits::{H3_SECTION_BYTES_MAX, SMALL_DATA_BYTES};
+
+/// What came on the stream.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Event<'i> {
+    /// All that was given is used up.
+    More,
+    /// The whole field section of the request.
+    Fields(&'i [u8]),
+    /// A part of its body, never empty.
+    Data(&'i [u8]),
+    /// A whole field section behind the body.
+    Trailers(&'i [u8]),
+}
+
+/// Reads the frames of a request, in whatever pieces they come.
+#[derive(Default)]
+pub struct Receiver {
+    stage: Stage,
+    header: Reader,
+    /// What is left of the frame that has begun.
+    left: Left,
+    /// A field section that isn't whole yet.
+    section: Vec<u8>,
+    /// Frames that served nobody, since this was last asked.
+    idle_frames: u32,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum Stage {
+    #[default]
+    Before,
+    Body,
+    Trailed,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+enum Left {
+    #[default]
+    Nothing,
+    Data(u64),
+    Section(usize),
+    /// Of a frame that must be ignored.
+    Ignored(u64),
+}
+
+/// How a stream ended that should not have.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// In the middle of a frame: the connection can't be trusted.
+    Fatal(Fatal),
+    /// Before there was a request: that concerns the stream alone.
+    Stream(Code),
+}
+
+impl Receiver {
+    /// Takes the next thing out of `input`.
+    ///
+    /// # Errors
+    /// A frame that must not stand where it stands, or is larger than any request has.
+    pub fn receive<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8]) -> Result<Event<'s>, Fatal> {
+        loop {
+            match self.left {
+                Left::Nothing => match self.header.header(input) {
+                    None => return Ok(Event::More),
+                    Some(header) => self.begin(header)?,
+                },
+                Left::Ignored(left) => {
+                    let left = left - take(input, left).len() as u64;
+                    if left > 0 {
+                        self.left = Left::Ignored(left);
+                        return Ok(Event::More);
+                    }
+                    self.left = Left::Nothing;
+                }
+                Left::Data(left) => {
+                    let taken = take(input, left);
+                    let left = left - taken.len() as u64;
+                    self.left = if left == 0 {
+                        Left::Nothing
+                    } else {
+                        Left::Data(left)
+                    };
+                    return Ok(match taken {
+                        [] => Event::More,
+                        bytes => Event::Data(bytes),
+                    });
+                }
+                Left::Section(left) => return Ok(self.section(input, left)),
+            }
+        }
+    }
+
+    /// RFC 9114 §4.1, §7: which frames may stand here.
+    fn begin(&mut self, header: Header) -> Result<(), Fatal> {
+        header.refuse_reserved()?;
+        self.left = match (header.kind, self.stage) {
+            (frame::DATA, Stage::Body) => {
+                self.idle_frames += u32::from(header.length < SMALL_DATA_BYTES as u64);
+                match header.length {
+                    0 => Left::Nothing,
+                    length => Left::Data(length),
+                }
+            }
+            (frame::DATA, _) => return Err(Fatal::unexpected("DATA without its HEADERS")),
+            (frame::HEADERS, Stage::Trailed) => {
+                return Err(Fatal::unexpected("HEADERS behind trailers"));
+            }
+            (frame::HEADERS, _) => match usize::try_from(header.length) {
+                Ok(length) if length <= H3_SECTION_BYTES_MAX => {
+                    self.section.clear();
+                    Left::Section(length)
+                }
+                _ => return Err(Fatal::load("a field section without end")),
+            },
+            (
+                frame::SETTINGS
+                | frame::GOAWAY
+                | frame::CANCEL_PUSH
+                | frame::MAX_PUSH_ID
+                | frame::PRIORITY_UPDATE
+                | frame::PRIORITY_UPDATE_OF_PUSH,
+                _,
+            ) => return Err(Fatal::unexpected("a frame of the control stream")),
+            (frame::PUSH_PROMISE, _) => return Err(Fatal::unexpected("a push from a client")),
+            (_, _) => {
+                self.idle_frames += 1;
+                match header.length {
+                    0 => Left::Nothing,
+                    length => Left::Ignored(length),
+                }
+            }
+        };
+        Ok(())
+    }
+
+    fn section<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8], length: usize) -> Event<'s> {
+        if self.section.is_empty() && input.len() >= length {
+            return self.whole(take(input, length as u64));
+        }
+        let missing = length - self.section.len();
+        self.section.extend_from_slice(take(input, missing as u64));
+        if self.section.len() < length {
+            return Event::More;
+        }
+        self.left = Left::Nothing;
+        let is_trailer = self.stage != Stage::Before;
+        self.stage = self.stage.next();
+        event(is_trailer, &self.section)
+    }
+
+    fn whole<'i>(&mut self, section: &'i [u8]) -> Event<'i> {
+        self.left = Left::Nothing;
+        let is_trailer = self.stage != Stage::Before;
+        self.stage = self.stage.next();
+        event(is_trailer, section)
+    }
+
+    /// Lets go of the field section that was put together.
+    pub fn forget_section(&mut self) {
+        self.section = Vec::new();
+    }
+
+    /// Frames that served nobody, since this was last asked: unknown ones, and DATA whose header is
+    /// more work than its content.
+    pub fn take_idle_frames(&mut self) -> u32 {
+        std::mem::take(&mut self.idle_frames)
+    }
+
+    /// The peer has ended the stream.
+    ///
+    /// # Errors
+    /// Something is missing.
+    pub fn end(&self) -> Result<(), Cut> {
+        if self.left != Left::Nothing || !self.header.is_empty() {
+            return Err(Cut::Fatal(Fatal::frame("a frame broke off")));
+        }
+        match self.stage {
+            Stage::Before => Err(Cut::Stream(Code::H3_REQUEST_INCOMPLETE)),
+            Stage::Body | Stage::Trailed => Ok(()),
+        }
+    }
+}
+
+impl Stage {
+    fn next(self) -> Stage {
+        match self {
+            Stage::Before => Stage::Body,
+            Stage::Body | Stage::Trailed => Stage::Trailed,
+        }
+    }
+}
+
+fn event(is_trailer: bool, section: &[u8]) -> Event<'_> {
+    match is_trailer {
+        true => Event::Trailers(section),
+        false => Event::Fields(section),
+    }
+}
+
+/// Takes at most `bytes_max` bytes off `input`.
+fn take<'i>(input: &mut &'i [u8], bytes_max: u64) -> &'i [u8] {
+    let bytes = (input.len() as u64).min(bytes_max) as usize;
+    let (taken, rest) = input.split_at(bytes);
+    *input = rest;
+    taken
+}

@@ -1,0 +1,392 @@
+//! Transcripts: bytes in, meaning out, at every point at which they can be cut.
+
+use super::check;
+use super::control::{Control, Inbound};
+use super::error::{Code, Fatal};
+use super::frame::{self, Header};
+use super::qpack::{self, STATIC, Strings};
+use proptest::prelude::*;
+
+/// A request for `/` of localhost: GET, https and the path from the static table.
+const HEAD: &[u8] = b"\0\0\xd1\xd7\x50\x09localhost\xc1";
+
+fn framed(kind: u64, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let length = payload.len() as u64;
+    Header { kind, length }.push(&mut out);
+    out.extend_from_slice(payload);
+    out
+}
+
+#[test]
+fn integers_are_read_as_they_are_written() {
+    // RFC 9000 Appendix A.1.
+    for (bytes, number) in [
+        (
+            &b"\xc2\x19\x7c\x5e\xff\x14\xe8\x8c"[..],
+            151_288_809_941_952_652,
+        ),
+        (b"\x9d\x7f\x3e\x7d", 494_878_333),
+        (b"\x7b\xbd", 15_293),
+        (b"\x25", 37),
+    ] {
+        let mut input = bytes;
+        assert_eq!(frame::integer(&mut input), Some(number));
+        assert_eq!(input, b"");
+        let mut out = Vec::new();
+        frame::push_integer(number, &mut out);
+        assert_eq!(out, bytes);
+        for cut in 0..bytes.len() {
+            let mut input = &bytes[..cut];
+            assert_eq!(frame::integer(&mut input), None);
+            assert_eq!(input.len(), cut);
+        }
+    }
+    // In more bytes than it takes.
+    assert_eq!(frame::integer(&mut &b"\x40\x25"[..]), Some(37));
+    for number in [
+        0,
+        63,
+        64,
+        16_383,
+        16_384,
+        (1 << 30) - 1,
+        1 << 30,
+        frame::INTEGER_MAX,
+    ] {
+        let mut out = Vec::new();
+        frame::push_integer(number, &mut out);
+        assert_eq!(frame::integer(&mut &out[..]), Some(number));
+    }
+}
+
+#[test]
+fn the_static_table_is_that_of_the_standard() {
+    // A few of RFC 9204 Appendix A, from its beginning to its end.
+    for (index, name, value) in [
+        (0, ":authority", ""),
+        (1, ":path", "/"),
+        (17, ":method", "GET"),
+        (25, ":status", "200"),
+        (52, "content-type", "text/html; charset=utf-8"),
+        (71, ":status", "500"),
+        (83, "alt-svc", "clear"),
+        (98, "x-frame-options", "sameorigin"),
+    ] {
+        assert_eq!(STATIC[index], (name, value));
+    }
+    assert_eq!(STATIC.len(), 99);
+}
+
+fn fields(section: &[u8]) -> Result<Vec<String>, Fatal> {
+    let mut fields = Vec::new();
+    qpack::decode(section, &mut Strings::default(), |name, value| {
+        fields.push(format!("{}={}", name.escape_ascii(), value.escape_ascii()));
+        Ok(())
+    })?;
+    Ok(fields)
+}
+
+#[test]
+fn field_sections() {
+    // RFC 9204 Appendix B.1.
+    let literal = b"\x00\x00\x51\x0b/index.html";
+    assert_eq!(fields(literal), Ok(vec![":path=/index.html".into()]));
+    let all = fields(HEAD).expect("a field section");
+    assert_eq!(
+        all,
+        [
+            ":method=GET",
+            ":scheme=https",
+            ":authority=localhost",
+            ":path=/"
+        ]
+    );
+    assert_eq!(fields(b"\0\0"), Ok(vec![]));
+    // A base says nothing where nothing was inserted.
+    assert_eq!(fields(b"\0\x05\xc1"), Ok(vec![":path=/".into()]));
+    for bad in [
+        &b""[..],
+        b"\0",
+        b"\x01\0",
+        b"\0\0\x80",
+        b"\0\0\x10",
+        b"\0\0\x40\x01a",
+        b"\0\0\x00\x01a",
+        b"\0\0\xff\x24",
+        b"\0\0\xff",
+        b"\0\0\x51\x0b/index",
+        b"\0\0\x23ab",
+    ] {
+        let code = fields(bad).expect_err("malformed").code;
+        assert_eq!(code, Code::QPACK_DECOMPRESSION_FAILED, "{bad:?}");
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let mut section = Vec::new();
+    let lines =
+        b"HTTP/1.1 200 OK\r\nServer: anthill\r\nContent-Length: 0\r\nVary: Accept-Encoding\r\n\
+        Connection: close\r\nX-Own: Value\r\n";
+    qpack::push_head(200, lines, &mut section);
+    qpack::push_date(b"Sun, 06 Nov 1994 08:49:37 GMT", &mut section);
+    assert_eq!(
+        fields(&section).expect("a field section"),
+        [
+            ":status=200",
+            "server=anthill",
+            "content-length=0",
+            "vary=Accept-Encoding",
+            "x-own=Value",
+            "date=Sun, 06 Nov 1994 08:49:37 GMT"
+        ]
+    );
+    for status in [100, 103, 200, 206, 304, 404, 418, 431, 503] {
+        let mut section = Vec::new();
+        qpack::push_status(status, &mut section);
+        assert_eq!(fields(&section), Ok(vec![format!(":status={status}")]));
+    }
+}
+
+#[test]
+fn heads_of_any_length() {
+    for bytes in [0, 1, 0x3fff, 0x4000, 70_000] {
+        let mut out = b"before".to_vec();
+        let at = frame::begin_headers(&mut out);
+        out.resize(out.len() + bytes, b'x');
+        frame::end_headers(&mut out, at);
+        let mut rest = &out[at..];
+        assert_eq!(frame::integer(&mut rest), Some(frame::HEADERS));
+        assert_eq!(frame::integer(&mut rest), Some(bytes as u64));
+        assert_eq!(rest.len(), bytes);
+        let mut out = Vec::new();
+        let at = frame::begin_data(&mut out);
+        out.resize(out.len() + bytes, b'x');
+        assert_eq!(frame::end_data(&mut out, at), bytes);
+        let read = check::transcript(&[framed(frame::HEADERS, HEAD), out].concat(), 100);
+        assert_eq!(read.len(), if bytes == 0 { 2 } else { 3 });
+    }
+}
+
+/// What comes of a request's stream, and that it is so however it is cut.
+fn transcript(input: &[u8]) -> Vec<String> {
+    let whole = check::transcript(input, input.len().max(1));
+    for part_bytes in 1..input.len().min(64) {
+        assert_eq!(check::transcript(input, part_bytes), whole, "{part_bytes}");
+    }
+    for cut in 0..input.len().min(64) {
+        // That it is cut short tells it by its end at the latest.
+        check::transcript(&input[..cut], 3);
+    }
+    whole
+}
+
+#[test]
+fn a_request_with_all_that_may_stand_in_it() {
+    let input = [
+        framed(0x21, b"grease"),
+        framed(frame::HEADERS, HEAD),
+        framed(0x40, b""),
+        framed(frame::DATA, b"some "),
+        framed(frame::DATA, b""),
+        framed(frame::DATA, b"and the rest"),
+        framed(frame::HEADERS, b"\0\0\x23x-y\x01z"),
+        framed(0x1f * 3 + 0x21, b"more grease"),
+    ]
+    .concat();
+    let seen = transcript(&input);
+    assert_eq!(seen.len(), 4, "{seen:?}");
+    assert!(
+        seen[0].contains("GET / HTTP/3.0") || seen[0].contains("method: Get"),
+        "{seen:?}"
+    );
+    assert_eq!(seen[1], "data some and the rest");
+    assert!(seen[2].starts_with("trailers"));
+    // Two frames with next to nothing in them, and three that nobody knows.
+    assert_eq!(seen[3], "Ok(()) 5");
+}
+
+#[test]
+fn what_breaks_a_requests_stream() {
+    let head = framed(frame::HEADERS, HEAD);
+    let trailer = framed(frame::HEADERS, b"\0\0");
+    let bad = [
+        (framed(frame::DATA, b"x"), "H3_FRAME_UNEXPECTED"),
+        (framed(frame::SETTINGS, b""), "H3_FRAME_UNEXPECTED"),
+        (framed(frame::GOAWAY, b"\0"), "H3_FRAME_UNEXPECTED"),
+        (framed(frame::PUSH_PROMISE, b"\0"), "H3_FRAME_UNEXPECTED"),
+        (framed(frame::MAX_PUSH_ID, b"\0"), "H3_FRAME_UNEXPECTED"),
+        (framed(frame::PRIORITY_UPDATE, b"\0"), "H3_FRAME_UNEXPECTED"),
+        (framed(0x8, b"1234"), "H3_FRAME_UNEXPECTED"),
+        (
+            [&head[..], &trailer, &trailer].concat(),
+            "H3_FRAME_UNEXPECTED",
+        ),
+        (
+            [&head[..], &trailer, &framed(frame::DATA, b"x")].concat(),
+            "H3_FRAME_UNEXPECTED",
+        ),
+        (head[..5].to_vec(), "H3_FRAME_ERROR"),
+        (b"\x01".to_vec(), "H3_FRAME_ERROR"),
+        ([&head[..], b"\x21\x05abc"].concat(), "H3_FRAME_ERROR"),
+        (b"\x01\x80\x10\0\0".to_vec(), "H3_EXCESSIVE_LOAD"),
+        (Vec::new(), "H3_REQUEST_INCOMPLETE"),
+        (framed(0x21, b"grease"), "H3_REQUEST_INCOMPLETE"),
+    ];
+    for (input, code) in bad {
+        let seen = transcript(&input);
+        let last = seen.last().expect("an end");
+        assert!(last.contains(code), "{input:?}: {seen:?}");
+    }
+}
+
+/// What streams that go one way come to, however they are cut.
+fn hear(streams: &[&[u8]]) -> Result<(), Fatal> {
+    let whole = hear_in_parts(streams, usize::MAX);
+    for part_bytes in 1..20 {
+        assert_eq!(hear_in_parts(streams, part_bytes), whole, "{part_bytes}");
+    }
+    whole
+}
+
+fn hear_in_parts(streams: &[&[u8]], part_bytes: usize) -> Result<(), Fatal> {
+    let mut control = Control::default();
+    for stream in streams {
+        let mut inbound = Inbound::default();
+        for part in stream.chunks(part_bytes) {
+            if !inbound.receive(&mut control, part)? {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A control stream with these frames behind its SETTINGS.
+fn control(frames: &[(u64, &[u8])]) -> Vec<u8> {
+    let mut stream = vec![0];
+    stream.extend(framed(
+        frame::SETTINGS,
+        b"\x01\x40\x64\x06\x80\x01\0\0\x21\x05",
+    ));
+    for (kind, payload) in frames {
+        stream.extend(framed(*kind, payload));
+    }
+    stream
+}
+
+#[test]
+fn what_may_be_said_one_way() {
+    let said = control(&[
+        (0x21, b"grease"),
+        (frame::MAX_PUSH_ID, b"\x05"),
+        (frame::MAX_PUSH_ID, b"\x05"),
+        (frame::GOAWAY, b"\x08"),
+        (frame::GOAWAY, b"\x04"),
+        (frame::PRIORITY_UPDATE, b"\x04u=2"),
+    ]);
+    let all = [
+        &said[..],
+        b"\x02\x20",
+        b"\x03\x44\x7f\x01",
+        b"\x21 unknown",
+        b"\x40",
+    ];
+    assert_eq!(hear(&all), Ok(()));
+    let mut opening = Vec::new();
+    frame::push_opening(16_384, &mut opening);
+    assert_eq!(hear(&[&opening]), Ok(()));
+    let mut goaway = opening;
+    frame::push_goaway(frame::INTEGER_MAX - 3, &mut goaway);
+    frame::push_goaway(8, &mut goaway);
+    assert_eq!(hear(&[&goaway]), Ok(()));
+}
+
+#[test]
+fn what_may_not_be_said_one_way() {
+    let first = |kind, payload: &[u8]| [&[0][..], &framed(kind, payload)].concat();
+    let table: Vec<(Vec<u8>, Code)> = vec![
+        (first(frame::GOAWAY, b"\0"), Code::H3_MISSING_SETTINGS),
+        (first(0x21, b""), Code::H3_MISSING_SETTINGS),
+        (first(frame::SETTINGS, b"\x06"), Code::H3_FRAME_ERROR),
+        (first(frame::SETTINGS, b"\x02\x01"), Code::H3_SETTINGS_ERROR),
+        (
+            first(frame::SETTINGS, b"\x06\x01\x06\x01"),
+            Code::H3_SETTINGS_ERROR,
+        ),
+        (first(frame::SETTINGS, &[0; 5_000]), Code::H3_EXCESSIVE_LOAD),
+        (
+            control(&[(frame::SETTINGS, b"")]),
+            Code::H3_FRAME_UNEXPECTED,
+        ),
+        (control(&[(frame::DATA, b"x")]), Code::H3_FRAME_UNEXPECTED),
+        (
+            control(&[(frame::HEADERS, HEAD)]),
+            Code::H3_FRAME_UNEXPECTED,
+        ),
+        (
+            control(&[(frame::PUSH_PROMISE, b"\0")]),
+            Code::H3_FRAME_UNEXPECTED,
+        ),
+        (control(&[(0x6, b"")]), Code::H3_FRAME_UNEXPECTED),
+        (control(&[(frame::GOAWAY, b"\0\0")]), Code::H3_FRAME_ERROR),
+        (control(&[(frame::GOAWAY, b"")]), Code::H3_FRAME_ERROR),
+        (
+            control(&[(frame::GOAWAY, b"\x04"), (frame::GOAWAY, b"\x08")]),
+            Code::H3_ID_ERROR,
+        ),
+        (
+            control(&[(frame::MAX_PUSH_ID, b"\x04"), (frame::MAX_PUSH_ID, b"\x03")]),
+            Code::H3_ID_ERROR,
+        ),
+        (control(&[(frame::CANCEL_PUSH, b"\0")]), Code::H3_ID_ERROR),
+        (
+            control(&[(frame::PRIORITY_UPDATE, b"\x02")]),
+            Code::H3_ID_ERROR,
+        ),
+        (
+            control(&[(frame::PRIORITY_UPDATE, b"")]),
+            Code::H3_FRAME_ERROR,
+        ),
+        (
+            control(&[(frame::PRIORITY_UPDATE_OF_PUSH, b"\0")]),
+            Code::H3_ID_ERROR,
+        ),
+        (b"\x01\0".to_vec(), Code::H3_STREAM_CREATION_ERROR),
+        (b"\x02\xc1\x01x".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
+        (b"\x02\x3f\x01".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
+        (b"\x02\x21".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
+        (b"\x03\x80".to_vec(), Code::QPACK_DECODER_STREAM_ERROR),
+        (b"\x03\x01".to_vec(), Code::QPACK_DECODER_STREAM_ERROR),
+    ];
+    for (stream, code) in table {
+        let heard = hear(&[&stream]).expect_err("an error");
+        assert_eq!(heard.code, code, "{:?}", stream.escape_ascii().to_string());
+    }
+    for kind in [&b"\0\x04\0"[..], b"\x02", b"\x03"] {
+        let heard = hear(&[kind, kind]).expect_err("an error");
+        assert_eq!(heard.code, Code::H3_STREAM_CREATION_ERROR);
+        let mut inbound = Inbound::default();
+        let _ = inbound.receive(&mut Control::default(), kind);
+        let ended = inbound.end().expect_err("an error");
+        assert_eq!(ended.code, Code::H3_CLOSED_CRITICAL_STREAM);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::wire::h2::check::cases()))]
+
+    #[test]
+    fn any_bytes_are_a_section_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        check::section(&bytes);
+        check::section(&[b"\0\0", &bytes[..]].concat());
+    }
+
+    #[test]
+    fn any_bytes_mean_the_same_however_cut(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        check::message(&bytes);
+        check::message(&[&framed(frame::HEADERS, HEAD)[..], &bytes].concat());
+        check::one_way(&bytes);
+    }
+}

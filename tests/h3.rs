@@ -1,0 +1,300 @@
+//! HTTP/3 spoken by those who will speak it: aioquic, which also does what no good client does;
+//! niquests, which follows Alt-Svc; Chromium.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::h2::{large, server};
+use crate::support::{
+    Folder, Server, anthill, eventually, finish, journal, run, server_table, site_table,
+};
+
+/// Python with what the clients need; tools/setup.sh puts it there.
+fn python() -> Command {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
+    let file = target.join("tools/python/bin/python");
+    assert!(
+        file.is_file(),
+        "{} is not there: `make test` makes it, with aioquic and niquests from PyPI",
+        file.display()
+    );
+    Command::new(file)
+}
+
+fn support(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/support")
+        .join(name)
+}
+
+/// Plays a scene of tests/support/h3_client.py; what it said.
+fn play(server: &Server, scene: &[&str]) -> String {
+    let mut command = python();
+    command
+        .arg(support("h3_client.py"))
+        .arg(server.https_port.to_string())
+        .args(scene);
+    let done = finish(command, b"");
+    assert_eq!(done.code, Some(0), "{scene:?}: {done:?}");
+    done.stdout.trim().to_owned()
+}
+
+#[test]
+fn answers_are_those_of_other_versions() {
+    let server = server("");
+    assert_eq!(play(&server, &["pages"]), "13 answers, 100 at once");
+    assert_eq!(server.counter("h3_connections"), 1);
+    assert_eq!(server.counter("h3_errors"), 0);
+    let lines = server.output.wait_until(
+        std::time::Duration::from_secs(10),
+        "113 lines in the log",
+        |lines| (lines.len() >= 113).then(|| lines.to_vec()),
+    );
+    let is_h3 = |line: &&String| line.contains(" HTTP/3.0\" ");
+    assert_eq!(lines.iter().filter(is_h3).count(), lines.len(), "{lines:?}");
+    assert!(
+        lines[0].contains("\"GET / HTTP/3.0\" 200 13"),
+        "{}",
+        lines[0]
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("\"GET /denied HTTP/3.0\" 403"))
+    );
+}
+
+#[test]
+fn a_hundred_megabytes() {
+    let block = large();
+    let mut huge = Vec::with_capacity(100 << 20);
+    while huge.len() < 100 << 20 {
+        huge.extend_from_slice(&block);
+    }
+    huge.truncate(100 << 20);
+    let folder = Folder::new().with("public/huge.bin", &huge);
+    let sum = run("sha256sum", &[folder.path("public/huge.bin")], b"");
+    let digest = sum.text().split(' ').next().expect("a digest").to_owned();
+    let server = Server::start_in(folder, &(server_table("") + &site_table("")));
+    let length = huge.len().to_string();
+    assert_eq!(
+        play(&server, &["large", "/huge.bin", &length, &digest]),
+        "whole"
+    );
+}
+
+#[test]
+fn live_calls() {
+    let server = server("");
+    let said = play(&server, &["live"]);
+    assert_eq!(said, "echoed, slow, cancelled, broken off, trailed");
+    eventually("two requests without a whole response", || {
+        (server.counter("h3_resets") >= 2).then_some(())
+    });
+    assert_eq!(server.counter("h3_errors"), 0);
+}
+
+#[test]
+fn a_client_comes_back() {
+    let server = server("");
+    assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
+}
+
+/// With several workers, so that what comes from the new port must find the right one.
+#[test]
+fn a_client_moves() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let config = server_table("").replace("workers = 1", "workers = 3")
+        + &site_table("http = \"serve\"")
+        + "[[site.route]]\npath = \"/slow\"\ntest = \"slow\"\n";
+    let server = Server::start_in(folder, &config);
+    for _ in 0..3 {
+        assert_eq!(play(&server, &["migration"]), "moved");
+    }
+}
+
+#[test]
+fn what_breaks_a_rule_is_told_which() {
+    let server = server("");
+    assert_eq!(play(&server, &["broken"]), "29 connections, 8 requests");
+    assert_eq!(server.counter("h3_errors"), 29);
+    assert_eq!(server.counter("panics"), 0);
+}
+
+#[test]
+fn floods_end() {
+    let server = server("");
+    assert_eq!(play(&server, &["resets"]), "calmed down");
+    assert_eq!(play(&server, &["garbage"]), "still there");
+    assert_eq!(server.counter("panics"), 0);
+}
+
+/// More handshakes at once than are trusted blindly.
+#[test]
+fn a_crowd_comes_in() {
+    let server = server("limits = { connections_per_address = 400 }");
+    assert_eq!(play(&server, &["crowd", "100"]), "all came in");
+    assert!(server.counter("h3_retries") >= 100);
+}
+
+#[test]
+fn a_drain_answers_and_closes() {
+    let server = server("");
+    let pid = server.pid().to_string();
+    assert_eq!(play(&server, &["drain", &pid]), "answered, then closed");
+}
+
+/// Without HTTP/3 nothing is announced, and nobody is there; a reload brings it, and takes it away.
+#[test]
+fn it_can_be_switched() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let config = |http3: &str| server_table(http3) + &site_table("http = \"serve\"");
+    let server = Server::start_in(folder, &config("http3 = false"));
+    let announced = || {
+        let ran = server.curl(&["-o", "/dev/null", "-D-", &server.https("/")]);
+        ran.text()
+            .lines()
+            .any(|line| line == format!("alt-svc: h3=\":{}\"; ma=86400", server.https_port))
+    };
+    assert!(!announced());
+    server.reload(&config("http3 = true"));
+    assert!(announced());
+    assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
+    server.reload(&config("http3 = false"));
+    assert!(!announced());
+    server.reload(&config(""));
+    assert!(announced());
+    assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
+}
+
+/// Over TLS alone, in HTTP/1.1 and 2, at the port that is reached from outside.
+#[test]
+fn it_is_announced() {
+    let server = server("public_port = 4433");
+    for version in ["--http1.1", "--http2"] {
+        for path in ["/", "/lost", "/echo", "/old", "/sub/"] {
+            let ran = server.curl(&["-D-", "-o", "/dev/null", version, &server.https(path)]);
+            let head = ran.text().to_lowercase();
+            assert!(
+                head.contains("\r\nalt-svc: h3=\":4433\"; ma=86400\r\n"),
+                "{version} {path}: {head}"
+            );
+        }
+    }
+    let ran = server.curl(&["-D-", "-o", "/dev/null", &server.http("/")]);
+    assert!(
+        !ran.text().to_lowercase().contains("alt-svc"),
+        "{}",
+        ran.text()
+    );
+}
+
+/// A connection of HTTP/3 can't be asked for a certificate later: such a site isn't there.
+#[test]
+fn no_site_that_demands_a_certificate() {
+    let folder = Folder::new()
+        .with("open/index.html", "open")
+        .with("closed/index.html", "closed");
+    let made = rcgen::generate_simple_self_signed(vec!["ca.example".to_owned()]);
+    let made = made.expect("a certificate");
+    folder.write("ca.pem", made.cert.pem());
+    let config = server_table("")
+        + "[[site]]\nnames = [\"open.example\"]\nroot = \"open\"\n"
+        + "[[site]]\nnames = [\"closed.example\"]\nroot = \"closed\"\nclient_ca = \"ca.pem\"\n";
+    let server = Server::start_in(folder, &config);
+    assert_eq!(
+        play(&server, &["alone", "closed.example", "open.example"]),
+        "refused"
+    );
+}
+
+/// Somebody else has the UDP port: a warning, and no announcement; an error where HTTP/3 was asked for.
+#[test]
+fn a_udp_port_that_is_taken() {
+    let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let config = |http3: &str| {
+        server_table(http3).replace(
+            "https = [\"127.0.0.1:0\"]",
+            &format!("https = [\"127.0.0.1:{port}\"]"),
+        ) + &site_table("http = \"serve\"")
+    };
+    folder.write("anthill.toml", config("http3 = true"));
+    let file = folder.path("anthill.toml");
+    let done = anthill(&["serve".as_ref(), file.as_os_str()]);
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert!(
+        done.stderr.contains("by UDP, which HTTP/3 needs"),
+        "{done:?}"
+    );
+    let server = Server::start_in(folder, &config(""));
+    server.errors.wait_for("a warning", |line| {
+        line.contains("going on without HTTP/3 there")
+    });
+    let ran = server.curl(&["-D-", &server.https("/")]);
+    assert!(ran.success && !ran.text().to_lowercase().contains("alt-svc"));
+}
+
+#[test]
+fn niquests_follows_the_announcement() {
+    let server = server("");
+    let mut command = python();
+    command.arg(support("alt_svc.py")).arg(server.https("/"));
+    let done = finish(command, b"");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert_eq!(done.stdout.trim(), "HTTP/2.0, then HTTP/3.0", "{done:?}");
+}
+
+#[test]
+fn chromium_loads_the_journal() {
+    let root = journal().join("public");
+    let root = root.to_str().expect("a path");
+    let config = server_table("") + &format!("[[site]]\nnames = [\"*\"]\nroot = \"{root}\"\n");
+    let server = Server::start(&config);
+    let profile = server.folder.path("profile");
+    let origin = format!("localhost:{}", server.https_port);
+    let arguments = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        &format!("--origin-to-force-quic-on={origin}"),
+        // It would try ::1 first, and alone.
+        "--host-resolver-rules=MAP localhost 127.0.0.1",
+        &format!("--ignore-certificate-errors-spki-list={}", key_pin(&server)),
+        "--virtual-time-budget=5000",
+        &format!("--user-data-dir={}", profile.display()),
+        "--dump-dom",
+        &format!("https://{origin}/"),
+    ];
+    let ran = run("chromium", &arguments, b"");
+    assert!(
+        ran.text().contains("</html>"),
+        "{}{}",
+        ran.text(),
+        ran.errors()
+    );
+    for path in ["/", "/journal.css", "/journal.js", "/fonts/vollkorn.woff2"] {
+        server.output.wait_for(path, |line| {
+            line.contains(&format!("\"GET {path} HTTP/3.0\" 200 "))
+        });
+    }
+    let lines = server.output.all();
+    let old: Vec<_> = lines
+        .iter()
+        .filter(|line| !line.contains("HTTP/3.0\""))
+        .collect();
+    assert!(old.is_empty(), "{old:?}");
+}
+
+/// The digest of the server's public key, as Chromium wants it.
+fn key_pin(server: &Server) -> String {
+    let made = "openssl s_client -connect \"$0\" </dev/null 2>/dev/null | openssl x509 -pubkey -noout \
+        | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | openssl base64";
+    let address = format!("127.0.0.1:{}", server.https_port);
+    let ran = run("sh", &["-c", made, &address], b"");
+    assert!(ran.success, "{}", ran.errors());
+    ran.text().trim().to_owned()
+}

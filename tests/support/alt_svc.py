@@ -1,0 +1,14 @@
+"""Asks for an address twice, by niquests, which follows Alt-Svc: `alt_svc.py URL` says which version of
+HTTP each answer came in."""
+import sys
+
+import niquests
+
+names = {11: "HTTP/1.1", 20: "HTTP/2.0", 30: "HTTP/3.0"}
+seen = []
+with niquests.Session() as session:
+    for _ in range(2):
+        answer = session.get(sys.argv[1].replace("127.0.0.1", "localhost"), timeout=60, verify=False)
+        assert answer.status_code == 200, answer
+        seen.append(names[answer.raw.version])
+print(", then ".join(seen))

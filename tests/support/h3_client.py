@@ -1,0 +1,449 @@
+"""Asks a server on 127.0.0.1 in HTTP/3, by aioquic: `h3_client.py PORT WHAT [ARGUMENT…]` plays one of
+the scenes below, and says in one line what came of it. What is not as it should be ends it with an
+error."""
+import asyncio
+import hashlib
+import os
+import ssl
+import sys
+from contextlib import asynccontextmanager
+
+from aioquic.asyncio.client import connect
+from aioquic.asyncio.protocol import QuicConnectionProtocol
+from aioquic.buffer import encode_uint_var
+from aioquic.h3.connection import H3_ALPN, H3Connection, encode_frame
+from aioquic.h3.events import DataReceived, HeadersReceived
+from aioquic.quic.configuration import QuicConfiguration
+from aioquic.quic.connection import QuicConnection
+from aioquic.quic.events import ConnectionTerminated, StreamReset
+
+PORT = int(sys.argv[1])
+# For whatever is waited for: ten times as long as it takes on a slow machine.
+PATIENCE = 60
+
+
+# It takes the length that the answer to HEAD tells for a promise, which it isn't.
+H3Connection._check_content_length = lambda self, stream: None
+
+
+class Response:
+    """What came on one stream."""
+
+    def __init__(self):
+        self.fields = []
+        self.status = 0
+        self.body = bytearray()
+        self.length = 0
+        self.reset = None
+        self.kept = True
+        self.digest = hashlib.sha256()
+        self.ended = asyncio.Event()
+        self.moved = asyncio.Event()
+
+    def field(self, name):
+        return dict(self.fields).get(name)
+
+
+class Client(QuicConnectionProtocol):
+    """One connection."""
+
+    def __init__(self, *arguments, **more):
+        super().__init__(*arguments, **more)
+        self.http = H3Connection(self._quic)
+        self.streams = {}
+        self.over = asyncio.Event()
+        self.code = None
+        self.goaways = []
+
+    def quic_event_received(self, event):
+        if isinstance(event, ConnectionTerminated):
+            self.code = event.error_code
+            self.reason = event.reason_phrase
+            self.over.set()
+            for response in self.streams.values():
+                response.ended.set()
+                response.moved.set()
+        stream = self.streams.get(getattr(event, "stream_id", None))
+        if stream and isinstance(event, StreamReset):
+            stream.reset = event.error_code
+            stream.ended.set()
+        # Where nothing but the fate of a connection is asked for, nothing is read as HTTP/3.
+        if not self.http:
+            return
+        for what in self.http.handle_event(event):
+            self.heard(what)
+
+    def heard(self, what):
+        stream = self.streams.get(what.stream_id)
+        if stream is None:
+            return
+        if isinstance(what, HeadersReceived):
+            stream.fields = [(name.decode(), value.decode()) for name, value in what.headers]
+            stream.status = int(stream.field(":status"))
+        if isinstance(what, DataReceived):
+            stream.length += len(what.data)
+            stream.digest.update(what.data)
+            if stream.kept:
+                stream.body += what.data
+        stream.moved.set()
+        if what.stream_ended:
+            stream.ended.set()
+
+    def ask(self, method, path, fields=(), body=None, ends=True, host="localhost"):
+        """Begins a request; its response."""
+        stream = self._quic.get_next_available_stream_id()
+        head = [(":method", method), (":scheme", "https"), (":authority", host), (":path", path)]
+        head = [(n.encode(), v.encode()) for n, v in head + list(fields)]
+        response = self.streams[stream] = Response()
+        response.id = stream
+        self.http.send_headers(stream, head, end_stream=ends and body is None)
+        if body is not None:
+            self.http.send_data(stream, body, end_stream=ends)
+        self.transmit()
+        return response
+
+    def raw(self, data, ends=False, uni=False):
+        """Bytes on a new stream."""
+        stream = self._quic.get_next_available_stream_id(is_unidirectional=uni)
+        response = self.streams[stream] = Response()
+        response.id = stream
+        self._quic.send_stream_data(stream, data, ends)
+        self.transmit()
+        return response
+
+    async def get(self, path, method="GET", fields=(), host="localhost", body=None):
+        response = self.ask(method, path, fields, body, host=host)
+        await within(response.ended.wait())
+        return response
+
+
+async def within(waiting):
+    return await asyncio.wait_for(waiting, PATIENCE)
+
+
+def configuration(**more):
+    made = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, **more)
+    made.verify_mode = ssl.CERT_NONE
+    made.max_data = made.max_stream_data = 8 << 20
+    return made
+
+
+@asynccontextmanager
+async def client(name="localhost", tickets=None, known=None, keep=True):
+    config = configuration(server_name=name, session_ticket=known)
+    save = tickets.append if tickets is not None else None
+    async with connect(
+        "127.0.0.1",
+        PORT,
+        configuration=config,
+        create_protocol=Client,
+        session_ticket_handler=save,
+    ) as made:
+        yield made
+
+
+def equal(got, expected):
+    assert got == expected, f"{got!r} is not {expected!r}"
+
+
+async def pages():
+    async with client() as it:
+        page = await it.get("/")
+        equal((page.status, bytes(page.body)), (200, b"<p>hello</p>\n"))
+        equal(page.field("server"), "anthill")
+        assert page.field("date") and not page.field("alt-svc"), page.fields
+        head = await it.get("/", "HEAD")
+        equal((head.status, head.length, head.field("content-length")), (200, 0, "13"))
+        tagged = await it.get("/", fields=[("if-none-match", page.field("etag"))])
+        equal((tagged.status, tagged.length), (304, 0))
+        empty = await it.get("/empty.txt")
+        equal((empty.status, empty.length), (200, 0))
+        whole = await it.get("/large.bin")
+        part = await it.get("/large.bin", fields=[("range", "bytes=1000-1009")])
+        equal((part.status, part.body), (206, whole.body[1000:1010]))
+        lost = await it.get("/lost")
+        equal((lost.status, bytes(lost.body)), (404, b"<p>lost</p>\n"))
+        listing = await it.get("/sub/")
+        equal(listing.status, 200)
+        assert b"a.txt" in listing.body
+        moved = await it.get("/old/x?y")
+        equal((moved.status, moved.field("location")), (308, "/new/x?y"))
+        equal((await it.get("/denied")).status, 403)
+        equal((await it.get("/", "DELETE")).status, 405)
+        equal((await it.get("/", "POST", body=b"x" * 10_000)).status, 405)
+        equal((await it.get("/", "OPTIONS")).status, 204)
+        many = [it.ask("GET", "/middle.bin") for _ in range(100)]
+        for response in many:
+            await within(response.ended.wait())
+            equal((response.status, bytes(response.body)), (200, b"m" * 100_000))
+    print("13 answers, 100 at once")
+
+
+async def large(path, length, digest):
+    async with client() as it:
+        response = it.ask("GET", path)
+        response.kept = False
+        await within(response.ended.wait())
+        equal((response.status, response.length), (200, int(length)))
+        equal(response.digest.hexdigest(), digest)
+    print("whole")
+
+
+async def live():
+    async with client() as it:
+        body = os.urandom(3 << 20)
+        echoed = await it.get("/echo", "POST", body=body)
+        equal((echoed.status, echoed.length), (200, len(body)))
+        assert bytes(echoed.body) == body
+        asked = [("expect", "100-continue")]
+        echoed = await it.get("/echo", "PUT", fields=asked, body=b"small")
+        equal(bytes(echoed.body), b"small")
+        slow = await it.get("/slow?lines=3&pause_ms=10")
+        equal(bytes(slow.body), b"line 0\nline 1\nline 2\n")
+        # A client that loses interest.
+        endless = it.ask("GET", "/endless")
+        await within(endless.moved.wait())
+        it._quic.stop_stream(endless.id, 0x10C)
+        it.transmit()
+        # And one that breaks its own request off.
+        broken = it.ask("POST", "/echo", body=b"x" * 1000, ends=False)
+        await within(broken.moved.wait())
+        it._quic.reset_stream(broken.id, 0x10C)
+        it._quic.stop_stream(broken.id, 0x10C)
+        it.transmit()
+        equal((await it.get("/")).status, 200)
+        trailed = it.ask("POST", "/echo", body=b"with trailers", ends=False)
+        it.http.send_headers(trailed.id, [(b"x-sum", b"1")], end_stream=True)
+        it.transmit()
+        await within(trailed.ended.wait())
+        equal(bytes(trailed.body), b"with trailers")
+    print("echoed, slow, cancelled, broken off, trailed")
+
+
+async def resumption():
+    tickets = []
+    async with client(tickets=tickets) as it:
+        equal((await it.get("/")).status, 200)
+        assert not it._quic.tls.session_resumed
+        while not tickets:
+            await it.get("/")
+    async with client(known=tickets[0]) as it:
+        assert it._quic.tls.session_resumed
+        equal((await it.get("/")).status, 200)
+    equal(tickets[0].max_early_data_size, None)
+    print("resumed, no early data")
+
+
+async def migration():
+    async with client() as it:
+        equal((await it.get("/")).status, 200)
+        slow = it.ask("GET", "/slow?lines=50&pause_ms=20")
+        await within(slow.moved.wait())
+        before = it._transport.get_extra_info("sockname")
+        loop = asyncio.get_running_loop()
+        # The same connection, from another port.
+        old = it._transport
+        other, _ = await loop.create_datagram_endpoint(
+            lambda: Passing(it), local_addr=(before[0], 0)
+        )
+        it._transport = other
+        old.close()
+        assert other.get_extra_info("sockname") != before
+        it.transmit()
+        for _ in range(5):
+            equal((await it.get("/")).status, 200)
+        await within(slow.ended.wait())
+        equal(slow.body.count(b"\n"), 50)
+    print("moved")
+
+
+class Passing(asyncio.DatagramProtocol):
+    """Hands what comes to a connection that has another socket."""
+
+    def __init__(self, to):
+        self.to = to
+
+    def datagram_received(self, data, address):
+        self.to.datagram_received(data, address)
+
+
+def frame(kind, payload=b""):
+    return encode_frame(kind, payload)
+
+
+SETTINGS = encode_uint_var(0) + frame(4)
+HEAD = b"\0\0\xd1\xd7\x50\x09localhost\xc1"
+
+# What breaks a connection, and the code that says so.
+BROKEN = {
+    "DATA first": (0x105, [(False, frame(0, b"x"), False)]),
+    "SETTINGS on a request": (0x105, [(False, frame(4), False)]),
+    "GOAWAY on a request": (0x105, [(False, frame(7, b"\0"), False)]),
+    "a push": (0x105, [(False, frame(5, b"\0"), False)]),
+    "a frame of HTTP/2": (0x105, [(False, frame(6, b"12345678"), False)]),
+    "HEADERS behind trailers": (0x105, [(False, frame(1, HEAD) + frame(1, b"\0\0") * 2, False)]),
+    "a frame broken off": (0x106, [(False, b"\x01\x20\0\0", True)]),
+    "a dynamic entry": (0x200, [(False, frame(1, b"\0\0\x80"), False)]),
+    "an insert count": (0x200, [(False, frame(1, b"\x01\0"), False)]),
+    "no such entry": (0x200, [(False, frame(1, b"\0\0\xff\x40"), False)]),
+    "a field section without end": (0x107, [(False, b"\x01\x80\x10\0\0", False)]),
+    "no SETTINGS first": (0x10A, [(True, b"\0" + frame(7, b"\0"), False)]),
+    "a second control stream": (0x103, [(True, SETTINGS, False)] * 2),
+    "SETTINGS twice": (0x105, [(True, SETTINGS + frame(4), False)]),
+    "settings of HTTP/2": (0x109, [(True, b"\0" + frame(4, b"\x04\x01"), False)]),
+    "a setting twice": (0x109, [(True, b"\0" + frame(4, b"\x06\x01\x06\x01"), False)]),
+    "SETTINGS broken off": (0x106, [(True, b"\0" + frame(4, b"\x06"), False)]),
+    "HEADERS on the control stream": (0x105, [(True, SETTINGS + frame(1, HEAD), False)]),
+    "the control stream ends": (0x104, [(True, SETTINGS, True)]),
+    "GOAWAY grows": (0x108, [(True, SETTINGS + frame(7, b"\x04") + frame(7, b"\x08"), False)]),
+    "MAX_PUSH_ID shrinks": (0x108, [(True, SETTINGS + frame(13, b"\x04") + frame(13, b"\x03"), False)]),
+    "CANCEL_PUSH": (0x108, [(True, SETTINGS + frame(3, b"\0"), False)]),
+    "a push stream": (0x103, [(True, b"\x01\0", False)]),
+    "an insert into no table": (0x201, [(True, b"\x02\xc1\x01x", False)]),
+    "a table's capacity": (0x201, [(True, b"\x02\x3f\x01", False)]),
+    "an acknowledgement of nothing": (0x202, [(True, b"\x03\x80", False)]),
+    "a priority of no request": (0x108, [(True, SETTINGS + frame(0xF0700, b"\x01u=1"), False)]),
+    "endless control frames": (0x107, [(True, SETTINGS + frame(13, b"\x05") * 2000, False)]),
+    "endless unknown frames": (0x107, [(False, frame(1, HEAD) + frame(0x21) * 2000, False)]),
+}
+
+# What breaks a request alone.
+MALFORMED = {
+    "no path": b"\0\0\xd1\xd7\x50\x09localhost",
+    "a path twice": b"\0\0\xd1\xd7\x50\x09localhost\xc1\xc1",
+    "an unknown pseudo-header field": b"\0\0\xd1\xd7\x50\x09localhost\xc1\x23:ab\x01x",
+    "a capital": b"\0\0\xd1\xd7\x50\x09localhost\xc1\x21A\x01x",
+    "a control character": b"\0\0\xd1\xd7\x50\x09localhost\xc1\x21a\x01\n",
+    "connection": b"\0\0\xd1\xd7\x50\x09localhost\xc1\x27\x03connection\x05close",
+}
+
+
+async def broken():
+    for name, (code, says) in BROKEN.items():
+        config = configuration(server_name="localhost")
+        async with connect("127.0.0.1", PORT, configuration=config, create_protocol=Bare) as it:
+            for uni, data, ends in says:
+                it.raw(data, ends, uni)
+            await within(it.over.wait())
+            assert it.code == code, f"{name}: {it.code:#x} ({it.reason}), not {code:#x}"
+    async with client() as it:
+        for name, section in MALFORMED.items():
+            bad = it.raw(frame(1, section), True)
+            await within(bad.ended.wait())
+            assert bad.reset == 0x10E, f"{name}: {bad.reset} {bad.status}"
+        unfinished = it.raw(b"", True)
+        await within(unfinished.ended.wait())
+        equal(unfinished.reset, 0x10D)
+        short = it.ask("POST", "/", [("content-length", "5")], b"1234")
+        await within(short.ended.wait())
+        equal(short.reset, 0x10E)
+        large = await it.get("/", fields=[("x", "y" * 20_000)])
+        equal(large.status, 431)
+        # Streams and frames that nobody knows are none of our business.
+        it.raw(b"\x21hello", False, True)
+        known = it.raw(frame(0x21, b"abc") + frame(1, HEAD) + frame(0x40, b""), True)
+        await within(known.ended.wait())
+        equal((await it.get("/")).status, 200)
+    print(f"{len(BROKEN)} connections, {len(MALFORMED) + 2} requests")
+
+
+class Bare(Client):
+    """Says nothing by itself."""
+
+    def __init__(self, *arguments, **more):
+        QuicConnectionProtocol.__init__(self, *arguments, **more)
+        self.http = None
+        self.streams = {}
+        self.over = asyncio.Event()
+
+
+async def resets():
+    async with client() as it:
+        while not it.over.is_set():
+            batch = [it.ask("GET", "/endless") for _ in range(50)]
+            for asked in batch:
+                it._quic.stop_stream(asked.id, 0x10C)
+            it.transmit()
+            for asked in batch:
+                await within(asked.ended.wait())
+        equal(it.code, 0x107)
+    print("calmed down")
+
+
+async def garbage():
+    import random
+    import socket
+
+    wild = random.Random(7)
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.connect(("127.0.0.1", PORT))
+    sock.setblocking(False)
+    # A first packet as it is sent, to be spoiled.
+    quic = QuicConnection(configuration=configuration(server_name="localhost"))
+    quic.connect(("127.0.0.1", PORT), now=0)
+    first = quic.datagrams_to_send(now=0)[0][0]
+    sent = received = 0
+    for nth in range(3000):
+        if nth % 3 == 0:
+            data = wild.randbytes(wild.choice([0, 1, 7, 20, 21, 40, 600, 1200, 1472]))
+        else:
+            spoiled = bytearray(first)
+            for _ in range(wild.choice([1, 1, 2, 8])):
+                spoiled[wild.randrange(wild.choice([8, 40, len(spoiled)]))] = wild.randrange(256)
+            data = bytes(spoiled[: wild.choice([len(spoiled)] * 3 + [30, 300, 1100])])
+        try:
+            sent += sock.send(data)
+        except OSError:
+            pass
+        try:
+            while True:
+                received += len(sock.recv(65536))
+        except OSError:
+            pass
+        if nth % 100 == 0:
+            await asyncio.sleep(0)
+    assert received <= 3 * sent, f"{received} bytes for {sent}"
+    async with client() as it:
+        equal((await it.get("/")).status, 200)
+    print("still there")
+
+
+async def drain(pidfile):
+    async with client() as it:
+        equal((await it.get("/")).status, 200)
+        slow = it.ask("GET", "/slow?lines=40&pause_ms=25")
+        await within(slow.moved.wait())
+        os.kill(int(pidfile), 15)
+        await within(slow.ended.wait())
+        equal(slow.body.count(b"\n"), 40)
+        await within(it.over.wait())
+        equal(it.code, 0x100)
+    print("answered, then closed")
+
+
+async def alone(name, other):
+    """A name that a certificate is demanded for gets none here, nor another connection's page."""
+    try:
+        async with client(name) as it:
+            await it.get("/", host=name)
+        print("connected")
+        return
+    except ConnectionError:
+        pass
+    async with client(other) as it:
+        equal((await it.get("/", host=other)).status, 200)
+        equal((await it.get("/", host=name)).status, 421)
+    print("refused")
+
+
+async def crowd(count):
+    """So many handshakes at once: some have to show their address first, all come in."""
+    async def one():
+        async with client() as it:
+            equal((await it.get("/")).status, 200)
+
+    await asyncio.gather(*[one() for _ in range(int(count))])
+    print("all came in")
+
+
+asyncio.run(globals()[sys.argv[2]](*sys.argv[3:]))
