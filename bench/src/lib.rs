@@ -1,4 +1,5 @@
 //! Measures web servers side by side, and reports it.
+pub mod agreement;
 pub mod browser;
 pub mod catalogue;
 pub mod cli;

@@ -21,8 +21,19 @@ pub struct Group {
     pub scenarios: Vec<Scenario>,
     /// Names, in the order of their turns.
     pub contenders: Vec<String>,
-    /// The scenarios rise: where failures begin, the rest isn't asked for in that turn.
-    pub until_failures: bool,
+    /// The order of the scenarios within a turn.
+    pub order: Order,
+}
+
+/// The order in which the scenarios of a group are measured on one start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As they are listed.
+    Listed,
+    /// As they are listed, and in every second round backwards, so that none is always the first.
+    Alternating,
+    /// As they are listed, and where failures begin, the rest isn't asked for in that turn.
+    Rising,
 }
 
 /// What is to be measured next.
@@ -165,9 +176,12 @@ impl Collection<'_> {
         measurer: &mut dyn Measure,
         ending: &mut Ending,
     ) -> io::Result<()> {
-        let wanted: Vec<usize> = (0..group.scenarios.len())
+        let mut wanted: Vec<usize> = (0..group.scenarios.len())
             .filter(|&nth| self.cell(group, nth, turn).failure.is_none())
             .collect();
+        if group.order == Order::Alternating && turn.round % 2 == 1 {
+            wanted.reverse();
+        }
         self.progress.skip(group.scenarios.len() - wanted.len());
         let Some(&first) = wanted.first() else {
             return Ok(());
@@ -211,7 +225,7 @@ impl Collection<'_> {
                     self.keep(group, nth, turn, round);
                     ending.rounds += 1;
                     self.save(measurer)?;
-                    if !(failed && group.until_failures) {
+                    if !(failed && group.order == Order::Rising) {
                         continue;
                     }
                     true
@@ -342,7 +356,7 @@ mod tests {
         Group {
             scenarios: (0..scenarios).map(scenario).collect(),
             contenders: vec!["a".to_owned(), "b".to_owned()],
-            until_failures: false,
+            order: Order::Listed,
         }
     }
 
@@ -397,6 +411,20 @@ mod tests {
         assert_eq!(run.cells.len(), 4);
         let numbers: Vec<u32> = run.cells[3].rounds.iter().map(|r| r.number).collect();
         assert_eq!(numbers, [0, 1]);
+    }
+
+    #[test]
+    fn every_second_round_goes_backwards_if_it_is_to_alternate() {
+        let mut script = script(|_, _| Ok(right()));
+        let alternating = Group {
+            order: Order::Alternating,
+            ..group(2)
+        };
+        run(&[alternating], &mut script, &AtomicBool::new(false));
+        assert_eq!(
+            script.log.join(" "),
+            "+a a0.0 a1.0 -a +b b0.0 b1.0 -b +a a1.1 a0.1 -a +b b1.1 b0.1 -b"
+        );
     }
 
     #[test]
@@ -474,7 +502,7 @@ mod tests {
             Ok(round)
         });
         let rising = Group {
-            until_failures: true,
+            order: Order::Rising,
             ..group(3)
         };
         let stop = AtomicBool::new(false);

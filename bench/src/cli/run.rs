@@ -24,7 +24,7 @@ use crate::result::{Cell, ContenderFacts, FORMAT, Machine, Run};
 use crate::rounds::{Collection, Ending, Group, collect};
 use crate::site::Site;
 use crate::stage::Stage;
-use crate::suite::{Act, Programme, SUITES, Suite, Wishes};
+use crate::suite::{Act, Extent, Programme, SUITES, Suite, Wishes};
 
 /// Set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -80,7 +80,7 @@ impl<'t> Order<'t> {
         let cores = cores(typed)?;
         let positive = |number: &f64| number.is_finite() && *number > 0.0;
         let wishes = Wishes {
-            quick: typed.has("quick"),
+            extent: extent(typed)?,
             as_published: typed.has("as-published"),
             rounds: typed.number("rounds", "a number of rounds, 1 or more", |n: &u32| *n > 0)?,
             seconds: typed.number("seconds", "a number of seconds", positive)?,
@@ -420,7 +420,7 @@ impl<'c> Cast<'c> {
             groups.push(Group {
                 scenarios: act.cases.iter().map(|case| case.scenario.clone()).collect(),
                 contenders,
-                until_failures: act.until_failures,
+                order: act.order,
             });
             acts.push(act.clone());
         }
@@ -492,6 +492,15 @@ fn names(list: Option<&str>) -> Result<Option<Vec<String>>, Problem> {
         return Err(Problem::usage("`--with` names nobody").help("--with anthill,nginx"));
     }
     Ok(Some(names))
+}
+
+fn extent(typed: &Typed) -> Result<Extent, Problem> {
+    match (typed.has("quick"), typed.has("full")) {
+        (true, true) => Err(Problem::usage("`--quick` and `--full` are opposites")),
+        (true, false) => Ok(Extent::Quick),
+        (false, true) => Ok(Extent::Full),
+        (false, false) => Ok(Extent::Usual),
+    }
 }
 
 fn driver(name: Option<&str>) -> Result<Driver, Problem> {

@@ -93,12 +93,20 @@ pub static COMMANDS: &[Command] = &[
                 "A,B,C",
                 "These contenders, instead of the suite's own",
             ),
-            option("rounds", "N", "Rounds of each, instead of 5"),
-            option("seconds", "S", "Seconds of a round, instead of 5"),
+            option(
+                "rounds",
+                "N",
+                "Rounds of each, instead of the suite's own (3, 5 or 9)",
+            ),
+            option(
+                "seconds",
+                "S",
+                "Seconds of a round, instead of the suite's own (1 to 5)",
+            ),
             option(
                 "warm-up",
                 "S",
-                "Seconds before each round that don't count, instead of 1",
+                "Seconds before each round that don't count, instead of 0.5",
             ),
             option(
                 "timeout",
@@ -108,6 +116,10 @@ pub static COMMANDS: &[Command] = &[
             switch(
                 "quick",
                 "Fewer scenarios, 3 rounds of 1 s: to see that it works",
+            ),
+            switch(
+                "full",
+                "Every scenario of the source document, 5 longer rounds: takes hours",
             ),
             switch(
                 "as-published",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::report::document::{Block, Entry, Row, Section, Table};
 use crate::report::metric::Metric;
-use crate::report::suite::{self, page_table};
+use crate::report::suite::{self, agreement_table, page_table};
 use crate::report::view::{View, is_ours};
 use crate::report::{facts, markdown, number, tables};
 use crate::result::{ContenderFacts, Run, Scenario};
@@ -115,6 +115,7 @@ fn section(run: &Run) -> Section {
             .filter(|block| !matches!(block, Block::Folded(_)))
             .collect(),
         "page" => vec![Block::Table(page_table(view))],
+        "agreement" => vec![Block::Table(agreement_table(view))],
         _ => suite_tables(view),
     });
     blocks.push(Block::Text(versions(run)));

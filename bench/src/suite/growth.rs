@@ -4,10 +4,11 @@
 //! The nodes are processes on loopback addresses of their own, each held to so small a share of a
 //! processor that nodes and not this machine are the limit, as the Raspberry Pis were.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
+use super::{Act, Case, Cast, FEW_ROUNDS, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
 use crate::load::{Pace, Plan};
 use crate::result::Parameter;
+use crate::rounds::Order;
 use crate::site::Site;
 
 pub(super) const SUITE: Suite = Suite {
@@ -23,8 +24,9 @@ const USERS: [usize; 7] = [10, 200, 800, 1_600, 3_200, 6_400, 12_800];
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("Users with pauses, on 1 to 8 nodes", wishes);
-    let nodes: &[usize] = if wishes.quick { &[1, 2] } else { &NODES };
-    let users: &[usize] = if wishes.quick { &USERS[..3] } else { &USERS };
+    programme.rounds = wishes.rounds(FEW_ROUNDS);
+    let nodes: &[usize] = if wishes.quick() { &[1, 2] } else { &NODES };
+    let users: &[usize] = if wishes.quick() { &USERS[..3] } else { &USERS };
     let share = wishes.node_share;
     let alone = Cast {
         only: Some(vec![wishes.node.clone()]),
@@ -71,7 +73,7 @@ fn act(wishes: &Wishes, nodes: usize, users: &[usize], setting: Setting, cast: C
         setting,
         cast,
         cases,
-        until_failures: true,
+        order: Order::Rising,
     }
 }
 
@@ -83,7 +85,7 @@ fn case(wishes: &Wishes, nodes: usize, users: usize) -> Case {
         },
         ..wishes.plan(&Site::path_of(Site::JOURNAL_BYTES), users)
     };
-    wishes.time(&mut plan, SECONDS);
+    wishes.time(&mut plan, SECONDS, FULL_SECONDS);
     let (id, title) = match nodes {
         0 => ("alone".to_owned(), "one node, no balancer".to_owned()),
         1 => ("1-node".to_owned(), "1 node".to_owned()),
@@ -100,6 +102,7 @@ fn case(wishes: &Wishes, nodes: usize, users: usize) -> Case {
     .with("balancer", Parameter::Flag(nodes > 0))
 }
 
-/// Long enough for a user to come round ten times.
-const SECONDS: f64 = 5.0;
+/// Long enough for a user to come round six times, or ten.
+const SECONDS: f64 = 3.0;
+const FULL_SECONDS: f64 = 5.0;
 const PAUSE_SECONDS_MAX: f64 = 1.0;
