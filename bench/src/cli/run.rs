@@ -199,7 +199,7 @@ impl<'t> Order<'t> {
         });
         if self.driver != Driver::Embedded {
             notes.push(format!(
-                "Asked by {}, which checks no response's length; its warm-up is a run of its own.",
+                "Asked by {}: the responses' lengths are checked as far as it tells them.",
                 self.driver
             ));
         }
