@@ -24,6 +24,7 @@ pub mod published;
 pub mod report;
 pub mod result;
 pub mod result_file;
+pub mod resume;
 pub mod rounds;
 pub mod site;
 pub mod stage;

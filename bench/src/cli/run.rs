@@ -21,6 +21,7 @@ use crate::page_stage::PageStage;
 use crate::process;
 use crate::progress::Progress;
 use crate::result::{Cell, ContenderFacts, FORMAT, Machine, Run};
+use crate::resume;
 use crate::rounds::{Collection, Ending, Group, collect};
 use crate::site::Site;
 use crate::stage::Stage;
@@ -41,6 +42,12 @@ pub(super) fn run(typed: &Typed) -> Done {
     let failed =
         |error: std::io::Error| Problem::failure(format!("{}: {error}", order.output.display()));
     order.try_output().map_err(failed)?;
+    if typed.has("resume") {
+        let resumed = resume::take_up(&mut run, &order.output);
+        resumed.map_err(|error| {
+            Problem::usage(error.to_string()).help("without --resume it begins anew")
+        })?;
+    }
     interrupt::watch(&STOP).map_err(failed)?;
     process::raise_open_files();
     let ending = order.measure(&programme, &catalogue, &cast, &mut run)?;
@@ -106,6 +113,10 @@ impl<'t> Order<'t> {
         let profile = typed.path("machine").map(|path| Profile::load(&path));
         let profile = profile.transpose();
         let output = typed.path("output");
+        let usual_output = || match typed.has("resume") {
+            true => PathBuf::from(format!("{}.json", suite.name)),
+            false => unused(suite.name),
+        };
         Ok(Order {
             typed,
             suite,
@@ -119,7 +130,7 @@ impl<'t> Order<'t> {
             profile: profile
                 .map_err(|error| Problem::usage(error.to_string()))?
                 .unwrap_or_default(),
-            output: output.unwrap_or_else(|| unused(suite.name)),
+            output: output.unwrap_or_else(usual_output),
         })
     }
 
@@ -285,7 +296,9 @@ impl<'t> Order<'t> {
         run.complete = !ending.interrupted && ending.failures.is_empty();
         run.ended = Timestamp::now().to_string();
         let failed = |error| Problem::failure(format!("{}: {error}", self.output.display()));
-        if ending.rounds > 0 {
+        // With those of a run that was resumed.
+        let rounds: usize = run.cells.iter().map(|cell| cell.rounds.len()).sum();
+        if rounds > 0 {
             run.write(&self.output).map_err(failed)?;
             if let Some(file) = self.typed.path("csv") {
                 self.write_csv(run, &file)?;
@@ -301,13 +314,13 @@ impl<'t> Order<'t> {
         for failure in &ending.failures {
             eprintln!("failed: {failure}");
         }
-        if ending.rounds > 0 {
-            eprintln!("{}: {} rounds", self.output.display(), ending.rounds);
+        if rounds > 0 {
+            eprintln!("{}: {rounds} rounds", self.output.display());
         }
         if ending.interrupted {
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        if ending.rounds == 0 {
+        if rounds == 0 {
             return Err(Problem::usage("nothing could be measured"));
         }
         if ending.failures.is_empty() && cast.missing_by_name.is_empty() {

@@ -82,7 +82,7 @@ pub static COMMANDS: &[Command] = &[
         details: &[
             "Servers and client are held to different processors. Rounds are interleaved: every \
              contender has its turn before the next round begins, so that what drifts is in all.",
-            "After each round the result is written, so that Ctrl-C loses nothing.",
+            "After each round the result is written, so that Ctrl-C loses nothing; --resume goes on.",
             "Exit status: 0; 1 if a contender failed; 2 if nothing could be measured; 130 after Ctrl-C.",
         ],
         operands: "SUITE",
@@ -131,6 +131,10 @@ pub static COMMANDS: &[Command] = &[
                 "Ask by embedded (our own), wrk, ab, siege or h2load",
             ),
             output("Where the result goes, instead of SUITE.json (or SUITE-2.json)"),
+            switch(
+                "resume",
+                "Go on with what that file has: the same command, interrupted before",
+            ),
             option(
                 "csv",
                 "FILE",

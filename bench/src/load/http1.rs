@@ -40,6 +40,9 @@ pub(super) struct Http1<'a> {
     /// Users that do something at a time: end a pause, or try to connect again.
     resting: BinaryHeap<Reverse<(Nanos, usize)>>,
     dues: Option<Dues>,
+    /// In a closed loop without pauses, users whose response came among the events at hand: all are
+    /// read before the next requests are sent.
+    turn: Vec<usize>,
     /// Users with a request.
     busy: usize,
     buffer: Vec<u8>,
@@ -123,6 +126,7 @@ impl<'a> Http1<'a> {
             idle: VecDeque::new(),
             resting: BinaryHeap::new(),
             dues,
+            turn: Vec::new(),
             busy: 0,
             buffer: vec![0; READ_BYTES],
             random: Random::new(share.thread),
@@ -156,6 +160,7 @@ impl<'a> Http1<'a> {
                     user => self.event(user as usize, flags),
                 }
             }
+            self.take_turns();
         }
         Ok(Report {
             tally: self.tally,
@@ -187,7 +192,7 @@ impl<'a> Http1<'a> {
             .dues
             .as_ref()
             .is_none_or(|dues| self.course.over(dues.next()));
-        self.busy == 0 && nothing_due && self.course.over(now)
+        self.busy == 0 && self.turn.is_empty() && nothing_due && self.course.over(now)
     }
 
     /// Waits for something to happen.
@@ -195,7 +200,7 @@ impl<'a> Http1<'a> {
         events.clear();
         let now = self.course.now();
         let wake = self.next_wake();
-        if wake <= now {
+        if wake <= now || !self.turn.is_empty() {
             return self.poll(events, 0);
         }
         if wake < now + SWEEP {
@@ -327,8 +332,24 @@ impl<'a> Http1<'a> {
                 let pause = self.random.between(pause);
                 self.rest(user, now + pause);
             }
-            _ => self.act(user, now),
+            Pace::Closed { pause: None } => self.turn.push(user),
+            Pace::Open { .. } => self.act(user, now),
         }
+    }
+
+    /// Lets the users ask whose responses came.
+    fn take_turns(&mut self) {
+        if self.turn.is_empty() {
+            return;
+        }
+        let now = self.course.now();
+        let mut turn = std::mem::take(&mut self.turn);
+        for user in turn.drain(..) {
+            self.act(user, now);
+        }
+        // Who failed at once has its turn again.
+        turn.append(&mut self.turn);
+        self.turn = turn;
     }
 
     fn rest(&mut self, user: usize, until: Nanos) {
