@@ -142,3 +142,90 @@ pub const SUITE: &str = "agreement";
 const TOLERANCE: f64 = 0.05;
 /// Busier, a client has no time left to wait for the server.
 const CLIENT_BOUND: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{FORMAT, Machine, Parameter};
+
+    fn cell(driver: &str, rates: &[u64], client_seconds: f64) -> (Scenario, Cell) {
+        let word = |word: &str| Parameter::Word(word.to_owned());
+        let parameters = [("driver", word(driver)), ("protocol", word("https"))];
+        let scenario = Scenario {
+            id: format!("tls-{driver}"),
+            title: String::new(),
+            parameters: parameters
+                .map(|(key, value)| (key.to_owned(), value))
+                .into(),
+        };
+        let usage = |seconds| Usage {
+            user_seconds: seconds,
+            cpus: 1,
+            ..Usage::default()
+        };
+        let round = |(number, requests): (usize, &u64)| Round {
+            number: number as u32,
+            seconds: 1.0,
+            requests: *requests,
+            server: usage(0.99),
+            client: usage(client_seconds),
+            ..Round::default()
+        };
+        let cell = Cell {
+            scenario: scenario.id.clone(),
+            contender: "nginx".to_owned(),
+            rounds: rates.iter().enumerate().map(round).collect(),
+            failure: None,
+        };
+        (scenario, cell)
+    }
+
+    fn run(ours: &[u64], wrks: &[u64], wrks_seconds: f64) -> Run {
+        let (scenarios, cells) = [cell("embedded", ours, 0.6), cell("wrk", wrks, wrks_seconds)]
+            .into_iter()
+            .unzip();
+        Run {
+            format: FORMAT,
+            tool: String::new(),
+            suite: SUITE.to_owned(),
+            title: String::new(),
+            begun: String::new(),
+            ended: String::new(),
+            complete: true,
+            command: String::new(),
+            machine: Machine::default(),
+            contenders: Vec::new(),
+            scenarios,
+            cells,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn pairs_stand_beside_each_other() {
+        let run = run(&[104, 103, 110, 90], &[100, 100, 100], 0.8);
+        let found = agreements(&run);
+        let [agreement] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((agreement.contender, agreement.pairs), ("nginx", 3));
+        assert_eq!(agreement.protocol, "TLS");
+        assert_eq!(agreement.found.ratio, 1.04);
+        assert_eq!(agreement.verdict(), Verdict::Agree);
+        assert!(crate::summary::agreement(&run).contains("+4.0 %"));
+    }
+
+    #[test]
+    fn what_lies_apart_is_said() {
+        let apart = run(&[94, 93, 110], &[100, 100, 100], 0.8);
+        assert_eq!(agreements(&apart)[0].verdict(), Verdict::Differ);
+        let exhausted = run(&[140, 140, 140], &[100, 100, 100], 0.97);
+        let verdict = agreements(&exhausted)[0].verdict();
+        assert_eq!(verdict, Verdict::ClientBound(Driver::Wrk));
+        let other = Run {
+            suite: "hello".to_owned(),
+            ..exhausted
+        };
+        assert_eq!(agreements(&other), []);
+    }
+}

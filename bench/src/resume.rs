@@ -72,3 +72,80 @@ fn difference(old: &Run, new: &Run) -> Option<String> {
     let changed = new.contenders.iter().find(changed)?;
     Some(format!("{} was another version", changed.title))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Cell, FORMAT, Round};
+
+    fn run(command: &str) -> Run {
+        Run {
+            format: FORMAT,
+            tool: String::new(),
+            suite: "hello".to_owned(),
+            title: String::new(),
+            begun: "2026-11-20T10:00:00Z".to_owned(),
+            ended: String::new(),
+            complete: false,
+            command: command.to_owned(),
+            machine: Machine::default(),
+            contenders: vec![ContenderFacts {
+                name: "nginx".to_owned(),
+                title: "nginx".to_owned(),
+                version: "1.22.1".to_owned(),
+                ..ContenderFacts::default()
+            }],
+            scenarios: Vec::new(),
+            cells: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn rounds_are_kept_and_failures_forgotten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("hello.json");
+        let mut begun = run("anthill bench run hello");
+        take_up(&mut begun, &path).expect("nothing is there yet");
+        assert!(begun.cells.is_empty() && begun.notes.is_empty());
+        let mut old = run("anthill bench run hello");
+        let cell = |rounds| Cell {
+            scenario: "hello".to_owned(),
+            contender: "nginx".to_owned(),
+            rounds,
+            failure: Some("it died".to_owned()),
+        };
+        old.cells = vec![cell(vec![Round::default()]), cell(Vec::new())];
+        old.contenders[0].commands = vec!["nginx -c nginx.conf".to_owned()];
+        old.write(&path).expect("a file");
+        let mut new = run("anthill bench run hello");
+        new.begun = "2026-11-21T10:00:00Z".to_owned();
+        take_up(&mut new, &path).expect("the same run");
+        assert_eq!((new.cells.len(), new.cells[0].rounds.len()), (1, 1));
+        assert_eq!(new.cells[0].failure, None);
+        assert_eq!(new.begun, old.begun);
+        assert_eq!(new.contenders[0].commands, old.contenders[0].commands);
+        assert!(new.notes[0].contains("before 2026-11-21"));
+    }
+
+    #[test]
+    fn another_run_is_refused_by_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("hello.json");
+        run("anthill bench run hello --rounds 3")
+            .write(&path)
+            .expect("a file");
+        let refused = |mut new: Run| match take_up(&mut new, &path) {
+            Err(error) => error.to_string(),
+            Ok(()) => String::new(),
+        };
+        let other = refused(run("anthill bench run hello --rounds 5"));
+        assert!(other.contains("hello.json: it was asked for by"), "{other}");
+        let mut newer = run("anthill bench run hello --rounds 3");
+        newer.contenders[0].version = "1.24.0".to_owned();
+        assert!(refused(newer).contains("nginx was another version"));
+        let mut moved = run("anthill bench run hello --rounds 3");
+        moved.machine.cpus = 64;
+        assert!(refused(moved).contains("another machine"));
+    }
+}

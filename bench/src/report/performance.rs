@@ -221,6 +221,18 @@ fn summary_rows(run: &Run) -> Vec<Row> {
                 .filter_map(|s| summary_row(view, s, Metric::CpuPerRequest))
                 .collect()
         }
+        // Of each page the most users: scripts aren't ours to compare yet.
+        "dynamic" => {
+            let users = |scenario: &Scenario| scenario.number("users").unwrap_or(0.0);
+            let told = |scenario: &&&Scenario| {
+                let same = |other: &&&Scenario| other.word("page") == scenario.word("page");
+                let others = scenarios.iter().filter(same);
+                others.map(|other| users(other)).fold(0.0, f64::max) == users(scenario)
+            };
+            let rows = scenarios.iter().filter(told);
+            rows.filter_map(|s| summary_row(view, s, Metric::CpuPerRequest))
+                .collect()
+        }
         "growth" => {
             let row = most("users").and_then(|scenario| summary_row(view, scenario, Metric::Rate));
             row.into_iter().collect()
@@ -245,6 +257,9 @@ fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
     peers.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
     if more_is_better {
         peers.reverse();
+    }
+    if peers.is_empty() {
+        return None;
     }
     peers.truncate(PEERS_IN_SUMMARY);
     let beside: Vec<String> = peers

@@ -66,7 +66,11 @@ fn case(wishes: &Wishes, tls: bool, driver: Driver) -> Case {
         plan = wishes.kept_alive_over_tls(plan);
     }
     if wishes.seconds.is_none() {
-        plan.length = Length::Seconds(SECONDS);
+        plan.length = Length::Seconds(if wishes.quick() {
+            QUICK_SECONDS
+        } else {
+            SECONDS
+        });
     }
     // wrk knows whole seconds only.
     if let Length::Seconds(seconds) = plan.length {
@@ -89,6 +93,7 @@ fn case(wishes: &Wishes, tls: bool, driver: Driver) -> Case {
 
 /// wrk opens its connections within its window: that must be a small part of it.
 const SECONDS: f64 = 4.0;
+const QUICK_SECONDS: f64 = 2.0;
 const CONNECTIONS: usize = 50;
 /// The fewest of which six may say the same and one another.
 const PAIRS: u32 = 7;
