@@ -55,7 +55,7 @@ pub fn take_up(run: &mut Run, path: &Path) -> Result<(), ResumeError> {
 }
 
 fn difference(old: &Run, new: &Run) -> Option<String> {
-    if old.command != new.command {
+    if asked_for(old) != asked_for(new) {
         return Some(format!("it was asked for by `{}`", old.command));
     }
     let machine = |machine: &Machine| (machine.cpu.clone(), machine.cpus, machine.kernel.clone());
@@ -71,6 +71,12 @@ fn difference(old: &Run, new: &Run) -> Option<String> {
     };
     let changed = new.contenders.iter().find(changed)?;
     Some(format!("{} was another version", changed.title))
+}
+
+/// The words of the command but the one that goes on with it.
+fn asked_for(run: &Run) -> Vec<&str> {
+    let words = run.command.split_whitespace();
+    words.filter(|word| *word != "--resume").collect()
 }
 
 #[cfg(test)]
@@ -118,7 +124,7 @@ mod tests {
         old.cells = vec![cell(vec![Round::default()]), cell(Vec::new())];
         old.contenders[0].commands = vec!["nginx -c nginx.conf".to_owned()];
         old.write(&path).expect("a file");
-        let mut new = run("anthill bench run hello");
+        let mut new = run("anthill bench run --resume hello");
         new.begun = "2026-11-21T10:00:00Z".to_owned();
         take_up(&mut new, &path).expect("the same run");
         assert_eq!((new.cells.len(), new.cells[0].rounds.len()), (1, 1));
