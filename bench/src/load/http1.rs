@@ -474,6 +474,7 @@ impl<'a> Http1<'a> {
                 Ok(received) => received,
                 Err(error) => return self.broken(user, &error, now),
             };
+            let ended = ended || received.end.is_some();
             if state.phase == Phase::Handshaking && !link.is_handshaking() {
                 self.connected(user, now);
             } else if let Some(malformed) = fault {
