@@ -38,20 +38,6 @@ impl Spent {
             system: between(self.system, earlier.system),
         }
     }
-
-    /// Without so many seconds, of both modes alike.
-    pub(super) fn without(self, seconds: f64) -> Spent {
-        let all = self.user + self.system;
-        let rest = if all > seconds {
-            1.0 - seconds / all
-        } else {
-            0.0
-        };
-        Spent {
-            user: self.user * rest,
-            system: self.system * rest,
-        }
-    }
 }
 
 /// Seconds in user mode and in the kernel, counted in ticks (proc_pid_stat(5), fields 14 and 15).

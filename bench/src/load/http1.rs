@@ -40,8 +40,6 @@ pub(super) struct Http1<'a> {
     /// Users that do something at a time: end a pause, or try to connect again.
     resting: BinaryHeap<Reverse<(Nanos, usize)>>,
     dues: Option<Dues>,
-    /// Whether it may keep its processor awake.
-    lingers: bool,
     /// In a closed loop without pauses, users whose response came among the events at hand: all are
     /// read before the next requests are sent.
     turn: Vec<usize>,
@@ -128,7 +126,6 @@ impl<'a> Http1<'a> {
             idle: VecDeque::new(),
             resting: BinaryHeap::new(),
             dues,
-            lingers: !plan.cpus.is_empty() && plan.pace == Pace::Closed { pause: None },
             turn: Vec::new(),
             busy: 0,
             buffer: vec![0; READ_BYTES],
@@ -206,12 +203,6 @@ impl<'a> Http1<'a> {
         if wake <= now || !self.turn.is_empty() {
             return self.poll(events, 0);
         }
-        if self.lingers && self.busy > 0 {
-            self.linger(events)?;
-            if !events.is_empty() {
-                return Ok(());
-            }
-        }
         if wake < now + SWEEP {
             self.alarm.set(wake, now)?;
         }
@@ -232,23 +223,6 @@ impl<'a> Http1<'a> {
             .chain(due)
             .min()
             .unwrap_or(Nanos::MAX)
-    }
-
-    /// Looks for a moment whether something comes before it sleeps.
-    ///
-    /// Over loopback it is the server that pays for waking us, with each response; a client on another
-    /// machine costs it nothing. A processor that isn't shared with the server may be kept awake, for
-    /// about as long as waking takes.
-    fn linger(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
-        self.poll(events, 0)?;
-        let begun = self.course.now();
-        let mut now = begun;
-        while events.is_empty() && now < begun + LINGER {
-            self.poll(events, 0)?;
-            now = self.course.now();
-        }
-        self.meter.lingered(now - begun);
-        Ok(())
     }
 
     fn poll(&self, events: &mut Vec<Event>, timeout: Nanos) -> io::Result<()> {
@@ -663,9 +637,6 @@ const EVENTS: usize = 512;
 
 /// Bytes read at once: four TLS records, and within the processor's second cache.
 const READ_BYTES: usize = 64 * 1024;
-
-/// The longest that it looks for the next response instead of sleeping.
-const LINGER: Nanos = 10_000;
 
 /// How often it is looked for what has taken too long.
 const SWEEP: Nanos = 100_000_000;

@@ -8,7 +8,6 @@ use super::cpu::Spent;
 pub(super) struct Meter {
     begin: Option<Spent>,
     end: Option<Spent>,
-    lingered: Nanos,
 }
 
 impl Meter {
@@ -31,20 +30,11 @@ impl Meter {
         }
     }
 
-    /// So much of its time went into looking whether something comes, instead of sleeping.
-    pub(super) fn lingered(&mut self, span: Nanos) {
-        if self.begin.is_some() && self.end.is_none() {
-            self.lingered += span;
-        }
-    }
-
-    /// What was used within the window, which ends now if it hadn't; lingering
-    /// is no use.
+    /// What was used within the window, which ends now if it hadn't.
     pub(super) fn spent(self) -> Spent {
         let Some(begin) = self.begin else {
             return Spent::default();
         };
-        let spent = self.end.unwrap_or_else(Spent::of_this_thread).since(begin);
-        spent.without(self.lingered as f64 / 1e9)
+        self.end.unwrap_or_else(Spent::of_this_thread).since(begin)
     }
 }

@@ -34,8 +34,7 @@ pub struct Outcome {
     pub full_handshakes: u64,
     /// TLS handshakes that took up an earlier session.
     pub resumed_handshakes: u64,
-    /// CPU time in user mode of the generator's threads within the window, seconds; in this and the
-    /// next, moments in which they looked for the next response instead of sleeping aren't counted.
+    /// CPU time in user mode of the generator's threads within the window, seconds.
     pub user_seconds: f64,
     /// CPU time in the kernel of the generator's threads within the window, seconds.
     pub system_seconds: f64,
