@@ -153,12 +153,17 @@ fn machine(run: &Run) -> Table {
         .map(machines::cost)
         .unwrap_or_default();
     let tick = format!("{} ms", number::plain(machine.tick_seconds * 1e3));
-    let known = [
+    // An imported result has no processors and knows nothing else.
+    let known = |cpus: u32, fact: String| if cpus > 0 { fact } else { String::new() };
+    let facts = [
         ("name", machine.name.clone()),
         ("processor", machine.cpu.clone()),
-        ("processors", machine.cpus.to_string()),
+        ("processors", known(machine.cpus, machine.cpus.to_string())),
         ("architecture", machine.architecture.clone()),
-        ("memory", number::memory(machine.memory_bytes)),
+        (
+            "memory",
+            known(machine.cpus, number::memory(machine.memory_bytes)),
+        ),
         ("system", machine.system.clone()),
         ("kernel", machine.kernel.clone()),
         ("governor", machine.governor.clone().unwrap_or_default()),
@@ -167,7 +172,7 @@ fn machine(run: &Run) -> Table {
             machine.congestion_control.clone().unwrap_or_default(),
         ),
         ("price", price),
-        ("CPU time is counted in", tick),
+        ("CPU time is counted in", known(machine.cpus, tick)),
         ("begun", run.begun.clone()),
         ("ended", run.ended.clone()),
         ("measured with", run.tool.clone()),
@@ -177,7 +182,7 @@ fn machine(run: &Run) -> Table {
         cells: vec![name.into(), value.into()],
         ..Row::default()
     };
-    let rows = known
+    let rows = facts
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
         .map(row)
