@@ -57,8 +57,11 @@ pub fn warnings(run: &Run) -> Vec<Block> {
     };
     for (contenders, scenarios, failure) in failures(run) {
         let names: Vec<String> = contenders.into_iter().map(title).collect();
+        // A scenario's title may have commas of its own.
+        let several = names.len() + scenarios.len() > 2;
+        let between = if several { "; " } else { ", " };
         warnings.push(format!(
-            "{}; {}: {failure}",
+            "{}{between}{}: {failure}",
             names.join(", "),
             scenarios.join("; ")
         ));
