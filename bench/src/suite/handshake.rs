@@ -78,7 +78,7 @@ fn case(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Case {
     };
     let case = Case::new(
         format!("{handshake}-{}", group.to_lowercase()),
-        format!("{handshake}, {group}"),
+        format!("new TLS connection, {handshake}, {group}"),
         plan,
     )
     .of_size(HELLO_BYTES)

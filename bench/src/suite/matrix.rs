@@ -124,9 +124,15 @@ fn case(wishes: &Wishes, tls: bool, kilobytes: u64, threads: usize, connections:
     }
     let protocol = if tls { "tls" } else { "plain" };
     let (threads, connections) = (plan.threads, plan.connections);
+    let many = |count: usize, one: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {one}s"),
+    };
     let title = format!(
-        "{}, {kilobytes} KB, {connections} connections, {threads} threads",
-        if tls { "TLS" } else { "plain" }
+        "{}, {kilobytes} KB, {}, {}",
+        if tls { "TLS" } else { "plain" },
+        many(connections, "connection"),
+        many(threads, "thread")
     );
     Case::new(
         format!("{protocol}-{kilobytes}k-t{threads}-c{connections}"),
