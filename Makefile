@@ -6,7 +6,7 @@ help:
 	@echo 'make test            all tests: format, lints, unit, end to end'
 	@echo 'make release         one static binary (musl)'
 	@echo 'make tiny            the same, smaller'
-	@echo 'make bench           measure beside the peers: the tables of docs/performance.md (an hour or more)'
+	@echo 'make bench           measure beside the peers: the tables of docs/performance.md (about an hour)'
 	@echo 'make bench-quick     the same in under 5 minutes, to see that it works'
 	@echo 'make fuzz            every fuzz target, FUZZ_SECONDS each'
 	@echo 'make check-licences  licences of all dependencies against deny.toml'

@@ -1,25 +1,41 @@
 #!/bin/sh
-# Measures the release beside the peers: tools/bench.sh [quick]
+# Measures the release beside the peers: tools/bench.sh [quick] [SUITE…]
 # It leaves a result for each suite in target/bench, a page of them all (report.html), and writes the
 # figures of docs/performance.md and README.md. `quick` takes only some peers that Debian has, and
 # leaves those two alone: its figures only show that all works.
+#
+# About an hour on two processors. What an interrupted run has measured isn't measured again, and the
+# suites may be run one by one: the page and the figures are of all that are there.
+#   BENCH_FULL=1      every scenario of the source documents: hours
+#   BENCH_OPTIONS     for every suite, as `--rounds 3 --seconds 1`; each command is in its result
+#   ANTHILL           the server's binary, instead of the release that is built here
 set -eu
 . "$(dirname "$0")/setup.sh"
 
-setup build release bench
-if [ "${1:-}" != quick ]; then
-    sh tools/peers.sh
+all='journal hello handshake protocols dynamic growth page matrix agreement'
+mode=usual
+suites=$all
+if [ "${1:-}" = quick ]; then
+    mode=quick
+    suites='journal hello handshake protocols growth matrix agreement'
+    shift
 fi
-sh tools/release.sh
+suites=${*:-$suites}
+
+setup build release bench
+[ "$mode" = quick ] || [ -n "${ANTHILL:-}" ] || sh tools/peers.sh
+if [ -z "${ANTHILL:-}" ]; then
+    sh tools/release.sh
+    ANTHILL=$PWD/target/$(uname -m)-unknown-linux-musl/release/anthill
+fi
+export ANTHILL
 # On its own: built together, the server would get the features that only the kit wants.
 cargo build --locked --release -p anthill-bench
 
-ANTHILL=$PWD/target/$(uname -m)-unknown-linux-musl/release/anthill
-export ANTHILL
 bench=target/release/anthill-bench
-folder=target/bench${1:+/$1}
+folder=target/bench
+[ "$mode" != quick ] || folder=target/bench/quick
 mkdir -p "$folder"
-results=
 
 # suite NAME [OPTIONS]: a peer that fails is in the result with its reason, and the rest goes on.
 suite() {
@@ -27,30 +43,36 @@ suite() {
     shift
     say "suite $name"
     "$bench" run "$name" "$@" -o "$folder/$name.json" || [ $? = 1 ] || fail "suite $name: stopped"
-    results="$results $folder/$name.json"
 }
 
-if [ "${1:-}" = quick ]; then
-    suite journal --quick --with anthill,nginx
-    suite hello --quick --with anthill,nginx,lighttpd
-    suite matrix --quick --with anthill,nginx --rounds 2
-    suite handshake --quick --with anthill,nginx
-    suite protocols --quick --with anthill,nginx
-    suite growth --quick --with haproxy --rounds 1
-    suite agreement --quick --with apache
-    into=
-else
-    suite journal
-    suite hello
-    suite handshake
-    suite protocols
-    suite dynamic
-    suite growth
-    suite page
-    suite matrix --csv "$folder/matrix.csv"
-    suite agreement
-    into='--figures docs/performance.md --summary README.md'
-fi
+# quick_options NAME: the options of a quick suite.
+quick_options() {
+    case $1 in
+        journal | protocols | handshake) echo '--with anthill,nginx' ;;
+        hello) echo '--with anthill,nginx,lighttpd' ;;
+        matrix) echo '--with anthill,nginx --rounds 2' ;;
+        dynamic) echo '--with apache --rounds 1' ;;
+        growth) echo '--with haproxy --rounds 1' ;;
+        page) echo '--with anthill --rounds 1' ;;
+        agreement) echo '--with apache' ;;
+    esac
+}
+
+for name in $suites; do
+    # shellcheck disable=SC2046,SC2086
+    case $mode in
+        quick) suite "$name" --quick $(quick_options "$name") ;;
+        *) suite "$name" --resume ${BENCH_FULL:+--full} ${BENCH_OPTIONS:-} ;;
+    esac
+done
+
+# In the order of the documents, whichever were run now.
+results=
+for name in $all; do
+    [ ! -e "$folder/$name.json" ] || results="$results $folder/$name.json"
+done
+into=
+[ "$mode" = quick ] || into='--figures docs/performance.md --summary README.md'
 # shellcheck disable=SC2086
 "$bench" report --published $results $into -o "$folder/report.html"
 say "$folder/report.html"

@@ -282,15 +282,18 @@ impl Tab<'_> {
     /// Opens a page and returns when it is loaded.
     pub fn open(&mut self, url: &str) -> Result<(), Error> {
         self.forget_events();
-        let navigation = self.command("Page.navigate", json!({"url": url}))?;
+        let mut navigation = self.command("Page.navigate", json!({"url": url}))?;
         if let Some(message) = navigation["errorText"].as_str() {
             return Err(Error::Page {
                 url: url.to_owned(),
                 message: message.to_owned(),
             });
         }
+        // The blank page that a tab begins with may be so late that its own load event comes now.
+        let loader = navigation["loaderId"].take();
         self.watch(url, |event| {
-            (event.method == "Page.loadEventFired").then_some(())
+            let loaded = event.method == "Page.lifecycleEvent" && event.params["name"] == "load";
+            (loaded && event.params["loaderId"] == loader).then_some(())
         })
     }
 

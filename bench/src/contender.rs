@@ -6,8 +6,8 @@
 //!
 //! Templates and commands may use these words: `{folder}` (its work folder), `{root}`, `{cgi_root}`,
 //! `{page}` (the file of the hello page), `{host}`, `{http}`, `{https}`, `{certificate}`, `{key}`,
-//! `{combined}`, `{workers}`, `{workers_double}`, `{connections_max}`, `{connections_hundreds}`, `{open_files}`,
-//! `{access_log}`, and the key of each of its programs; these conditions: `tls`, `keep_alive`,
+//! `{combined}`, `{workers}`, `{workers_double}`, `{connections_max}`, `{connections_hundreds}`,
+//! `{connections_proxied}` (for which the open files suffice, two each), `{open_files}`, `{access_log}`, and the key of each of its programs; these conditions: `tls`, `keep_alive`,
 //! `access_log`, `root` (whether we are root), `workers_many`, `static`, `cgi`, `balancer`,
 //! `published`; and these lists: `file` and `small_page` (`{path}`, `{file}`), `member` (`{member}`,
 //! `{member_host}`, `{member_port}`, `{number}`).
@@ -427,6 +427,8 @@ fn values(
         _ => &setup.site.root,
     };
     let certificate = &setup.site.certificate;
+    let open_files = usize::try_from(raise_open_files()).unwrap_or(usize::MAX);
+    let connections_max = (2 * setup.connections).max(CONNECTIONS_MAX);
     values
         .word("folder", folder.display())
         .word("root", root.display())
@@ -440,15 +442,16 @@ fn values(
         .word("combined", certificate.combined.display())
         .word("workers", setup.workers)
         .word("workers_double", 2 * setup.workers)
-        .word(
-            "connections_max",
-            (2 * setup.connections).max(CONNECTIONS_MAX),
-        )
+        .word("connections_max", connections_max)
         .word(
             "connections_hundreds",
             setup.connections.div_ceil(100).max(2) + 1,
         )
-        .word("open_files", raise_open_files())
+        .word(
+            "connections_proxied",
+            connections_max.min(open_files.saturating_sub(OTHER_FILES) / 2),
+        )
+        .word("open_files", open_files)
         .word("access_log", folder.join("access.log").display());
     values
         .flag("tls", setup.tls)
@@ -691,6 +694,8 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 
 /// Slots that servers allocate beforehand; fewer than the documents' 1,500 would be no fair start.
 const CONNECTIONS_MAX: usize = 8_192;
+/// Open files of a server that are no connections; haproxy refuses to start without room for them.
+const OTHER_FILES: usize = 200;
 /// What fits into the buffer of a server that answers from its configuration, beside a head.
 const SMALL_PAGE_BYTES_MAX: u64 = 16 * 1024;
 /// A line of a log in a message; some write whole documents.

@@ -1,4 +1,5 @@
 //! Measures web servers side by side, and reports it.
+pub mod agreement;
 pub mod browser;
 pub mod catalogue;
 pub mod cli;
@@ -23,6 +24,7 @@ pub mod published;
 pub mod report;
 pub mod result;
 pub mod result_file;
+pub mod resume;
 pub mod rounds;
 pub mod site;
 pub mod stage;

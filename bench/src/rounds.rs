@@ -21,8 +21,19 @@ pub struct Group {
     pub scenarios: Vec<Scenario>,
     /// Names, in the order of their turns.
     pub contenders: Vec<String>,
-    /// The scenarios rise: where failures begin, the rest isn't asked for in that turn.
-    pub until_failures: bool,
+    /// The order of the scenarios within a turn.
+    pub order: Order,
+}
+
+/// The order in which the scenarios of a group are measured on one start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// As they are listed.
+    Listed,
+    /// As they are listed, and in every second round backwards, so that none is always the first.
+    Alternating,
+    /// As they are listed, and where failures begin, the rest isn't asked for in that turn.
+    Rising,
 }
 
 /// What is to be measured next.
@@ -81,7 +92,7 @@ pub struct Ending {
     pub interrupted: bool,
     /// `contender, scenario: why` of each cell that failed.
     pub failures: Vec<String>,
-    /// Rounds that were measured.
+    /// Rounds that were measured now.
     pub rounds: usize,
 }
 
@@ -147,6 +158,12 @@ impl Collection<'_> {
                 self.run.scenarios.push(scenario.clone());
             }
             for contender in &group.contenders {
+                let known =
+                    |cell: &Cell| cell.scenario == scenario.id && cell.contender == *contender;
+                // A run that is resumed has some.
+                if self.run.cells.iter().any(known) {
+                    continue;
+                }
                 self.run.cells.push(Cell {
                     scenario: scenario.id.clone(),
                     contender: contender.clone(),
@@ -165,9 +182,17 @@ impl Collection<'_> {
         measurer: &mut dyn Measure,
         ending: &mut Ending,
     ) -> io::Result<()> {
-        let wanted: Vec<usize> = (0..group.scenarios.len())
+        if self.is_measured(group, turn) {
+            self.progress.skip(group.scenarios.len());
+            return Ok(());
+        }
+        self.forget(group, turn);
+        let mut wanted: Vec<usize> = (0..group.scenarios.len())
             .filter(|&nth| self.cell(group, nth, turn).failure.is_none())
             .collect();
+        if group.order == Order::Alternating && turn.round % 2 == 1 {
+            wanted.reverse();
+        }
         self.progress.skip(group.scenarios.len() - wanted.len());
         let Some(&first) = wanted.first() else {
             return Ok(());
@@ -194,6 +219,27 @@ impl Collection<'_> {
         outcome
     }
 
+    /// Whether a run that was resumed has the whole turn.
+    fn is_measured(&mut self, group: &Group, turn: Turn<'_>) -> bool {
+        for nth in 0..group.scenarios.len() {
+            let rounds = &self.cell(group, nth, turn).rounds;
+            match rounds.iter().find(|round| round.number == turn.round) {
+                None => return false,
+                Some(round) if group.order == Order::Rising && round.failed() > 0 => return true,
+                Some(_) => {}
+            }
+        }
+        true
+    }
+
+    /// Removes the rounds of a turn that was interrupted: all of a turn are of one start.
+    fn forget(&mut self, group: &Group, turn: Turn<'_>) {
+        for nth in 0..group.scenarios.len() {
+            let cell = self.cell(group, nth, turn);
+            cell.rounds.retain(|round| round.number != turn.round);
+        }
+    }
+
     fn ask(
         &mut self,
         group: &Group,
@@ -211,7 +257,7 @@ impl Collection<'_> {
                     self.keep(group, nth, turn, round);
                     ending.rounds += 1;
                     self.save(measurer)?;
-                    if !(failed && group.until_failures) {
+                    if !(failed && group.order == Order::Rising) {
                         continue;
                     }
                     true
@@ -342,7 +388,7 @@ mod tests {
         Group {
             scenarios: (0..scenarios).map(scenario).collect(),
             contenders: vec!["a".to_owned(), "b".to_owned()],
-            until_failures: false,
+            order: Order::Listed,
         }
     }
 
@@ -397,6 +443,57 @@ mod tests {
         assert_eq!(run.cells.len(), 4);
         let numbers: Vec<u32> = run.cells[3].rounds.iter().map(|r| r.number).collect();
         assert_eq!(numbers, [0, 1]);
+    }
+
+    #[test]
+    fn every_second_round_goes_backwards_if_it_is_to_alternate() {
+        let mut script = script(|_, _| Ok(right()));
+        let alternating = Group {
+            order: Order::Alternating,
+            ..group(2)
+        };
+        run(&[alternating], &mut script, &AtomicBool::new(false));
+        assert_eq!(
+            script.log.join(" "),
+            "+a a0.0 a1.0 -a +b b0.0 b1.0 -b +a a1.1 a0.1 -a +b b1.1 b0.1 -b"
+        );
+    }
+
+    #[test]
+    fn a_resumed_run_measures_what_is_missing() {
+        let (stop, mut measured) = (AtomicBool::new(false), 0);
+        let mut first = script(|turn, scenario| {
+            if (turn.contender, scenario, turn.round) == ("b", 1, 0) {
+                return Err(Trouble::Interrupted);
+            }
+            Ok(right())
+        });
+        let (mut run, ending, _) = run(&[group(2)], &mut first, &stop);
+        assert!(ending.interrupted);
+        let mut second = script(|_, _| Ok(right()));
+        let collection = Collection {
+            run: &mut run,
+            rounds: 2,
+            stop: &stop,
+            progress: &mut Progress::silent(),
+            save: &mut |_| {
+                measured += 1;
+                Ok(())
+            },
+        };
+        let ending = collect(&[group(2)], &mut second, collection).expect("saving works");
+        assert!(!ending.interrupted);
+        assert_eq!(
+            second.log.join(" "),
+            "+b b0.0 b1.0 -b +a a0.1 a1.1 -a +b b0.1 b1.1 -b"
+        );
+        assert_eq!(measured, 6);
+        assert_eq!(run.cells.len(), 4);
+        for cell in &run.cells {
+            let mut numbers: Vec<u32> = cell.rounds.iter().map(|round| round.number).collect();
+            numbers.sort_unstable();
+            assert_eq!(numbers, [0, 1]);
+        }
     }
 
     #[test]
@@ -474,7 +571,7 @@ mod tests {
             Ok(round)
         });
         let rising = Group {
-            until_failures: true,
+            order: Order::Rising,
             ..group(3)
         };
         let stop = AtomicBool::new(false);

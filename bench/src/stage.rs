@@ -21,7 +21,7 @@ use crate::page_stage::PageStage;
 use crate::probe;
 use crate::process::{Counting, Measuring, Tree};
 use crate::result::{ContenderFacts, Failures, Round, Run, Usage};
-use crate::rounds::{Measure, Trouble, Turn};
+use crate::rounds::{Measure, Order, Trouble, Turn};
 use crate::site::Site;
 use crate::suite::{Act, Case, Setting};
 
@@ -124,7 +124,7 @@ impl Measure for Stage<'_> {
             ..measured
         };
         self.still_answers(&measured.round, &plan, act, entry)?;
-        judge(measured, &plan, act.until_failures)
+        judge(measured, &plan, act.order == Order::Rising)
     }
 
     fn stop(&mut self, _turn: Turn<'_>) {

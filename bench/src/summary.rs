@@ -1,6 +1,7 @@
 //! The last lines on the terminal: a table of medians, for those who don't make a report of it.
 
-use crate::result::{Cell, Round, Run, Usage};
+use crate::agreement::{Agreement, agreements};
+use crate::result::{Cell, Round, Run};
 use crate::statistics::{compare, interval, median};
 
 /// One table for each scenario, fastest first by CPU time for each request, where that is known.
@@ -63,36 +64,27 @@ fn pages(title: &str, rows: &[(&Cell, f64)]) -> String {
 
 /// Of the suite that has our generator beside wrk: how far they agree; empty of any other.
 pub fn agreement(run: &Run) -> String {
-    let mut text = String::new();
-    for ours in run.cells.iter().filter(|cell| cell.scenario == "embedded") {
-        let its = |cell: &&Cell| cell.scenario == "wrk" && cell.contender == ours.contender;
-        let Some(wrks) = run.cells.iter().find(its) else {
-            continue;
-        };
-        let (first, second) = (values(ours, Round::rate), values(wrks, Round::rate));
-        let Some(found) = compare(&first, &second) else {
-            continue;
-        };
-        let busy = |cell: &Cell, usage: fn(&Round) -> &Usage| {
-            let shares = cell.rounds.iter().filter_map(|r| usage(r).busy(r.seconds));
-            median(&shares.collect::<Vec<f64>>()).unwrap_or(0.0) * 100.0
-        };
-        let percent = |ratio: f64| (ratio - 1.0) * 100.0;
-        text.push_str(&format!(
-            "\n{}: ours to wrk {:+.1} % ({:+.1} to {:+.1}, {:.0} % sure, {} pairs); the server {:.0} % \
-             busy, our generator {:.0} %, wrk {:.0} %\n",
-            ours.contender,
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    let line = |agreement: Agreement| {
+        let (found, ours, wrks) = (agreement.found, agreement.ours, agreement.wrks);
+        format!(
+            "\n{}, {}: ours to wrk {:+.1} % ({:+.1} to {:+.1}, {:.0} % sure, {} pairs): {}\n  busy: \
+             the server {:.0} % and {:.0} %, our generator {:.0} %, wrk {:.0} %\n",
+            agreement.contender,
+            agreement.protocol,
             percent(found.ratio),
             percent(found.low),
             percent(found.high),
             found.confidence * 100.0,
-            first.len().min(second.len()),
-            busy(ours, |round| &round.server),
-            busy(ours, |round| &round.client),
-            busy(wrks, |round| &round.client),
-        ));
-    }
-    text
+            agreement.pairs,
+            agreement.verdict().words(),
+            ours.server * 100.0,
+            wrks.server * 100.0,
+            ours.client * 100.0,
+            wrks.client * 100.0,
+        )
+    };
+    agreements(run).into_iter().map(line).collect()
 }
 
 fn row(cell: &Cell, rate: f64, before: Option<&Cell>) -> String {

@@ -260,6 +260,31 @@ fn an_interruption_keeps_what_was_measured() {
     home.assert_nothing_is_left();
 }
 
+#[test]
+fn a_run_is_resumed_by_the_same_command_alone() {
+    let home = Home::new();
+    assert_eq!(code(&home.hello("well", "")), Some(0));
+    let first = home.result();
+    let again = home.hello("well", "--resume");
+    assert_eq!(code(&again), Some(0), "{}", stderr(&again));
+    assert_eq!(home.result().cells, first.cells, "nothing was missing");
+    let mut cut = home.result();
+    cut.complete = false;
+    cut.cells[0].rounds.truncate(1);
+    cut.write(&home.path().join("hello.json")).expect("a file");
+    let rest = home.hello("well", "--resume");
+    assert_eq!(code(&rest), Some(0), "{}", stderr(&rest));
+    let resumed = home.result();
+    assert_eq!(resumed.cells[0].rounds.len(), 2);
+    assert_eq!(resumed.cells[0].rounds[0], first.cells[0].rounds[0]);
+    assert!(resumed.complete);
+    assert!(resumed.notes.iter().any(|note| note.starts_with("Resumed")));
+    let other = home.hello("well", "--resume --driver ab");
+    assert_eq!(code(&other), Some(2));
+    assert!(stderr(&other).contains("hello.json: it was asked for by"));
+    home.assert_nothing_is_left();
+}
+
 /// The programs that everybody knows, where they are installed, give the same kind of round.
 #[test]
 fn other_drivers_ask_too() {

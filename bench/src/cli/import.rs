@@ -16,7 +16,11 @@ pub(super) fn run(typed: &Typed) -> Done {
     let output = typed.path("output").unwrap_or_else(|| beside(name));
     run.write(&output)
         .map_err(|error| Problem::failure(format!("{}: {error}", output.display())))?;
-    eprintln!("{}: {} outputs", output.display(), run.cells.len());
+    let what = match run.cells.len() {
+        1 => "1 output".to_owned(),
+        many => format!("{many} outputs"),
+    };
+    eprintln!("{}: {what}", output.display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -21,10 +21,11 @@ use crate::page_stage::PageStage;
 use crate::process;
 use crate::progress::Progress;
 use crate::result::{Cell, ContenderFacts, FORMAT, Machine, Run};
+use crate::resume;
 use crate::rounds::{Collection, Ending, Group, collect};
 use crate::site::Site;
 use crate::stage::Stage;
-use crate::suite::{Act, Programme, SUITES, Suite, Wishes};
+use crate::suite::{Act, Extent, Programme, SUITES, Suite, Wishes};
 
 /// Set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -41,6 +42,12 @@ pub(super) fn run(typed: &Typed) -> Done {
     let failed =
         |error: std::io::Error| Problem::failure(format!("{}: {error}", order.output.display()));
     order.try_output().map_err(failed)?;
+    if typed.has("resume") {
+        let resumed = resume::take_up(&mut run, &order.output);
+        resumed.map_err(|error| {
+            Problem::usage(error.to_string()).help("without --resume it begins anew")
+        })?;
+    }
     interrupt::watch(&STOP).map_err(failed)?;
     process::raise_open_files();
     let ending = order.measure(&programme, &catalogue, &cast, &mut run)?;
@@ -80,7 +87,7 @@ impl<'t> Order<'t> {
         let cores = cores(typed)?;
         let positive = |number: &f64| number.is_finite() && *number > 0.0;
         let wishes = Wishes {
-            quick: typed.has("quick"),
+            extent: extent(typed)?,
             as_published: typed.has("as-published"),
             rounds: typed.number("rounds", "a number of rounds, 1 or more", |n: &u32| *n > 0)?,
             seconds: typed.number("seconds", "a number of seconds", positive)?,
@@ -106,6 +113,10 @@ impl<'t> Order<'t> {
         let profile = typed.path("machine").map(|path| Profile::load(&path));
         let profile = profile.transpose();
         let output = typed.path("output");
+        let usual_output = || match typed.has("resume") {
+            true => PathBuf::from(format!("{}.json", suite.name)),
+            false => unused(suite.name),
+        };
         Ok(Order {
             typed,
             suite,
@@ -119,7 +130,7 @@ impl<'t> Order<'t> {
             profile: profile
                 .map_err(|error| Problem::usage(error.to_string()))?
                 .unwrap_or_default(),
-            output: output.unwrap_or_else(|| unused(suite.name)),
+            output: output.unwrap_or_else(usual_output),
         })
     }
 
@@ -199,7 +210,7 @@ impl<'t> Order<'t> {
         });
         if self.driver != Driver::Embedded {
             notes.push(format!(
-                "Asked by {}, which checks no response's length; its warm-up is a run of its own.",
+                "Asked by {}: the responses' lengths are checked as far as it tells them.",
                 self.driver
             ));
         }
@@ -285,7 +296,9 @@ impl<'t> Order<'t> {
         run.complete = !ending.interrupted && ending.failures.is_empty();
         run.ended = Timestamp::now().to_string();
         let failed = |error| Problem::failure(format!("{}: {error}", self.output.display()));
-        if ending.rounds > 0 {
+        // With those of a run that was resumed.
+        let rounds: usize = run.cells.iter().map(|cell| cell.rounds.len()).sum();
+        if rounds > 0 {
             run.write(&self.output).map_err(failed)?;
             if let Some(file) = self.typed.path("csv") {
                 self.write_csv(run, &file)?;
@@ -301,13 +314,13 @@ impl<'t> Order<'t> {
         for failure in &ending.failures {
             eprintln!("failed: {failure}");
         }
-        if ending.rounds > 0 {
-            eprintln!("{}: {} rounds", self.output.display(), ending.rounds);
+        if rounds > 0 {
+            eprintln!("{}: {rounds} rounds", self.output.display());
         }
         if ending.interrupted {
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        if ending.rounds == 0 {
+        if rounds == 0 {
             return Err(Problem::usage("nothing could be measured"));
         }
         if ending.failures.is_empty() && cast.missing_by_name.is_empty() {
@@ -420,7 +433,7 @@ impl<'c> Cast<'c> {
             groups.push(Group {
                 scenarios: act.cases.iter().map(|case| case.scenario.clone()).collect(),
                 contenders,
-                until_failures: act.until_failures,
+                order: act.order,
             });
             acts.push(act.clone());
         }
@@ -492,6 +505,15 @@ fn names(list: Option<&str>) -> Result<Option<Vec<String>>, Problem> {
         return Err(Problem::usage("`--with` names nobody").help("--with anthill,nginx"));
     }
     Ok(Some(names))
+}
+
+fn extent(typed: &Typed) -> Result<Extent, Problem> {
+    match (typed.has("quick"), typed.has("full")) {
+        (true, true) => Err(Problem::usage("`--quick` and `--full` are opposites")),
+        (true, false) => Ok(Extent::Quick),
+        (false, true) => Ok(Extent::Full),
+        (false, false) => Ok(Extent::Usual),
+    }
 }
 
 fn driver(name: Option<&str>) -> Result<Driver, Problem> {

@@ -82,7 +82,7 @@ pub static COMMANDS: &[Command] = &[
         details: &[
             "Servers and client are held to different processors. Rounds are interleaved: every \
              contender has its turn before the next round begins, so that what drifts is in all.",
-            "After each round the result is written, so that Ctrl-C loses nothing.",
+            "After each round the result is written, so that Ctrl-C loses nothing; --resume goes on.",
             "Exit status: 0; 1 if a contender failed; 2 if nothing could be measured; 130 after Ctrl-C.",
         ],
         operands: "SUITE",
@@ -93,12 +93,20 @@ pub static COMMANDS: &[Command] = &[
                 "A,B,C",
                 "These contenders, instead of the suite's own",
             ),
-            option("rounds", "N", "Rounds of each, instead of 5"),
-            option("seconds", "S", "Seconds of a round, instead of 5"),
+            option(
+                "rounds",
+                "N",
+                "Rounds of each, instead of the suite's own (3, 5 or 9)",
+            ),
+            option(
+                "seconds",
+                "S",
+                "Seconds of a round, instead of the suite's own (1 to 5)",
+            ),
             option(
                 "warm-up",
                 "S",
-                "Seconds before each round that don't count, instead of 1",
+                "Seconds before each round that don't count, instead of 0.5",
             ),
             option(
                 "timeout",
@@ -110,6 +118,10 @@ pub static COMMANDS: &[Command] = &[
                 "Fewer scenarios, 3 rounds of 1 s: to see that it works",
             ),
             switch(
+                "full",
+                "Every scenario of the source document, 5 longer rounds: takes hours",
+            ),
+            switch(
                 "as-published",
                 "With the settings of the source document, unequal as they were",
             ),
@@ -119,6 +131,10 @@ pub static COMMANDS: &[Command] = &[
                 "Ask by embedded (our own), wrk, ab, siege or h2load",
             ),
             output("Where the result goes, instead of SUITE.json (or SUITE-2.json)"),
+            switch(
+                "resume",
+                "Go on with what that file has: the same command, interrupted before",
+            ),
             option(
                 "csv",
                 "FILE",

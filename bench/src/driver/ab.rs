@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::reading::{self, ReadError, Reading, after, count_after, first_word, number_after};
+use super::reading::{
+    self, Content, ReadError, Reading, after, count_after, first_word, number_after,
+};
 use crate::result::{Failures, Latency};
 
 /// A line of every output.
@@ -28,6 +30,7 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
             .settings
             .insert(name.to_owned(), count_after(text, label)?);
     }
+    found.content = Content::Each(found.settings["body_bytes"]);
     let complete = count_after(text, "Complete requests:")?;
     let status = count_after(text, "Non-2xx responses:").unwrap_or(0);
     let broken = failures(text, &mut found)?;
@@ -121,6 +124,8 @@ mod tests {
         assert_eq!(found.settings["connections"], 10);
         assert_eq!(found.settings["body_bytes"], 228);
         assert_eq!((found.requests, found.bytes), (1_000, 460_000));
+        assert_eq!(found.wrong_length(228), None);
+        assert!(found.wrong_length(229).is_some());
         assert_eq!(found.seconds, 0.041);
         assert!(found.failures.is_empty());
         let latency = found.latency.expect("a table");

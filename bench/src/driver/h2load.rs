@@ -103,6 +103,8 @@ mod tests {
         assert_eq!(found.requests, 174_125);
         assert_eq!(found.seconds, 2.0);
         assert_eq!(found.bytes, 910_151_375);
+        assert_eq!(found.wrong_length(5_100), None);
+        assert!(found.wrong_length(16_384).is_some());
         assert_eq!(found.settings["connections"], 10);
         let latency = found.latency.expect("times");
         assert_eq!((latency.min_us, latency.max_us), (26.0, 9_490.0));

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use crate::load::{self, Length, Moment, Pace, Plan, Protocol};
-use crate::result::{Latency, Round, Usage};
+use crate::result::{Failures, Latency, Round, Usage};
 use child::{Child, ChildError};
 use reading::{ReadError, Reading};
 
@@ -210,7 +210,17 @@ impl Driver {
             warm_up.length = Length::Seconds(plan.warm_up_seconds);
             self.run(&warm_up, folder, None, stop)?;
         }
-        let (reading, child) = self.run(plan, folder, Some(watch), stop)?;
+        let (mut reading, child) = self.run(plan, folder, Some(watch), stop)?;
+        let mut details = BTreeMap::new();
+        if let Some(wrong) = plan
+            .expect
+            .length
+            .and_then(|length| reading.wrong_length(length))
+        {
+            let requests = std::mem::take(&mut reading.requests);
+            reading.fail(Failures::LENGTH, requests);
+            details.insert(Failures::LENGTH.to_owned(), wrong);
+        }
         let mut round = reading.into_round(self.name());
         round.command = self.words(plan, Path::new("")).join(" ");
         round.client = Usage {
@@ -219,10 +229,7 @@ impl Driver {
             cpus: u32::try_from(plan.cpus.len()).unwrap_or(u32::MAX),
             peak_pss_bytes: 0,
         };
-        Ok(Measured {
-            round,
-            details: BTreeMap::new(),
-        })
+        Ok(Measured { round, details })
     }
 
     fn run(

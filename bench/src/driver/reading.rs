@@ -18,12 +18,26 @@ pub struct Reading {
     pub requests: u64,
     /// Bytes received.
     pub bytes: u64,
+    /// How much of that were the responses' contents.
+    pub content: Content,
     /// By the kinds of [`crate::result::Failures`].
     pub failures: BTreeMap<String, u64>,
     /// How long requests took.
     pub latency: Option<Latency>,
     /// What else it tells.
     pub extra: BTreeMap<String, f64>,
+}
+
+/// What an output tells of the length of the responses' contents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Content {
+    /// Only the bytes of all responses are known, heads and frames included.
+    #[default]
+    AmongAll,
+    /// So many bytes, of all responses together.
+    Together(u64),
+    /// So many bytes each; those that differ are among the failures.
+    Each(u64),
 }
 
 /// Why an output can't be read.
@@ -46,6 +60,33 @@ impl Reading {
         if count > 0 {
             *self.failures.entry(kind.to_owned()).or_default() += count;
         }
+    }
+
+    /// What is wrong with the responses' length if each should have had `expected` bytes, as far as
+    /// their sum tells. What was under way when the run ended, and failed responses, blur it: a few
+    /// wrong ones among many are not found.
+    pub fn wrong_length(&self, expected: u64) -> Option<String> {
+        if let Content::Each(length) = self.content {
+            let wrong = self.requests > 0 && length != expected;
+            return wrong.then(|| format!("{length} bytes instead of {expected}"));
+        }
+        let failed: u64 = self.failures.values().sum();
+        if self.requests < REQUESTS_MIN || failed as f64 > self.requests as f64 * BLUR {
+            return None;
+        }
+        let (bytes, head_max) = match self.content {
+            Content::Together(bytes) => (bytes, 0),
+            _ => (self.bytes, HEAD_BYTES_MAX),
+        };
+        let mean = bytes as f64 / self.requests as f64;
+        let (least, most) = (expected as f64, (expected + head_max) as f64);
+        let right = mean >= least * (1.0 - BLUR) && mean <= most * (1.0 + BLUR);
+        let heads = if head_max > 0 {
+            ", heads included,"
+        } else {
+            ""
+        };
+        (!right).then(|| format!("{mean:.0} bytes{heads} in the mean instead of {expected}"))
     }
 
     /// As a round, without what only the one who ran it knows: number, command and CPU times.
@@ -140,6 +181,13 @@ pub fn last_words(text: &str) -> String {
     last.unwrap_or("without a word").to_owned()
 }
 
+/// Of fewer, those that were under way at the end weigh too much.
+const REQUESTS_MIN: u64 = 100;
+/// What they, and rounded figures, may amount to.
+const BLUR: f64 = 0.05;
+/// No server here sends larger heads.
+const HEAD_BYTES_MAX: u64 = 1_024;
+
 fn split_unit(word: &str) -> (&str, &str) {
     let at = word.find(|c: char| c.is_ascii_alphabetic());
     word.split_at(at.unwrap_or(word.len()))
@@ -148,6 +196,34 @@ fn split_unit(word: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wrong_length_shows_in_the_sum() {
+        let with = |bytes, content| Reading {
+            requests: 1_000,
+            bytes,
+            content,
+            ..Reading::default()
+        };
+        let among_all = |bytes| with(bytes, Content::AmongAll).wrong_length(5_100);
+        assert_eq!(among_all(5_400_000), None);
+        let words = among_all(300_000).expect("an error page");
+        assert_eq!(
+            words,
+            "300 bytes, heads included, in the mean instead of 5100"
+        );
+        assert!(among_all(9_000_000).is_some());
+        let together = |bytes| with(0, Content::Together(bytes)).wrong_length(5_100);
+        assert_eq!(together(5_090_000), None);
+        assert!(together(5_500_000).is_some());
+        let each = with(0, Content::Each(5_099)).wrong_length(5_100);
+        assert_eq!(each.as_deref(), Some("5099 bytes instead of 5100"));
+        let overloaded = Reading {
+            failures: BTreeMap::from([("timeout".to_owned(), 100)]),
+            ..with(300_000, Content::AmongAll)
+        };
+        assert_eq!(overloaded.wrong_length(5_100), None);
+    }
 
     #[test]
     fn figures_have_units() {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::reading::{self, ReadError, Reading, number_after};
+use super::reading::{self, Content, ReadError, Reading, number_after};
 use crate::result::{Failures, Latency};
 
 /// A line of every output in text.
@@ -36,10 +36,13 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
         _ if text.contains(MARK) => from_text(text)?,
         _ => return Err(ReadError::GaveUp(reading::last_words(text))),
     };
+    // It counts no heads.
+    let content = (figures.data_transferred * 1024.0 * 1024.0) as u64;
     let mut found = Reading {
         seconds: figures.elapsed_time,
         requests: figures.transactions,
-        bytes: (figures.data_transferred * 1024.0 * 1024.0) as u64,
+        bytes: content,
+        content: Content::Together(content),
         extra: BTreeMap::from([
             ("availability_percent".to_owned(), figures.availability),
             ("concurrency".to_owned(), figures.concurrency),
@@ -93,6 +96,8 @@ mod tests {
         ] {
             let found = parse(text).expect("an output");
             assert!(found.requests > 15_000);
+            assert_eq!(found.wrong_length(5_100), None);
+            assert!(found.wrong_length(6_000).is_some());
             assert_eq!(found.extra["availability_percent"], 100.0);
             assert!(found.failures.is_empty());
             assert_eq!(found.latency.expect("times").max_us, 10_000.0);

@@ -116,6 +116,8 @@ mod tests {
         assert_eq!(found.requests, 154_243);
         assert_eq!(found.seconds, 2.1);
         assert_eq!(found.bytes, 823_656_448);
+        assert_eq!(found.wrong_length(5_100), None);
+        assert!(found.wrong_length(228).is_some());
         assert!(found.failures.is_empty());
         let latency = found.latency.expect("a table");
         assert_eq!(latency.mean_us, 548.95);

@@ -40,26 +40,15 @@ pub(super) struct Http1<'a> {
     /// Users that do something at a time: end a pause, or try to connect again.
     resting: BinaryHeap<Reverse<(Nanos, usize)>>,
     dues: Option<Dues>,
-    /// In a closed loop, users that are to ask, gathered until there are as many as in [`Group`].
+    /// In a closed loop without pauses, users whose response came among the events at hand: all are
+    /// read before the next requests are sent.
     turn: Vec<usize>,
-    group: Group,
     /// Users with a request.
     busy: usize,
     buffer: Vec<u8>,
     random: Random,
     tally: Tally,
     meter: Meter,
-}
-
-/// How many users' requests are sent at once, and since when the first of them waits.
-///
-/// Over loopback our work is done in the server's time: it pays for waking a thread that sleeps, and
-/// the two contend for a socket that both use at the same moment. A client that answers each response
-/// at once makes some servers a tenth slower than one behind a network, or than a slower client, which
-/// always comes in groups. So requests are sent in groups too, as a network card's driver would.
-struct Group {
-    size: usize,
-    since: Nanos,
 }
 
 /// One connection and who uses it.
@@ -122,15 +111,6 @@ impl<'a> Http1<'a> {
             resting: false,
             strikes: 0,
         };
-        // Who shares processors with the server must not wait busily. Under TLS the client's own
-        // cryptography spaces its requests; groups made Apache a fifth and nginx an eighth faster than
-        // wrk sees them (seven pairs, 50 connections).
-        let alone = plan.cpus.is_empty() || plan.tls.is_some();
-        let most = if alone { 1 } else { GROUP_MAX };
-        let group = Group {
-            size: (share.connections.len() / 4).clamp(1, most),
-            since: 0,
-        };
         let dues = match plan.pace {
             Pace::Open { rate } => Some(Dues::new(rate, share.thread, share.threads)),
             Pace::Closed { .. } => None,
@@ -147,7 +127,6 @@ impl<'a> Http1<'a> {
             resting: BinaryHeap::new(),
             dues,
             turn: Vec::new(),
-            group,
             busy: 0,
             buffer: vec![0; READ_BYTES],
             random: Random::new(share.thread),
@@ -173,7 +152,6 @@ impl<'a> Http1<'a> {
             if self.course.stopped() || self.is_over(now) {
                 break;
             }
-            self.take_turns(now);
             self.wait(&mut events)?;
             for event in &events {
                 let Event { flags, data, .. } = *event;
@@ -182,12 +160,11 @@ impl<'a> Http1<'a> {
                     user => self.event(user as usize, flags),
                 }
             }
+            self.take_turns();
         }
-        let lingered = self.meter.lingered_seconds();
         Ok(Report {
             tally: self.tally,
             spent: self.meter.spent(),
-            lingered,
             ended: self.course.now(),
         })
     }
@@ -218,16 +195,18 @@ impl<'a> Http1<'a> {
         self.busy == 0 && self.turn.is_empty() && nothing_due && self.course.over(now)
     }
 
-    /// Waits for something to happen.
+    /// Waits for something to happen, asleep.
+    ///
+    /// Over loopback the server pays for waking us, so that lighttpd does a twentieth less than for wrk,
+    /// which has no time left to sleep. Staying awake is no remedy: looking for the next response for
+    /// 10 µs before sleeping made Apache, which keeps a connection at hand whose next request comes at
+    /// once, a quarter faster over plain HTTP than wrk sees it (seven pairs, 50 connections).
     fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         events.clear();
         let now = self.course.now();
         let wake = self.next_wake();
-        if wake <= now {
+        if wake <= now || !self.turn.is_empty() {
             return self.poll(events, 0);
-        }
-        if !self.turn.is_empty() {
-            return self.gather(events, now, wake);
         }
         if wake < now + SWEEP {
             self.alarm.set(wake, now)?;
@@ -249,20 +228,6 @@ impl<'a> Http1<'a> {
             .chain(due)
             .min()
             .unwrap_or(Nanos::MAX)
-    }
-
-    /// Waits busily for more users whose turn it is, until something comes or the first of them has
-    /// waited long enough.
-    fn gather(&mut self, events: &mut Vec<Event>, now: Nanos, wake: Nanos) -> io::Result<()> {
-        let until = wake.min(self.group.since + GATHER);
-        self.poll(events, 0)?;
-        let mut later = now;
-        while events.is_empty() && later < until {
-            self.poll(events, 0)?;
-            later = self.course.now();
-        }
-        self.meter.lingered(later - now);
-        Ok(())
     }
 
     fn poll(&self, events: &mut Vec<Event>, timeout: Nanos) -> io::Result<()> {
@@ -365,34 +330,29 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// The user has had its response, or failed: it asks again when the pause is over or the group
-    /// complete.
+    /// The user has had its response, or failed: it asks again, after a pause if there is one.
     fn act_again(&mut self, user: usize, now: Nanos) {
         match self.plan.pace {
             Pace::Closed { pause: Some(pause) } => {
                 let pause = self.random.between(pause);
                 self.rest(user, now + pause);
             }
-            Pace::Closed { pause: None } if self.group.size > 1 => {
-                if self.turn.is_empty() {
-                    self.group.since = now;
-                }
-                self.turn.push(user);
-            }
-            _ => self.act(user, now),
+            Pace::Closed { pause: None } => self.turn.push(user),
+            Pace::Open { .. } => self.act(user, now),
         }
     }
 
-    /// Lets the users ask whose turn it is, if they are enough or have waited long enough.
-    fn take_turns(&mut self, now: Nanos) {
-        if self.turn.len() < self.group.size && now < self.group.since + GATHER {
+    /// Lets the users ask whose responses came.
+    fn take_turns(&mut self) {
+        if self.turn.is_empty() {
             return;
         }
+        let now = self.course.now();
         let mut turn = std::mem::take(&mut self.turn);
         for user in turn.drain(..) {
             self.act(user, now);
         }
-        // Who failed at once may be waiting again.
+        // Who failed at once has its turn again.
         turn.append(&mut self.turn);
         self.turn = turn;
     }
@@ -519,6 +479,7 @@ impl<'a> Http1<'a> {
                 Ok(received) => received,
                 Err(error) => return self.broken(user, &error, now),
             };
+            let ended = ended || received.end.is_some();
             if state.phase == Phase::Handshaking && !link.is_handshaking() {
                 self.connected(user, now);
             } else if let Some(malformed) = fault {
@@ -681,12 +642,6 @@ const EVENTS: usize = 512;
 
 /// Bytes read at once: four TLS records, and within the processor's second cache.
 const READ_BYTES: usize = 64 * 1024;
-
-/// Most requests that are sent at once, and the longest that one waits for the others: what a busy
-/// server takes for a few responses. With larger ones nginx does up to a tenth more than for wrk, with
-/// smaller ones lighttpd as much less; with these, both the same.
-const GROUP_MAX: usize = 16;
-const GATHER: Nanos = 30_000;
 
 /// How often it is looked for what has taken too long.
 const SWEEP: Nanos = 100_000_000;

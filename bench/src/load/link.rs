@@ -134,7 +134,7 @@ impl Link {
             Err(Errno::AGAIN) => return Ok(Received::default()),
             Err(error) => return Err(error.into()),
         };
-        let received = Received {
+        let mut received = Received {
             more: length == buffer.len(),
             end: None,
         };
@@ -144,7 +144,8 @@ impl Link {
                 let read = decrypt(session, &buffer[..length], take);
                 // A handshake's answer, or the alert that says why there is none.
                 let flushed = self.flush();
-                read?;
+                // Some wait for us to close the socket after they have closed TLS (RFC 8446 §6.1).
+                received.end = read?.then_some(End::Clean);
                 flushed?;
             }
         }
@@ -172,18 +173,20 @@ impl AsFd for Link {
     }
 }
 
-/// Takes records and hands on their content.
+/// Takes records and hands on their content. Says whether the server has closed.
 fn decrypt(
     session: &mut ClientConnection,
     mut wire: &[u8],
     mut take: impl FnMut(&[u8]),
-) -> io::Result<()> {
+) -> io::Result<bool> {
+    let mut closed = false;
     while !wire.is_empty() {
         // It takes nothing more after a close_notify.
         if session.read_tls(&mut wire)? == 0 {
             break;
         }
-        session.process_new_packets().map_err(io::Error::other)?;
+        let state = session.process_new_packets().map_err(io::Error::other)?;
+        closed = state.peer_has_closed();
         let mut reader = session.reader();
         while let Ok(content) = reader.fill_buf() {
             let length = content.len();
@@ -194,7 +197,7 @@ fn decrypt(
             reader.consume(length);
         }
     }
-    Ok(())
+    Ok(closed)
 }
 
 /// A socket to write to, several pieces at once.

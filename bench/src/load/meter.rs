@@ -8,7 +8,6 @@ use super::cpu::Spent;
 pub(super) struct Meter {
     begin: Option<Spent>,
     end: Option<Spent>,
-    lingered: Nanos,
 }
 
 impl Meter {
@@ -29,18 +28,6 @@ impl Meter {
             (_, None) => course.end(),
             _ => None,
         }
-    }
-
-    /// So much of the time was spent on waiting for something to come.
-    pub(super) fn lingered(&mut self, span: Nanos) {
-        if self.begin.is_some() && self.end.is_none() {
-            self.lingered += span;
-        }
-    }
-
-    /// Seconds of the window that were spent on waiting, though they are CPU time.
-    pub(super) fn lingered_seconds(&self) -> f64 {
-        self.lingered as f64 / 1e9
     }
 
     /// What was used within the window, which ends now if it hadn't.

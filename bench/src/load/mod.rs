@@ -144,8 +144,6 @@ struct Share {
 struct Report {
     tally: Tally,
     spent: Spent,
-    /// Seconds of that which were spent on waiting.
-    lingered: f64,
     ended: Nanos,
 }
 
@@ -233,12 +231,11 @@ fn collect(
 
 fn outcome(plan: &Plan, course: &Course, reports: Vec<Report>) -> Outcome {
     let mut tally = Tally::new(plan);
-    let (mut spent, mut lingered, mut ended) = (Spent::default(), 0.0, 0);
+    let (mut spent, mut ended) = (Spent::default(), 0);
     for report in reports {
         tally += report.tally;
         spent.user += report.spent.user;
         spent.system += report.spent.system;
-        lingered += report.lingered;
         ended = ended.max(report.ended);
     }
     let end = match (course.stopped(), course.end()) {
@@ -255,7 +252,7 @@ fn outcome(plan: &Plan, course: &Course, reports: Vec<Report>) -> Outcome {
         .saturating_sub(course.begin()) as f64
         / 1e9;
     let cpus = cpus(plan);
-    let busy = (spent.user + spent.system - lingered) / window / f64::from(cpus);
+    let busy = (spent.user + spent.system) / window / f64::from(cpus);
     let (failures, first_failures) = tally
         .failures
         .into_iter()

@@ -38,8 +38,7 @@ pub struct Outcome {
     pub user_seconds: f64,
     /// CPU time in the kernel of the generator's threads within the window, seconds.
     pub system_seconds: f64,
-    /// Share of the processors' time, 0 to 1, that the generator needed; less than its CPU time where
-    /// its threads rather look for the next response again and again than sleep.
+    /// Share of the processors' time, 0 to 1, that the generator needed.
     pub busy: f64,
     /// Processors the threads could use at once.
     pub cpus: u32,

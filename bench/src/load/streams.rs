@@ -112,7 +112,6 @@ pub(super) fn run<D: Dial>(
     tally.bytes += received.bytes.get();
     Ok(Report {
         tally,
-        lingered: 0.0,
         spent: meter.spent(),
         ended: course.now(),
     })

@@ -624,6 +624,18 @@ fn handshakes_are_full_or_resumed_as_wanted() {
 }
 
 #[test]
+fn where_tls_ends_the_socket_is_not_waited_for() {
+    let server = Server::tls(tls(&certificate(), &rustls::version::TLS13), |stream, _| {
+        stream.write_all(HELLO).is_err()
+    });
+    let outcome = go(&secure(&server, Tls::default()));
+    assert_failures(&outcome, &[]);
+    assert_eq!(outcome.requests, 20);
+    // The server closes its sockets after us; we would close each after a second.
+    assert!(outcome.seconds < 5.0, "{} s", outcome.seconds);
+}
+
+#[test]
 fn a_kept_connection_makes_one_handshake() {
     let server = Server::tls(tls(&certificate(), &rustls::version::TLS13), |stream, _| {
         stream.write_all(HELLO).is_ok()

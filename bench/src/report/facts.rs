@@ -55,15 +55,16 @@ pub fn warnings(run: &Run) -> Vec<Block> {
         let facts = run.contenders.iter().find(|facts| facts.name == name);
         facts.map_or(name.to_owned(), |facts| facts.title.clone())
     };
-    for cell in &run.cells {
-        if let Some(failure) = &cell.failure {
-            let scenario = run
-                .scenarios
-                .iter()
-                .find(|scenario| scenario.id == cell.scenario);
-            let scenario = scenario.map_or(cell.scenario.as_str(), |scenario| &scenario.title);
-            warnings.push(format!("{}, {scenario}: {failure}", title(&cell.contender)));
-        }
+    for (contenders, scenarios, failure) in failures(run) {
+        let names: Vec<String> = contenders.into_iter().map(title).collect();
+        // A scenario's title may have commas of its own.
+        let several = names.len() + scenarios.len() > 2;
+        let between = if several { "; " } else { ", " };
+        warnings.push(format!(
+            "{}{between}{}: {failure}",
+            names.join(", "),
+            scenarios.join("; ")
+        ));
     }
     let mut bound: Vec<String> = run
         .cells
@@ -84,6 +85,35 @@ pub fn warnings(run: &Run) -> Vec<Block> {
         .map(Block::Warning)
         .chain(run.notes.iter().cloned().map(Block::Text))
         .collect()
+}
+
+/// Who failed in what (titles of scenarios) and why: said once for all that failed alike.
+fn failures(run: &Run) -> Vec<(Vec<&str>, Vec<&str>, &str)> {
+    let mut by_scenario: Vec<(Vec<&str>, &str, &str)> = Vec::new();
+    for cell in &run.cells {
+        let Some(failure) = &cell.failure else {
+            continue;
+        };
+        let mut scenarios = run.scenarios.iter();
+        let scenario = scenarios.find(|scenario| scenario.id == cell.scenario);
+        let scenario = scenario.map_or(cell.scenario.as_str(), |scenario| &scenario.title);
+        let alike = |(_, of, why): &&mut (Vec<&str>, &str, &str)| *of == scenario && why == failure;
+        match by_scenario.iter_mut().find(alike) {
+            Some((contenders, _, _)) => contenders.push(&cell.contender),
+            None => by_scenario.push((vec![&cell.contender], scenario, failure)),
+        }
+    }
+    let mut all: Vec<(Vec<&str>, Vec<&str>, &str)> = Vec::new();
+    for (contenders, scenario, failure) in by_scenario {
+        let alike = |(who, _, why): &&mut (Vec<&str>, Vec<&str>, &str)| {
+            *who == contenders && *why == failure
+        };
+        match all.iter_mut().find(alike) {
+            Some((_, scenarios, _)) => scenarios.push(scenario),
+            None => all.push((contenders, vec![scenario], failure)),
+        }
+    }
+    all
 }
 
 /// Whether the client had no processor left while the server had.
@@ -126,12 +156,17 @@ fn machine(run: &Run) -> Table {
         .map(machines::cost)
         .unwrap_or_default();
     let tick = format!("{} ms", number::plain(machine.tick_seconds * 1e3));
-    let known = [
+    // An imported result has no processors and knows nothing else.
+    let known = |cpus: u32, fact: String| if cpus > 0 { fact } else { String::new() };
+    let facts = [
         ("name", machine.name.clone()),
         ("processor", machine.cpu.clone()),
-        ("processors", machine.cpus.to_string()),
+        ("processors", known(machine.cpus, machine.cpus.to_string())),
         ("architecture", machine.architecture.clone()),
-        ("memory", number::memory(machine.memory_bytes)),
+        (
+            "memory",
+            known(machine.cpus, number::memory(machine.memory_bytes)),
+        ),
         ("system", machine.system.clone()),
         ("kernel", machine.kernel.clone()),
         ("governor", machine.governor.clone().unwrap_or_default()),
@@ -140,7 +175,7 @@ fn machine(run: &Run) -> Table {
             machine.congestion_control.clone().unwrap_or_default(),
         ),
         ("price", price),
-        ("CPU time is counted in", tick),
+        ("CPU time is counted in", known(machine.cpus, tick)),
         ("begun", run.begun.clone()),
         ("ended", run.ended.clone()),
         ("measured with", run.tool.clone()),
@@ -150,7 +185,7 @@ fn machine(run: &Run) -> Table {
         cells: vec![name.into(), value.into()],
         ..Row::default()
     };
-    let rows = known
+    let rows = facts
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
         .map(row)

@@ -116,6 +116,10 @@ fn subtitle(runs: &[Run]) -> String {
 
 fn machine_line(run: &Run) -> String {
     let machine = &run.machine;
+    // An imported result knows nothing else of it.
+    if machine.cpus == 0 {
+        return machine.name.clone();
+    }
     let memory = number::memory(machine.memory_bytes);
     format!(
         "{}: {} × {}, {memory}, {}",

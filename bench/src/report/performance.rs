@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::report::document::{Block, Entry, Row, Section, Table};
 use crate::report::metric::Metric;
-use crate::report::suite::{self, page_table};
+use crate::report::suite::{self, agreement_table, page_table};
 use crate::report::view::{View, is_ours};
 use crate::report::{facts, markdown, number, tables};
 use crate::result::{ContenderFacts, Run, Scenario};
@@ -61,8 +61,22 @@ fn between_marks(text: &str, figures: &str) -> Option<String> {
 }
 
 /// All figures, for docs/performance.md: each suite with its method, tables and command.
+///
+/// What is true of all of them, the machine and the notes that all have, is said once above them.
 pub fn figures(runs: &[Run]) -> String {
-    markdown::sections(&runs.iter().map(section).collect::<Vec<_>>(), 3)
+    let mut machines: Vec<String> = runs.iter().map(machine).collect();
+    machines.dedup();
+    let mut common: Vec<String> = runs.first().map_or(Vec::new(), |run| run.notes.clone());
+    common.retain(|note| runs.iter().all(|run| run.notes.contains(note)));
+    if let [machine] = &machines[..] {
+        common.insert(0, format!("{machine}."));
+    }
+    let lead = Section {
+        heading: String::new(),
+        blocks: common.iter().cloned().map(Block::Text).collect(),
+    };
+    let sections = runs.iter().map(|run| section(run, &common));
+    markdown::sections(&[lead].into_iter().chain(sections).collect::<Vec<_>>(), 3)
 }
 
 /// The few that a README has room for: us and the best of the others.
@@ -102,19 +116,23 @@ fn machine(run: &Run) -> String {
     )
 }
 
-fn section(run: &Run) -> Section {
+/// `said` was said above all sections.
+fn section(run: &Run, said: &[String]) -> Section {
     let view = View { run };
     let mut blocks = vec![
         Block::Text(format!("{}.", machine(run))),
         facts::method(run),
     ];
     blocks.extend(facts::warnings(run));
+    blocks.retain(|block| !matches!(block, Block::Text(text) if said.contains(text)));
     blocks.extend(match run.suite.as_str() {
         "hello" => suite::blocks(view, &[])
             .into_iter()
             .filter(|block| !matches!(block, Block::Folded(_)))
             .collect(),
         "page" => vec![Block::Table(page_table(view))],
+        "agreement" => vec![Block::Table(agreement_table(view))],
+        "growth" => growth_tables(view),
         _ => suite_tables(view),
     });
     blocks.push(Block::Text(versions(run)));
@@ -149,6 +167,69 @@ fn suite_tables(view: View) -> Vec<Block> {
         )));
     }
     blocks
+}
+
+/// Who answered, on how many nodes, and its scenarios by their users.
+struct Column<'r> {
+    name: String,
+    contender: &'r str,
+    scenarios: Vec<(u64, &'r Scenario)>,
+}
+
+/// Users down, and across who answered them.
+fn growth_tables(view: View) -> Vec<Block> {
+    let scenarios = view.scenarios();
+    let mut users: Vec<u64> = Vec::new();
+    let mut columns: Vec<Column> = Vec::new();
+    for scenario in scenarios {
+        let count = scenario.number("users").unwrap_or(0.0) as u64;
+        if !users.contains(&count) {
+            users.push(count);
+        }
+        // `2 nodes, 800 users`
+        let setup = scenario
+            .title
+            .rsplit_once(", ")
+            .map_or("", |(setup, _)| setup);
+        for facts in view.contenders_in(scenario) {
+            let name = format!("{setup}: {}", facts.title);
+            match columns.iter_mut().find(|column| column.name == name) {
+                Some(column) => column.scenarios.push((count, scenario)),
+                None => columns.push(Column {
+                    name,
+                    contender: &facts.name,
+                    scenarios: vec![(count, scenario)],
+                }),
+            }
+        }
+    }
+    users.sort_unstable();
+    let table = |metric: Metric| {
+        let mut head = vec!["users".to_owned()];
+        head.extend(columns.iter().map(|column| column.name.clone()));
+        let row = |count: &u64| {
+            let mut cells = vec![Entry::new(number::whole(*count as f64))];
+            cells.extend(columns.iter().map(|column| {
+                let mut scenarios = column.scenarios.iter();
+                let scenario = scenarios.find(|(users, _)| users == count);
+                scenario.map_or(Entry::none(), |(_, scenario)| {
+                    view.entry(metric, scenario, column.contender)
+                })
+            }));
+            Row {
+                cells,
+                ..Row::default()
+            }
+        };
+        Block::Table(Table {
+            caption: metric.title(),
+            head,
+            rows: users.iter().map(row).collect(),
+            ..Table::default()
+        })
+    };
+    let metrics = [Metric::Rate, Metric::Availability, Metric::Percentile("99")];
+    metrics.map(table).into()
 }
 
 /// Of the matrix one and sixteen connections with the fewest threads; of the others all scenarios.
@@ -220,6 +301,18 @@ fn summary_rows(run: &Run) -> Vec<Row> {
                 .filter_map(|s| summary_row(view, s, Metric::CpuPerRequest))
                 .collect()
         }
+        // Of each page the most users: scripts aren't ours to compare yet.
+        "dynamic" => {
+            let users = |scenario: &Scenario| scenario.number("users").unwrap_or(0.0);
+            let told = |scenario: &&&Scenario| {
+                let same = |other: &&&Scenario| other.word("page") == scenario.word("page");
+                let others = scenarios.iter().filter(same);
+                others.map(|other| users(other)).fold(0.0, f64::max) == users(scenario)
+            };
+            let rows = scenarios.iter().filter(told);
+            rows.filter_map(|s| summary_row(view, s, Metric::CpuPerRequest))
+                .collect()
+        }
         "growth" => {
             let row = most("users").and_then(|scenario| summary_row(view, scenario, Metric::Rate));
             row.into_iter().collect()
@@ -244,6 +337,9 @@ fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
     peers.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
     if more_is_better {
         peers.reverse();
+    }
+    if peers.is_empty() {
+        return None;
     }
     peers.truncate(PEERS_IN_SUMMARY);
     let beside: Vec<String> = peers

@@ -4,15 +4,16 @@
 //! It tells something only where the server is the limit: then the client can't change what it does,
 //! and a difference is an error of measuring. The client's own share of its processor says whether.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
+use super::{Act, Case, Cast, Extent, Programme, Setting, Suite, Wishes};
 use crate::catalogue::Ability;
 use crate::driver::Driver;
 use crate::load::Length;
 use crate::result::Parameter;
+use crate::rounds::Order;
 use crate::site::Site;
 
 pub(super) const SUITE: Suite = Suite {
-    name: "agreement",
+    name: crate::agreement::SUITE,
     about: "Our load generator against wrk on the same servers, in interleaved pairs",
     as_published: false,
     lay_out,
@@ -20,40 +21,68 @@ pub(super) const SUITE: Suite = Suite {
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("Our load generator and wrk, in interleaved pairs", wishes);
-    programme.rounds = wishes
-        .rounds
-        .unwrap_or(if wishes.quick { QUICK_PAIRS } else { PAIRS });
-    programme.acts = vec![Act {
+    programme.rounds = wishes.rounds.unwrap_or(match wishes.extent {
+        Extent::Full => FULL_PAIRS,
+        Extent::Quick | Extent::Usual => PAIRS,
+    });
+    let protocols: &[bool] = if wishes.quick() {
+        &[true]
+    } else {
+        &[true, false]
+    };
+    programme.acts = protocols.iter().map(|&tls| act(wishes, tls)).collect();
+    programme.notes.push(
+        "Each pair is of one start of the server, and every second pair begins with wrk. wrk counts \
+         while its connections are made, which our generator does before: that is why there are few \
+         of them."
+            .to_owned(),
+    );
+    programme
+}
+
+fn act(wishes: &Wishes, tls: bool) -> Act {
+    let protocol = if tls { Ability::Https } else { Ability::Http };
+    Act {
         setting: Setting::Single {
-            tls: true,
+            tls,
             keep_alive: true,
             published: false,
             cgi: false,
         },
         // Several, since a client may suit one server's ways and not another's.
-        cast: Cast::able(&[Ability::Https, Ability::KeepAlive], Site::JOURNAL_BYTES)
-            .usually(&["nginx", "apache", "lighttpd", "caddy"]),
+        cast: Cast::able(&[protocol, Ability::KeepAlive], Site::JOURNAL_BYTES)
+            .usually(&["nginx", "apache", "lighttpd"]),
         cases: [Driver::Embedded, Driver::Wrk]
-            .map(|driver| case(wishes, driver))
+            .map(|driver| case(wishes, tls, driver))
             .into(),
-        until_failures: false,
-    }];
-    programme
+        order: Order::Alternating,
+    }
 }
 
-fn case(wishes: &Wishes, driver: Driver) -> Case {
+fn case(wishes: &Wishes, tls: bool, driver: Driver) -> Case {
     let path = Site::path_of(Site::JOURNAL_BYTES);
-    let mut plan = wishes.kept_alive_over_tls(wishes.plan(&path, CONNECTIONS));
+    let mut plan = wishes.plan(&path, CONNECTIONS);
+    if tls {
+        plan = wishes.kept_alive_over_tls(plan);
+    }
     if wishes.seconds.is_none() {
-        wishes.time(&mut plan, SECONDS);
-        plan.length = Length::Seconds(SECONDS);
+        plan.length = Length::Seconds(if wishes.quick() {
+            QUICK_SECONDS
+        } else {
+            SECONDS
+        });
     }
     // wrk knows whole seconds only.
     if let Length::Seconds(seconds) = plan.length {
         plan.length = Length::Seconds(seconds.ceil());
     }
-    let title = format!("asked by {driver}, TLS, {CONNECTIONS} connections");
-    let case = Case::new(driver.name(), title, plan)
+    let (id, protocol) = if tls {
+        ("tls", "TLS")
+    } else {
+        ("plain", "plain")
+    };
+    let title = format!("{protocol}, {CONNECTIONS} connections, asked by {driver}");
+    let case = Case::new(format!("{id}-{driver}"), title, plan)
         .of_size(Site::JOURNAL_BYTES)
         .with("driver", Parameter::Word(driver.name().to_owned()));
     Case {
@@ -63,8 +92,9 @@ fn case(wishes: &Wishes, driver: Driver) -> Case {
 }
 
 /// wrk opens its connections within its window: that must be a small part of it.
-const SECONDS: f64 = 3.0;
+const SECONDS: f64 = 4.0;
+const QUICK_SECONDS: f64 = 2.0;
 const CONNECTIONS: usize = 50;
-const PAIRS: u32 = 9;
 /// The fewest of which six may say the same and one another.
-const QUICK_PAIRS: u32 = 7;
+const PAIRS: u32 = 7;
+const FULL_PAIRS: u32 = 11;

@@ -1,10 +1,11 @@
 //! Document 004's Apache against nginx: a static page at 50 to 250 users, a simple script at 10 to 50,
 //! a complex one at 5 to 25 with the page cache off and on; and the scripts of document 002.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
+use super::{Act, Case, Cast, Extent, FEW_ROUNDS, Programme, Setting, Suite, Wishes};
 use crate::catalogue::Ability;
 use crate::load::Plan;
 use crate::result::Parameter;
+use crate::rounds::Order;
 use crate::site::Site;
 
 pub(super) const SUITE: Suite = Suite {
@@ -16,6 +17,7 @@ pub(super) const SUITE: Suite = Suite {
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("Static pages and scripts over rising users", wishes);
+    programme.rounds = wishes.rounds(FEW_ROUNDS);
     let rows = [
         Row::new(
             "static",
@@ -33,7 +35,7 @@ fn lay_out(wishes: &Wishes) -> Programme {
         ),
     ];
     programme.acts = rows.iter().map(|row| row.act(wishes)).collect();
-    if !wishes.quick {
+    if !wishes.quick() {
         programme.acts.push(scripts(wishes));
     }
     programme.notes.push(
@@ -63,10 +65,10 @@ impl Row {
     }
 
     fn act(&self, wishes: &Wishes) -> Act {
-        let steps: &[usize] = if wishes.quick {
-            &[1, 5]
-        } else {
-            &[1, 2, 3, 4, 5]
+        let steps: &[usize] = match wishes.extent {
+            Extent::Quick => &[1, 5],
+            Extent::Usual => &[1, 3, 5],
+            Extent::Full => &[1, 2, 3, 4, 5],
         };
         let cgi = self.path.starts_with("/cgi-bin/");
         let case = |step: &usize| {
@@ -104,7 +106,7 @@ impl Row {
                 "lighttpd",
             ]),
             cases: steps.iter().map(case).collect(),
-            until_failures: false,
+            order: Order::Listed,
         }
     }
 }
@@ -135,7 +137,7 @@ fn scripts(wishes: &Wishes) -> Act {
             "perl-hypnotoad",
         ]),
         cases: vec![case],
-        until_failures: false,
+        order: Order::Listed,
     }
 }
 

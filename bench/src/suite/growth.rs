@@ -4,10 +4,11 @@
 //! The nodes are processes on loopback addresses of their own, each held to so small a share of a
 //! processor that nodes and not this machine are the limit, as the Raspberry Pis were.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
+use super::{Act, Case, Cast, FEW_ROUNDS, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
 use crate::load::{Pace, Plan};
 use crate::result::Parameter;
+use crate::rounds::Order;
 use crate::site::Site;
 
 pub(super) const SUITE: Suite = Suite {
@@ -23,8 +24,9 @@ const USERS: [usize; 7] = [10, 200, 800, 1_600, 3_200, 6_400, 12_800];
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("Users with pauses, on 1 to 8 nodes", wishes);
-    let nodes: &[usize] = if wishes.quick { &[1, 2] } else { &NODES };
-    let users: &[usize] = if wishes.quick { &USERS[..3] } else { &USERS };
+    programme.rounds = wishes.rounds(FEW_ROUNDS);
+    let nodes: &[usize] = if wishes.quick() { &[1, 2] } else { &NODES };
+    let users: &[usize] = if wishes.quick() { &USERS[..3] } else { &USERS };
     let share = wishes.node_share;
     let alone = Cast {
         only: Some(vec![wishes.node.clone()]),
@@ -38,8 +40,7 @@ fn lay_out(wishes: &Wishes) -> Programme {
             nodes: count,
             share,
         };
-        let balancers =
-            Cast::able(&[Ability::Balancer], 0).usually(&["anthill", "haproxy", "nginx"]);
+        let balancers = Cast::able(&[Ability::Balancer], 0).usually(&["anthill", "haproxy"]);
         programme
             .acts
             .push(act(wishes, count, users, setting, balancers));
@@ -52,7 +53,7 @@ fn lay_out(wishes: &Wishes) -> Programme {
             share * 100.0
         ),
         "Users pause for 0 to 1 s before each request and open a connection for it, as siege does \
-         with -d1. The server's CPU time and memory are the balancer's; what the nodes used is \
+         with -d1; one who has waited for 5 s gives up. The server's CPU time and memory are the balancer's; what the nodes used is \
          beside it."
             .to_owned(),
         "All numbers of users of a round are measured on one start, rising; where failures begin, \
@@ -71,7 +72,7 @@ fn act(wishes: &Wishes, nodes: usize, users: &[usize], setting: Setting, cast: C
         setting,
         cast,
         cases,
-        until_failures: true,
+        order: Order::Rising,
     }
 }
 
@@ -83,7 +84,9 @@ fn case(wishes: &Wishes, nodes: usize, users: usize) -> Case {
         },
         ..wishes.plan(&Site::path_of(Site::JOURNAL_BYTES), users)
     };
-    wishes.time(&mut plan, SECONDS);
+    wishes.time(&mut plan, SECONDS, SECONDS);
+    // A user who has waited as long as a round lasts gives up: that is where failures begin.
+    plan.timeout_seconds = wishes.timeout_seconds.unwrap_or(SECONDS);
     let (id, title) = match nodes {
         0 => ("alone".to_owned(), "one node, no balancer".to_owned()),
         1 => ("1-node".to_owned(), "1 node".to_owned()),

@@ -2,10 +2,11 @@
 //! costs (full), and what one that comes back costs (resumed); with and without the key exchange that
 //! quantum computers can't break.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, usual_tls};
+use super::{Act, Case, Cast, FEW_ROUNDS, Programme, Setting, Suite, Wishes, usual_tls};
 use crate::catalogue::Ability;
 use crate::load::{Groups, Plan, Resumption, Tls};
 use crate::result::Parameter;
+use crate::rounds::Order;
 
 pub(super) const SUITE: Suite = Suite {
     name: "handshake",
@@ -16,13 +17,14 @@ pub(super) const SUITE: Suite = Suite {
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("New TLS connections: handshake, 228 bytes, end", wishes);
+    programme.rounds = wishes.rounds(FEW_ROUNDS);
     let kinds = [
         (Resumption::Full, Groups::X25519),
         (Resumption::Resumed, Groups::X25519),
         (Resumption::Full, Groups::X25519MLKEM768),
         (Resumption::Resumed, Groups::X25519MLKEM768),
     ];
-    let count = if wishes.quick { 2 } else { kinds.len() };
+    let count = if wishes.quick() { 2 } else { kinds.len() };
     programme.acts = kinds[..count]
         .iter()
         .map(|&(resumption, groups)| act(wishes, resumption, groups))
@@ -52,7 +54,7 @@ fn act(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Act {
         },
         cast: Cast::able(&needs, 0),
         cases: vec![case(wishes, resumption, groups)],
-        until_failures: false,
+        order: Order::Listed,
     }
 }
 
@@ -76,7 +78,7 @@ fn case(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Case {
     };
     let case = Case::new(
         format!("{handshake}-{}", group.to_lowercase()),
-        format!("{handshake}, {group}"),
+        format!("new TLS connection, {handshake}, {group}"),
         plan,
     )
     .of_size(HELLO_BYTES)

@@ -4,6 +4,7 @@ use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
 use crate::catalogue::Ability;
 use crate::load::{Length, Plan};
 use crate::result::Parameter;
+use crate::rounds::Order;
 
 pub(super) const SUITE: Suite = Suite {
     name: "hello",
@@ -51,7 +52,7 @@ fn lay_out(wishes: &Wishes) -> Programme {
         },
         cast: Cast::able(&needs, 0),
         cases: vec![case],
-        until_failures: false,
+        order: Order::Listed,
     }];
     programme
 }

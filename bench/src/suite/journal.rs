@@ -1,9 +1,10 @@
 //! Documents 000 and 001: a page of 5,100 bytes over TLS on connections that stay open, from a
 //! cosy load to one that no small machine was thought to bear.
 
-use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
+use super::{Act, Case, Cast, FEW_ROUNDS, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
 use crate::load::Length;
+use crate::rounds::Order;
 use crate::site::Site;
 
 pub(super) const SUITE: Suite = Suite {
@@ -17,7 +18,8 @@ const CONNECTIONS: [usize; 3] = [10, 500, 1_500];
 
 fn lay_out(wishes: &Wishes) -> Programme {
     let mut programme = Programme::new("A page of 5,100 bytes over TLS, kept alive", wishes);
-    let connections: &[usize] = if wishes.quick {
+    programme.rounds = wishes.rounds(FEW_ROUNDS);
+    let connections: &[usize] = if wishes.quick() {
         &[10, 500]
     } else {
         &CONNECTIONS
@@ -57,7 +59,7 @@ fn act(wishes: &Wishes, connections: usize) -> Act {
         },
         cast: Cast::able(&[Ability::Https], Site::JOURNAL_BYTES),
         cases: vec![case.of_size(Site::JOURNAL_BYTES)],
-        until_failures: false,
+        order: Order::Listed,
     }
 }
 

@@ -17,6 +17,7 @@ use crate::catalogue::{Ability, Entry};
 use crate::driver::Driver;
 use crate::load::{Length, Plan, Protocol, Tls};
 use crate::result::{Parameter, Scenario};
+use crate::rounds::Order;
 
 /// A suite as it is listed.
 pub struct Suite {
@@ -46,8 +47,8 @@ pub static SUITES: &[Suite] = &[
 /// What the user asked for, and what the machine gives.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wishes {
-    /// Few scenarios and short rounds.
-    pub quick: bool,
+    /// How many scenarios, rounds and seconds.
+    pub extent: Extent,
     /// With the settings of the source document.
     pub as_published: bool,
     /// Rounds, if not the suite's own.
@@ -66,6 +67,18 @@ pub struct Wishes {
     pub node: String,
     /// A node's share of a processor.
     pub node_share: f64,
+}
+
+/// How much of a suite is measured, where the user gives no numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Extent {
+    /// A few scenarios and short rounds: to see that it works.
+    Quick,
+    /// What tells the contenders apart; all suites together take about an hour on two processors.
+    #[default]
+    Usual,
+    /// Every scenario of the source document, and longer rounds: hours.
+    Full,
 }
 
 /// A suite laid out.
@@ -92,8 +105,8 @@ pub struct Act {
     pub cast: Cast,
     /// What it is asked.
     pub cases: Vec<Case>,
-    /// The cases rise: where failures begin, the rest isn't asked for.
-    pub until_failures: bool,
+    /// In which order.
+    pub order: Order,
 }
 
 /// How a contender is started.
@@ -153,17 +166,31 @@ pub struct Case {
 }
 
 impl Wishes {
-    /// Rounds: the user's, or the suite's.
-    pub fn rounds(&self, usual: u32) -> u32 {
-        self.rounds
-            .unwrap_or(if self.quick { QUICK_ROUNDS } else { usual })
+    /// Whether only a few scenarios are asked for.
+    pub fn quick(&self) -> bool {
+        self.extent == Extent::Quick
     }
 
-    /// Sets a plan's length and warm-up: the user's, or the suite's seconds.
-    pub fn time(&self, plan: &mut Plan, usual_seconds: f64) {
-        let (seconds, warm_up) = match self.quick {
-            true => (QUICK_SECONDS.min(usual_seconds), QUICK_WARM_UP_SECONDS),
-            false => (usual_seconds, WARM_UP_SECONDS),
+    /// Whether every scenario is asked for.
+    pub fn full(&self) -> bool {
+        self.extent == Extent::Full
+    }
+
+    /// Rounds: the user's, or the suite's usual ones.
+    pub fn rounds(&self, usual: u32) -> u32 {
+        self.rounds.unwrap_or(match self.extent {
+            Extent::Quick => QUICK_ROUNDS,
+            Extent::Usual => usual,
+            Extent::Full => FULL_ROUNDS,
+        })
+    }
+
+    /// Sets a plan's length and warm-up: the user's, or the suite's usual and full seconds.
+    pub fn time(&self, plan: &mut Plan, usual_seconds: f64, full_seconds: f64) {
+        let (seconds, warm_up) = match self.extent {
+            Extent::Quick => (QUICK_SECONDS.min(usual_seconds), QUICK_WARM_UP_SECONDS),
+            Extent::Usual => (usual_seconds, WARM_UP_SECONDS),
+            Extent::Full => (full_seconds, FULL_WARM_UP_SECONDS),
         };
         plan.length = Length::Seconds(self.seconds.unwrap_or(seconds));
         plan.warm_up_seconds = self.warm_up_seconds.unwrap_or(warm_up);
@@ -188,7 +215,7 @@ impl Wishes {
             ..Plan::default()
         };
         plan.timeout_seconds = self.timeout_seconds.unwrap_or(plan.timeout_seconds);
-        self.time(&mut plan, SECONDS);
+        self.time(&mut plan, SECONDS, FULL_SECONDS);
         plan
     }
 }
@@ -328,13 +355,18 @@ fn thousands(number: usize) -> String {
 
 /// Enough for an interval that is worth the name (94 %), and to be done before the machine changes.
 const ROUNDS: u32 = 5;
-/// Three: the fewest that have a middle.
+const FULL_ROUNDS: u32 = 5;
+/// Three: the fewest that have a middle. Suites with many scenarios do with them too.
 const QUICK_ROUNDS: u32 = 3;
-/// A tick of 10 ms is 0.2 % of it.
-const SECONDS: f64 = 5.0;
+const FEW_ROUNDS: u32 = 3;
+/// Control groups count CPU time in microseconds; where there are none, a tick of 10 ms is 0.5 % of
+/// it.
+const SECONDS: f64 = 2.0;
+const FULL_SECONDS: f64 = 5.0;
 const QUICK_SECONDS: f64 = 1.0;
 /// Until connections stand, files are in memory and a just-in-time compiler has seen the hot code.
-const WARM_UP_SECONDS: f64 = 1.0;
+const WARM_UP_SECONDS: f64 = 0.5;
+const FULL_WARM_UP_SECONDS: f64 = 1.0;
 const QUICK_WARM_UP_SECONDS: f64 = 0.3;
 /// What a full handshake takes on one slow processor of each side.
 const HANDSHAKE_SECONDS: f64 = 0.002;

@@ -4,6 +4,7 @@
 use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
 use crate::catalogue::Ability;
 use crate::result::Parameter;
+use crate::rounds::Order;
 
 pub(super) const SUITE: Suite = Suite {
     name: "page",
@@ -33,7 +34,7 @@ fn lay_out(wishes: &Wishes) -> Programme {
             "stunnel-busybox",
         ]),
         cases: ["cold", "cached"].map(case).into(),
-        until_failures: false,
+        order: Order::Listed,
     }];
     programme.notes.push(
         "Chromium trusts the test authority by its own store, since it caches nothing under a \

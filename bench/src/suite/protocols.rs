@@ -3,6 +3,7 @@
 use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
 use crate::load::{Plan, Protocol};
+use crate::rounds::Order;
 use crate::site::Site;
 
 pub(super) const SUITE: Suite = Suite {
@@ -57,7 +58,7 @@ fn act(wishes: &Wishes, id: &str, protocol: Protocol, ability: Ability) -> Act {
         },
         cast: Cast::able(&[ability, Ability::KeepAlive], Site::JOURNAL_BYTES),
         cases: vec![Case::new(id, title, plan).of_size(Site::JOURNAL_BYTES)],
-        until_failures: false,
+        order: Order::Listed,
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 
 fn wishes() -> Wishes {
     Wishes {
-        quick: false,
+        extent: Extent::Usual,
         as_published: false,
         rounds: None,
         seconds: None,
@@ -18,8 +18,8 @@ fn wishes() -> Wishes {
 #[test]
 fn every_suite_can_be_carried_out() {
     for suite in SUITES {
-        for quick in [false, true] {
-            let wishes = Wishes { quick, ..wishes() };
+        for extent in [Extent::Quick, Extent::Usual, Extent::Full] {
+            let wishes = Wishes { extent, ..wishes() };
             let programme = (suite.lay_out)(&wishes);
             let mut ids = std::collections::BTreeSet::new();
             for case in programme.acts.iter().flat_map(|act| &act.cases) {
@@ -27,7 +27,11 @@ fn every_suite_can_be_carried_out() {
                 assert!(ids.insert(&case.scenario.id), "{} twice", case.scenario.id);
             }
             assert!(!ids.is_empty());
-            let shorter = programme.rounds <= (suite.lay_out)(&self::wishes()).rounds;
+            let full = Wishes {
+                extent: Extent::Full,
+                ..self::wishes()
+            };
+            let shorter = programme.rounds <= (suite.lay_out)(&full).rounds;
             assert!(shorter, "{}", suite.name);
         }
     }
@@ -36,7 +40,7 @@ fn every_suite_can_be_carried_out() {
 #[test]
 fn the_users_numbers_come_first() {
     let asked = Wishes {
-        quick: true,
+        extent: Extent::Quick,
         rounds: Some(9),
         seconds: Some(0.25),
         warm_up_seconds: Some(0.0),

@@ -120,6 +120,12 @@ fn serve(mut stream: TcpStream, tls: Option<Arc<ServerConfig>>, seen: &Seen, ans
     converse(&mut stream, seen, answer);
     stream.conn.send_close_notify();
     let _ = stream.flush();
+    // As socat does: the socket stays open until the client closes it.
+    while stream
+        .sock
+        .read(&mut [0; 64])
+        .is_ok_and(|length| length > 0)
+    {}
 }
 
 fn converse(stream: &mut dyn Stream, seen: &Seen, answer: &dyn Answer) {

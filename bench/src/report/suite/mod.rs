@@ -1,5 +1,6 @@
 //! What a report shows of each suite: the tables and charts of the source document that it repeats.
 
+mod agreement;
 mod general;
 mod growth;
 mod hello;
@@ -11,6 +12,7 @@ use crate::published::Source;
 use crate::report::document::Block;
 use crate::report::view::View;
 
+pub use agreement::table as agreement_table;
 pub use page::table as page_table;
 
 /// The tables and charts of a run; `sources` are laid beneath, if any are given.
@@ -22,6 +24,7 @@ pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
         "growth" => growth::blocks(view, "nodes"),
         "dynamic" => growth::blocks(view, "page"),
         "page" => page::blocks(view),
+        "agreement" => agreement::blocks(view),
         _ => general::blocks(view),
     }
 }

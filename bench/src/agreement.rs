@@ -1,0 +1,231 @@
+//! How far our load generator and wrk agree: of the suite that has both ask the same server, each
+//! pair of rounds beside each other.
+//!
+//! A pair tells something only where the server is the limit. Where a client has no time left, the
+//! difference is that of the clients, and it is called so.
+
+use crate::driver::Driver;
+use crate::result::{Cell, Round, Run, Scenario, Usage};
+use crate::statistics::{Comparison, compare, median};
+
+/// Our generator and wrk on one server.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Agreement<'r> {
+    /// The server.
+    pub contender: &'r str,
+    /// Over what it was asked: `TLS`, `plain`.
+    pub protocol: String,
+    /// Requests/s of ours to wrk's, pair by pair.
+    pub found: Comparison,
+    /// How many pairs.
+    pub pairs: usize,
+    /// Ours, and the server meanwhile.
+    pub ours: Busy,
+    /// wrk, and the server meanwhile.
+    pub wrks: Busy,
+}
+
+/// Shares of their processors' time, 0 to 1; medians.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Busy {
+    /// The client's.
+    pub client: f64,
+    /// The server's.
+    pub server: f64,
+}
+
+/// What follows from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The medians differ by 5 % at most.
+    Agree,
+    /// They differ by more.
+    Differ,
+    /// A client was the limit, so that nothing follows for measuring servers.
+    ClientBound(Driver),
+}
+
+impl Agreement<'_> {
+    /// What follows from it.
+    pub fn verdict(&self) -> Verdict {
+        if self.wrks.client > CLIENT_BOUND {
+            return Verdict::ClientBound(Driver::Wrk);
+        }
+        if self.ours.client > CLIENT_BOUND {
+            return Verdict::ClientBound(Driver::Embedded);
+        }
+        match (self.found.ratio - 1.0).abs() <= TOLERANCE {
+            true => Verdict::Agree,
+            false => Verdict::Differ,
+        }
+    }
+}
+
+impl Verdict {
+    /// In a few words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Agree => "within 5 %",
+            Self::Differ => "more than 5 % apart",
+            Self::ClientBound(Driver::Wrk) => "wrk is the limit, not the server",
+            Self::ClientBound(_) => "our generator is the limit, not the server",
+        }
+    }
+}
+
+/// All that a run has; none of another suite.
+pub fn agreements(run: &Run) -> Vec<Agreement<'_>> {
+    let asked_by = |driver: Driver| {
+        let of_driver = move |scenario: &&Scenario| {
+            run.suite == SUITE && scenario.word("driver") == Some(driver.name())
+        };
+        run.scenarios.iter().filter(of_driver)
+    };
+    let mut found = Vec::new();
+    for (ours, wrks) in asked_by(Driver::Embedded)
+        .flat_map(|ours| asked_by(Driver::Wrk).map(move |wrks| (ours, wrks)))
+        .filter(|(ours, wrks)| protocol(ours) == protocol(wrks))
+    {
+        let of_ours = |cell: &&Cell| cell.scenario == ours.id;
+        for cell in run.cells.iter().filter(of_ours) {
+            let its =
+                |other: &&Cell| other.scenario == wrks.id && other.contender == cell.contender;
+            let beside = run.cells.iter().find(its);
+            found.extend(beside.and_then(|beside| agreement(protocol(ours), cell, beside)));
+        }
+    }
+    found
+}
+
+fn agreement<'r>(protocol: &str, ours: &'r Cell, wrks: &Cell) -> Option<Agreement<'r>> {
+    // A round that only one of them has is no pair.
+    let pair = |round: &Round| {
+        let other = wrks
+            .rounds
+            .iter()
+            .find(|other| other.number == round.number)?;
+        Some((round.rate(), other.rate()))
+    };
+    let (first, second): (Vec<f64>, Vec<f64>) = ours.rounds.iter().filter_map(pair).unzip();
+    Some(Agreement {
+        contender: &ours.contender,
+        protocol: match protocol {
+            "https" => "TLS".to_owned(),
+            _ => "plain".to_owned(),
+        },
+        found: compare(&first, &second)?,
+        pairs: first.len(),
+        ours: busy(ours),
+        wrks: busy(wrks),
+    })
+}
+
+fn protocol(scenario: &Scenario) -> &str {
+    scenario.word("protocol").unwrap_or_default()
+}
+
+fn busy(cell: &Cell) -> Busy {
+    let of = |usage: fn(&Round) -> &Usage| {
+        let shares = cell.rounds.iter();
+        let shares = shares.filter_map(|round| usage(round).busy(round.seconds));
+        median(&shares.collect::<Vec<f64>>()).unwrap_or(0.0)
+    };
+    Busy {
+        client: of(|round| &round.client),
+        server: of(|round| &round.server),
+    }
+}
+
+/// The name of the suite that has both.
+pub const SUITE: &str = "agreement";
+/// What they may differ by.
+const TOLERANCE: f64 = 0.05;
+/// Busier, a client has no time left to wait for the server.
+const CLIENT_BOUND: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{FORMAT, Machine, Parameter};
+
+    fn cell(driver: &str, rates: &[u64], client_seconds: f64) -> (Scenario, Cell) {
+        let word = |word: &str| Parameter::Word(word.to_owned());
+        let parameters = [("driver", word(driver)), ("protocol", word("https"))];
+        let scenario = Scenario {
+            id: format!("tls-{driver}"),
+            title: String::new(),
+            parameters: parameters
+                .map(|(key, value)| (key.to_owned(), value))
+                .into(),
+        };
+        let usage = |seconds| Usage {
+            user_seconds: seconds,
+            cpus: 1,
+            ..Usage::default()
+        };
+        let round = |(number, requests): (usize, &u64)| Round {
+            number: number as u32,
+            seconds: 1.0,
+            requests: *requests,
+            server: usage(0.99),
+            client: usage(client_seconds),
+            ..Round::default()
+        };
+        let cell = Cell {
+            scenario: scenario.id.clone(),
+            contender: "nginx".to_owned(),
+            rounds: rates.iter().enumerate().map(round).collect(),
+            failure: None,
+        };
+        (scenario, cell)
+    }
+
+    fn run(ours: &[u64], wrks: &[u64], wrks_seconds: f64) -> Run {
+        let (scenarios, cells) = [cell("embedded", ours, 0.6), cell("wrk", wrks, wrks_seconds)]
+            .into_iter()
+            .unzip();
+        Run {
+            format: FORMAT,
+            tool: String::new(),
+            suite: SUITE.to_owned(),
+            title: String::new(),
+            begun: String::new(),
+            ended: String::new(),
+            complete: true,
+            command: String::new(),
+            machine: Machine::default(),
+            contenders: Vec::new(),
+            scenarios,
+            cells,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn pairs_stand_beside_each_other() {
+        let run = run(&[104, 103, 110, 90], &[100, 100, 100], 0.8);
+        let found = agreements(&run);
+        let [agreement] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((agreement.contender, agreement.pairs), ("nginx", 3));
+        assert_eq!(agreement.protocol, "TLS");
+        assert_eq!(agreement.found.ratio, 1.04);
+        assert_eq!(agreement.verdict(), Verdict::Agree);
+        assert!(crate::summary::agreement(&run).contains("+4.0 %"));
+    }
+
+    #[test]
+    fn what_lies_apart_is_said() {
+        let apart = run(&[94, 93, 110], &[100, 100, 100], 0.8);
+        assert_eq!(agreements(&apart)[0].verdict(), Verdict::Differ);
+        let exhausted = run(&[140, 140, 140], &[100, 100, 100], 0.97);
+        let verdict = agreements(&exhausted)[0].verdict();
+        assert_eq!(verdict, Verdict::ClientBound(Driver::Wrk));
+        let other = Run {
+            suite: "hello".to_owned(),
+            ..exhausted
+        };
+        assert_eq!(agreements(&other), []);
+    }
+}

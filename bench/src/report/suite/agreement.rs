@@ -1,0 +1,69 @@
+//! Our generator beside wrk: one row for each server, and who had time left.
+
+use crate::agreement::{Agreement, agreements};
+use crate::report::document::{Block, Entry, Row, Table};
+use crate::report::number;
+use crate::report::view::{View, is_ours};
+
+/// The table, and below it what every suite has.
+pub fn blocks(view: View) -> Vec<Block> {
+    let mut blocks = vec![Block::Table(table(view))];
+    blocks.extend(super::general::blocks(view));
+    blocks
+}
+
+/// The table alone.
+pub fn table(view: View) -> Table {
+    let head = [
+        "server",
+        "requests/s, ours to wrk's",
+        "server busy, by ours",
+        "by wrk",
+        "our generator busy",
+        "wrk busy",
+        "",
+    ];
+    Table {
+        caption: "Pairs of rounds on the same start of the same server".to_owned(),
+        head: head.map(str::to_owned).to_vec(),
+        rows: agreements(view.run)
+            .iter()
+            .map(|agreement| row(view, agreement))
+            .collect(),
+        ..Table::default()
+    }
+}
+
+fn row(view: View, agreement: &Agreement) -> Row {
+    let facts = view.run.contenders.iter();
+    let title = facts
+        .filter(|facts| facts.name == agreement.contender)
+        .map(|facts| facts.title.as_str())
+        .next();
+    let share = |share: f64| Entry::new(format!("{:.0} %", share * 100.0));
+    let found = &agreement.found;
+    let percent = |ratio: f64| number::signed((ratio - 1.0) * 100.0, |value| format!("{value:.1}"));
+    let interval = format!(
+        "{} to {} %, {} pairs",
+        percent(found.low),
+        percent(found.high),
+        agreement.pairs
+    );
+    Row {
+        cells: vec![
+            Entry::new(format!(
+                "{}, {}",
+                title.unwrap_or(agreement.contender),
+                agreement.protocol
+            )),
+            Entry::with(format!("{} %", percent(found.ratio)), interval),
+            share(agreement.ours.server),
+            share(agreement.wrks.server),
+            share(agreement.ours.client),
+            share(agreement.wrks.client),
+            Entry::new(agreement.verdict().words()),
+        ],
+        ours: is_ours(agreement.contender),
+        published: false,
+    }
+}

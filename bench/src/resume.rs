@@ -1,0 +1,157 @@
+//! Going on with a run that was interrupted: what its file has isn't measured again.
+//!
+//! Rounds of two sittings may only stand beside each other if nothing else changed, so the command,
+//! the machine and the contenders must be the same.
+
+use std::path::{Path, PathBuf};
+
+use crate::result::{ContenderFacts, Machine, Run};
+use crate::result_file::ReadError;
+
+/// Why a run can't be gone on with; every message names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// The file can't be read.
+    #[error(transparent)]
+    Unreadable(#[from] ReadError),
+    /// It is another run's.
+    #[error("{}: {what}, so that its rounds can't stand beside new ones", path.display())]
+    Differs {
+        /// The file.
+        path: PathBuf,
+        /// In what way.
+        what: String,
+    },
+}
+
+/// Takes what a file has into a run that is about to begin. Without a file nothing happens; what
+/// failed is tried again.
+pub fn take_up(run: &mut Run, path: &Path) -> Result<(), ResumeError> {
+    if !path.exists() {
+        return Ok(());
+    }
+    let old = Run::read(path)?;
+    if let Some(what) = difference(&old, run) {
+        let path = path.to_owned();
+        return Err(ResumeError::Differs { path, what });
+    }
+    run.cells = old.cells;
+    run.cells.retain(|cell| !cell.rounds.is_empty());
+    for cell in &mut run.cells {
+        cell.failure = None;
+    }
+    for facts in &mut run.contenders {
+        let known = old.contenders.iter().find(|known| known.name == facts.name);
+        if let Some(known) = known.filter(|known| known.missing.is_none()) {
+            *facts = known.clone();
+        }
+    }
+    if !old.complete {
+        let note = format!("Resumed: some rounds were measured before {}.", run.begun);
+        run.notes.push(note);
+    }
+    run.begun = old.begun;
+    Ok(())
+}
+
+fn difference(old: &Run, new: &Run) -> Option<String> {
+    if asked_for(old) != asked_for(new) {
+        return Some(format!("it was asked for by `{}`", old.command));
+    }
+    let machine = |machine: &Machine| (machine.cpu.clone(), machine.cpus, machine.kernel.clone());
+    if machine(&old.machine) != machine(&new.machine) {
+        return Some("it is of another machine or kernel".to_owned());
+    }
+    let changed = |facts: &&ContenderFacts| {
+        let mut before = old.contenders.iter();
+        let before = before.find(|before| before.name == facts.name && before.missing.is_none());
+        before.is_some_and(|before| {
+            (&before.version, before.program_bytes) != (&facts.version, facts.program_bytes)
+        })
+    };
+    let changed = new.contenders.iter().find(changed)?;
+    Some(format!("{} was another version", changed.title))
+}
+
+/// The words of the command but the one that goes on with it.
+fn asked_for(run: &Run) -> Vec<&str> {
+    let words = run.command.split_whitespace();
+    words.filter(|word| *word != "--resume").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Cell, FORMAT, Round};
+
+    fn run(command: &str) -> Run {
+        Run {
+            format: FORMAT,
+            tool: String::new(),
+            suite: "hello".to_owned(),
+            title: String::new(),
+            begun: "2026-11-20T10:00:00Z".to_owned(),
+            ended: String::new(),
+            complete: false,
+            command: command.to_owned(),
+            machine: Machine::default(),
+            contenders: vec![ContenderFacts {
+                name: "nginx".to_owned(),
+                title: "nginx".to_owned(),
+                version: "1.22.1".to_owned(),
+                ..ContenderFacts::default()
+            }],
+            scenarios: Vec::new(),
+            cells: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn rounds_are_kept_and_failures_forgotten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("hello.json");
+        let mut begun = run("anthill bench run hello");
+        take_up(&mut begun, &path).expect("nothing is there yet");
+        assert!(begun.cells.is_empty() && begun.notes.is_empty());
+        let mut old = run("anthill bench run hello");
+        let cell = |rounds| Cell {
+            scenario: "hello".to_owned(),
+            contender: "nginx".to_owned(),
+            rounds,
+            failure: Some("it died".to_owned()),
+        };
+        old.cells = vec![cell(vec![Round::default()]), cell(Vec::new())];
+        old.contenders[0].commands = vec!["nginx -c nginx.conf".to_owned()];
+        old.write(&path).expect("a file");
+        let mut new = run("anthill bench run --resume hello");
+        new.begun = "2026-11-21T10:00:00Z".to_owned();
+        take_up(&mut new, &path).expect("the same run");
+        assert_eq!((new.cells.len(), new.cells[0].rounds.len()), (1, 1));
+        assert_eq!(new.cells[0].failure, None);
+        assert_eq!(new.begun, old.begun);
+        assert_eq!(new.contenders[0].commands, old.contenders[0].commands);
+        assert!(new.notes[0].contains("before 2026-11-21"));
+    }
+
+    #[test]
+    fn another_run_is_refused_by_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("hello.json");
+        run("anthill bench run hello --rounds 3")
+            .write(&path)
+            .expect("a file");
+        let refused = |mut new: Run| match take_up(&mut new, &path) {
+            Err(error) => error.to_string(),
+            Ok(()) => String::new(),
+        };
+        let other = refused(run("anthill bench run hello --rounds 5"));
+        assert!(other.contains("hello.json: it was asked for by"), "{other}");
+        let mut newer = run("anthill bench run hello --rounds 3");
+        newer.contenders[0].version = "1.24.0".to_owned();
+        assert!(refused(newer).contains("nginx was another version"));
+        let mut moved = run("anthill bench run hello --rounds 3");
+        moved.machine.cpus = 64;
+        assert!(refused(moved).contains("another machine"));
+    }
+}
