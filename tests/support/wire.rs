@@ -347,12 +347,13 @@ impl Server {
             .sum()
     }
 
-    /// Memory that it has in use, in KiB.
+    /// Memory of its own that it has in use, in KiB: not its code, which is given back after the start
+    /// and comes again as it is run.
     pub fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.expect("the process's status");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let line = status.lines().find(|line| line.starts_with("RssAnon:"));
         let digits = line.and_then(|line| line.split_whitespace().nth(1));
-        digits.expect("VmRSS").parse().expect("a number")
+        digits.expect("RssAnon").parse().expect("a number")
     }
 }
