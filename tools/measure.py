@@ -274,9 +274,11 @@ def h2_begin():
 
 def connections(server, count, begin):
     """Holds `count` connections, each begun by `begin`; KiB of PSS that each costs."""
+    # Some give back what starting up took.
+    time.sleep(2)
     before = server.pss_kib()
     held = [begin() for _ in range(count)]
-    time.sleep(1)
+    time.sleep(3)
     after = server.pss_kib()
     fresh = [get_ms() for _ in range(21)]
     for connection in held:
@@ -337,6 +339,7 @@ def scenario(name, server, args):
     if name == "stuck":
         return connections(server, args.conns, half_head)
     if name == "idle":
+        time.sleep(3)
         return {"PSS MB": server.pss_kib() / 1024}
     sys.exit(f"no scenario {name}")
 

@@ -36,6 +36,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
+/// By then a start is over, loading in the background included if the site is small.
+const SETTLED: Duration = Duration::from_secs(1);
 /// Where folders can't be watched, they are scanned this often.
 pub const RESCAN: Duration = Duration::from_secs(10);
 /// Changes are gathered this long before they are looked at: an upload touches many files at once.
@@ -262,6 +264,11 @@ impl Plane {
             greeting::print(&self);
             let _ = sys::notify("READY=1");
             self.acme.plan(&self.config, false);
+            // The workers have found their feet too: again, little of the program is needed from here.
+            drop(tokio::spawn(async {
+                tokio::time::sleep(SETTLED).await;
+                sys::forget_startup_code();
+            }));
             self.serve(&mut signals).await;
             let _ = sys::notify("STOPPING=1");
             self.drain(&mut signals).await;

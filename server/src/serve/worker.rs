@@ -173,9 +173,9 @@ struct Accepting {
 /// So much news is taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
 /// Fewer than this, and the kernel is left alone until it calls.
-const EVENTS_FEW: usize = 32;
-/// So often the poller is asked before other tasks get their turn.
-const BATCHES_MAX: usize = 4;
+const EVENTS_FEW: usize = 2;
+/// So many connections get their turn before other tasks do.
+const TURNS_MAX: usize = 256;
 /// So many connections are accepted before the others get their turn.
 const ACCEPTS_MAX: usize = 16;
 /// How often deadlines are looked at and buffered log lines handed over.
@@ -351,7 +351,8 @@ impl Worker {
             let Ok(mut guard) = news.readable().await else {
                 return;
             };
-            for batch in 1.. {
+            let mut turns = 0;
+            loop {
                 if let Err(error) = self.poller.take(&mut events) {
                     return log::error!("can't wait for connections: {error}");
                 }
@@ -360,16 +361,17 @@ impl Worker {
                     let (slot, ready) = poller::read(event);
                     self.news(slot as usize, ready);
                 }
+                turns += events.len();
                 if events.len() < EVENTS_FEW {
                     guard.clear_ready();
                     break;
                 }
-                // Much is going on: more has come by now, and asking the runtime costs two calls.
-                if batch == BATCHES_MAX {
+                // Much is going on: more has come by now, and to go by the runtime costs a call more.
+                if turns >= TURNS_MAX {
                     break;
                 }
             }
-            if events.len() >= EVENTS_FEW {
+            if turns >= TURNS_MAX {
                 tokio::task::yield_now().await;
             }
         }
