@@ -105,6 +105,26 @@ fn keys_are_renewed_whenever_the_client_wants() {
     }
 }
 
+/// The first time while the handshake's library still has the connection.
+#[test]
+fn keys_are_renewed_with_the_first_request_already() {
+    let server = server();
+    let mut client = Client::after(&server, 0);
+    let mut hello = rustls::Stream::new(&mut client.tls, &mut client.socket);
+    hello.flush().expect("a handshake");
+    while client.tls.is_handshaking() {
+        client
+            .tls
+            .complete_io(&mut client.socket)
+            .expect("a handshake");
+    }
+    for _ in 0..4 {
+        client.tls.refresh_traffic_keys().expect("new keys");
+        client.exchange();
+        client.exchange();
+    }
+}
+
 /// Openssl, told by hand to renew its keys and to ask for ours.
 #[test]
 fn openssl_renews_its_keys() {
@@ -153,6 +173,23 @@ fn records_come_in_any_pieces() {
         }
         client.say(&sealed);
         client.answered();
+    }
+}
+
+/// A record may begin with as many bytes as a goodbye has.
+#[test]
+fn the_beginning_of_a_record_is_no_goodbye() {
+    let server = server();
+    for exchanges in [1, 2] {
+        for len in [5, 23, 24, 25] {
+            let mut client = Client::after(&server, exchanges);
+            let sealed = client.sealed(REQUEST);
+            client.say(&sealed[..len]);
+            thread::sleep(Duration::from_millis(100));
+            client.say(&sealed[len..]);
+            client.answered();
+            client.exchange();
+        }
     }
 }
 

@@ -197,7 +197,7 @@ impl Exchange<'_> {
     /// Who is waited for decides which deadline counts.
     fn set_deadline(&mut self) {
         let worker = &self.connection.worker;
-        if !self.out.is_empty() {
+        if !self.out.is_empty() || self.connection.stream.has_unsent() {
             // Progress sets it anew; standing still must not.
             worker.enter(self.connection.slot, Phase::Write);
             return;

@@ -11,9 +11,15 @@ use crate::tls::{
 };
 use rustls::ProtocolVersion;
 use rustls::ServerConnection;
+use std::cell::Cell;
 use std::io::{self, IoSlice, Read, Write};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+
+thread_local! {
+    /// Where records are opened whose reader has no room for them.
+    static ASIDE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// One connection's bytes.
 pub struct Stream {
@@ -118,6 +124,15 @@ impl Stream {
         }
     }
 
+    /// Something is encrypted and not yet handed to the socket.
+    pub fn has_unsent(&self) -> bool {
+        match &self.tls {
+            Some(Handshake::Sealed(records)) => !records.unsent().is_empty(),
+            Some(Handshake::Ready(connection)) => connection.wants_write(),
+            _ => false,
+        }
+    }
+
     /// Encrypts all of `slices`, joined; flush afterwards.
     ///
     /// # Errors
@@ -151,6 +166,7 @@ impl Stream {
     fn poll_choose(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(Handshake::Choosing(choosing)) = &mut self.tls {
             let (socket, boundary) = (&*self.socket, &mut self.boundary);
+            drop(Secrets::taken());
             let choice = choosing.choose(&mut Reading {
                 socket,
                 cx,
@@ -161,6 +177,7 @@ impl Stream {
                 Ok(Choice::More) => {}
                 Ok(Choice::Ready(mut connection)) => {
                     let processed = connection.process_new_packets().map(drop);
+                    self.secrets = Secrets::taken().or(self.secrets.take());
                     self.tls = Some(Handshake::Ready(connection));
                     processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                 }
@@ -210,7 +227,7 @@ impl Stream {
                 match read {
                     0 => return Poll::Ready(Ok(0)),
                     // Nothing more than goodbye isn't worth the change.
-                    GOODBYE_BYTES => self.feed(&into[..read])?,
+                    GOODBYE_BYTES => self.feed(cx, &into[..read])?,
                     _ => {
                         self.go_on_without_rustls()?;
                         return match self.open(cx, &mut into[..read])? {
@@ -236,6 +253,7 @@ impl Stream {
         let Some(Handshake::Ready(connection)) = &mut self.tls else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
+        drop(Secrets::taken());
         let read = match connection.read_tls(&mut reading) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
@@ -253,27 +271,33 @@ impl Stream {
         Poll::Ready(Ok(read))
     }
 
-    /// Hands rustls a whole record that was read already.
-    fn feed(&mut self, mut record: &[u8]) -> io::Result<()> {
-        if let Some(connection) = self.tls_mut() {
-            connection.read_tls(&mut record)?;
-            connection
-                .process_new_packets()
-                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    /// Hands rustls what was read already, a record most likely.
+    fn feed(&mut self, cx: &mut Context<'_>, mut bytes: &[u8]) -> io::Result<()> {
+        self.boundary.note(bytes);
+        let Some(connection) = self.tls_mut() else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        connection.read_tls(&mut bytes)?;
+        if let Err(error) = connection.process_new_packets() {
+            // The alert tells the peer what was wrong; nobody waits for it to be taken.
+            let _ = self.poll_flush(cx);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
         }
         Ok(())
     }
 
     /// Whether rustls has done all that it is needed for, and holds nothing of the peer's or ours.
-    fn may_go_on_without_rustls(&self) -> bool {
-        let Some(Handshake::Ready(connection)) = &self.tls else {
+    fn may_go_on_without_rustls(&mut self) -> bool {
+        let is_between =
+            self.was_read && self.secrets.is_some() && self.boundary.is_between_records();
+        let Some(Handshake::Ready(connection)) = &mut self.tls else {
             return false;
         };
-        is_open(connection)
+        // The answer to renewed keys waits for something to be said, and would be lost with it.
+        is_between
+            && is_open(connection)
+            && connection.writer().write(&[]).is_ok()
             && !connection.wants_write()
-            && self.was_read
-            && self.secrets.is_some()
-            && self.boundary.is_between_records()
     }
 
     /// An idle connection needs rustls no longer, nor the memory that it takes; says whether it had
@@ -307,6 +331,9 @@ impl Stream {
                 let taken = self.waiting.plain.len().min(into.len());
                 into[..taken].copy_from_slice(&self.waiting.plain[..taken]);
                 self.waiting.plain.drain(..taken);
+                if self.waiting.plain.is_empty() {
+                    self.waiting.plain = Vec::new();
+                }
                 return Poll::Ready(Ok(taken));
             }
             if let Some(Handshake::Sealed(records)) = &self.tls
@@ -321,12 +348,16 @@ impl Stream {
                 }
             } else {
                 // Its reader has no room for a whole record, which can't be opened in parts.
-                let mut aside = vec![0; RECORD_BYTES_MAX];
-                let Some(plain) = ready!(self.poll_read_records(cx, &mut aside))? else {
+                let mut aside = ASIDE.take();
+                aside.resize(RECORD_BYTES_MAX, 0);
+                let read = self.poll_read_records(cx, &mut aside);
+                if let Poll::Ready(Ok(Some(plain @ 1..))) = read {
+                    self.waiting.plain = aside[..plain].to_vec();
+                }
+                ASIDE.set(aside);
+                if ready!(read)?.is_none() {
                     return Poll::Ready(Ok(0));
-                };
-                aside.truncate(plain);
-                self.waiting.plain = aside;
+                }
             }
         }
     }

@@ -180,6 +180,8 @@ const TURNS_MAX: usize = 256;
 const ACCEPTS_MAX: usize = 16;
 /// How often deadlines are looked at and buffered log lines handed over.
 const SWEEP: Duration = Duration::from_millis(500);
+/// So many connections, and memory counts for more than the microseconds that it takes to be sparing.
+const MANY: usize = 100;
 /// A connection that asks nothing for so long is likely to go on so.
 const SILENT_MS: u64 = 1_000;
 /// So many connections give memory back in one sweep, which takes some microseconds each.
@@ -421,10 +423,15 @@ impl Worker {
     }
 
     /// Keeps a connection until its socket has news.
-    pub(super) fn park(&self, connection: Box<Connection>) {
+    pub(super) fn park(&self, mut connection: Box<Connection>) {
         let slot = connection.slot;
         connection.stream.socket.forget_waker();
-        self.rows.borrow_mut().rows[slot].parked = Some(connection);
+        let mut rows = self.rows.borrow_mut();
+        // What it doesn't need the next one can use, where there are many.
+        if rows.open > MANY {
+            connection.stream.settle();
+        }
+        rows.rows[slot].parked = Some(connection);
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -31,6 +31,8 @@ pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
 pub const GOODBYE_BYTES: usize = HEADER_BYTES + 2 + 1 + TAG_BYTES;
 /// After so many records a key is changed: AES-GCM's limit is 2^24.5 (§5.5).
 const RECORDS_OF_A_KEY: u64 = 1 << 24;
+/// How often a peer may have renewed its keys before they are taken from rustls, and still again.
+const RENEWALS_BEFORE_MAX: usize = 64;
 /// Records in a row that carry nothing, or new keys, and so serve nobody.
 const IDLE_RECORDS_MAX: u8 = 32;
 /// A message KeyUpdate: type, length in three bytes, whether one is asked for in return.
@@ -94,6 +96,10 @@ pub struct Records {
     idle: u8,
     /// The peer said goodbye, or was refused: nothing more is read.
     ended: bool,
+    /// We said goodbye, or why we end it.
+    has_said_goodbye: bool,
+    /// We renewed our keys and have said nothing under them yet.
+    is_renewed: bool,
     /// The beginning of a message that ends in a later record.
     message: Vec<u8>,
     /// Sealed, and sent up to `sent`.
@@ -112,7 +118,8 @@ struct Direction {
     key: LessSafeKey,
     iv: [u8; NONCE_BYTES],
     sequence: u64,
-    secret: Secret,
+    /// What the next key comes from; None if that isn't known.
+    secret: Option<Secret>,
 }
 
 /// A traffic secret, as long as the suite's hash, from which the next keys come.
@@ -150,7 +157,8 @@ impl Records {
                 _ => return None,
             };
             let iv = iv.as_ref().try_into().ok()?;
-            Direction::new(suite, key.as_ref(), iv, sequence, secret.clone())
+            let secret = suite.secret_of(iv, secret);
+            Direction::new(suite, key.as_ref(), iv, sequence, secret)
         };
         Ok(Records {
             reading: direction(extracted.rx, &secrets.client).ok_or_else(unusable)?,
@@ -158,6 +166,8 @@ impl Records {
             suite,
             idle: 0,
             ended: false,
+            has_said_goodbye: false,
+            is_renewed: false,
             message: Vec::new(),
             unsent: Vec::new(),
             sent: 0,
@@ -174,7 +184,10 @@ impl Records {
         let opened = self.open_all(bytes);
         if let Err(broken) = &opened {
             self.ended = true;
-            self.seal_one(content::ALERT, &[&[2, broken.alert]]);
+            if !self.has_said_goodbye {
+                self.has_said_goodbye = true;
+                self.seal_one(content::ALERT, &[&[2, broken.alert]]);
+            }
         }
         opened
     }
@@ -241,6 +254,8 @@ impl Records {
         self.reading = self.reading.next(suite).ok_or(Broken::INTERNAL)?;
         match wanted {
             0 => Ok(()),
+            // One answer is enough for all that were asked for in silence.
+            1 if self.is_renewed => Ok(()),
             1 => self.renew_writing().ok_or(Broken::INTERNAL),
             _ => Err(Broken::ILLEGAL),
         }
@@ -248,8 +263,10 @@ impl Records {
 
     /// Tells the peer that our next records come under the next key (§4.6.3).
     fn renew_writing(&mut self) -> Option<()> {
+        let next = self.writing.next(self.suite)?;
         self.seal_one(content::HANDSHAKE, &[&KEY_UPDATE, &[0]]);
-        self.writing = self.writing.next(self.suite)?;
+        self.writing = next;
+        self.is_renewed = true;
         Some(())
     }
 
@@ -268,6 +285,7 @@ impl Records {
         let mut left = slices.iter().map(|slice| &**slice);
         let mut slice = left.next().unwrap_or_default();
         let mut done = 0;
+        self.is_renewed = false;
         while done < total {
             let len = (total - done).min(CONTENT_BYTES_MAX);
             self.seal_record(content::APPLICATION_DATA, len, |into| {
@@ -287,9 +305,12 @@ impl Records {
         total
     }
 
-    /// Says goodbye (§6.1).
+    /// Says goodbye (§6.1), unless it was said or the peer was refused.
     pub fn seal_goodbye(&mut self) {
-        self.seal_one(content::ALERT, &[&[1, 0]]);
+        if !self.has_said_goodbye {
+            self.has_said_goodbye = true;
+            self.seal_one(content::ALERT, &[&[1, 0]]);
+        }
     }
 
     fn seal_one(&mut self, kind: u8, parts: &[&[u8]]) {
@@ -300,9 +321,11 @@ impl Records {
 
     /// Seals one record of `len` bytes, which `put` appends.
     fn seal_record(&mut self, kind: u8, len: usize, put: impl FnOnce(&mut Vec<u8>)) {
-        if self.writing.sequence >= RECORDS_OF_A_KEY && kind == content::APPLICATION_DATA {
-            // It can't fail: the same code has made the first keys.
-            let _ = self.renew_writing();
+        let is_worn = self.writing.sequence >= RECORDS_OF_A_KEY;
+        if is_worn && kind == content::APPLICATION_DATA && self.renew_writing().is_none() {
+            // No more can be said under this key, and there is no other.
+            self.ended = true;
+            return;
         }
         self.borrow_spare();
         let start = self.unsent.len();
@@ -341,6 +364,7 @@ impl Records {
             // An idle connection holds no buffer: this thread's next response gets it.
             let mut spare = std::mem::take(&mut self.unsent);
             self.sent = 0;
+            self.is_renewed = false;
             if spare.capacity() <= SPARE_BYTES_MAX {
                 spare.clear();
                 SPARE.set(spare);
@@ -372,7 +396,7 @@ impl Direction {
         key: &[u8],
         iv: [u8; NONCE_BYTES],
         sequence: u64,
-        secret: Secret,
+        secret: Option<Secret>,
     ) -> Option<Direction> {
         let key = UnboundKey::new(suite.aead, key).ok()?;
         Some(Direction {
@@ -383,17 +407,14 @@ impl Direction {
         })
     }
 
-    /// The keys after these (§7.2).
+    /// The keys after these (§7.2); None where it isn't known what they come from.
     fn next(&self, suite: Suite) -> Option<Direction> {
-        let mut secret = unknown_secret();
-        let here = &self.secret[..suite.hash_bytes];
-        suite.expand(here, b"traffic upd", &mut secret[..suite.hash_bytes])?;
+        let secret = suite.next_secret(self.secret.as_ref()?)?;
         let mut key = Zeroizing::new([0; 32]);
         let key = &mut key[..suite.aead.key_len()];
-        let mut iv = [0; NONCE_BYTES];
-        suite.expand(&secret[..suite.hash_bytes], b"key", key)?;
-        suite.expand(&secret[..suite.hash_bytes], b"iv", &mut iv)?;
-        Direction::new(suite, key, iv, 0, secret)
+        suite.expand(&secret, b"key", key)?;
+        let iv = suite.iv(&secret)?;
+        Direction::new(suite, key, iv, 0, Some(secret))
     }
 
     /// The key, and the nonce of the next record (§5.3).
@@ -440,8 +461,33 @@ impl Suite {
         })
     }
 
+    /// The secret that keys with this `iv` come from: `first`, or one after it where rustls has
+    /// renewed them already. A wrong one would make keys that were used before.
+    fn secret_of(self, iv: [u8; NONCE_BYTES], first: &Secret) -> Option<Secret> {
+        let mut secret = first.clone();
+        for _ in 0..RENEWALS_BEFORE_MAX {
+            if self.iv(&secret)? == iv {
+                return Some(secret);
+            }
+            secret = self.next_secret(&secret)?;
+        }
+        None
+    }
+
+    fn next_secret(self, secret: &Secret) -> Option<Secret> {
+        let mut next = unknown_secret();
+        self.expand(secret, b"traffic upd", &mut next[..self.hash_bytes])?;
+        Some(next)
+    }
+
+    fn iv(self, secret: &Secret) -> Option<[u8; NONCE_BYTES]> {
+        let mut iv = [0; NONCE_BYTES];
+        self.expand(secret, b"iv", &mut iv)?;
+        Some(iv)
+    }
+
     /// HKDF-Expand-Label without context (§7.1).
-    fn expand(self, secret: &[u8], label: &[u8], into: &mut [u8]) -> Option<()> {
+    fn expand(self, secret: &Secret, label: &[u8], into: &mut [u8]) -> Option<()> {
         struct Len(usize);
         impl KeyType for Len {
             fn len(&self) -> usize {
@@ -451,7 +497,7 @@ impl Suite {
         let len = (into.len() as u16).to_be_bytes();
         let label_len = [b"tls13 ".len() as u8 + label.len() as u8];
         let info: [&[u8]; 5] = [&len, &label_len, b"tls13 ", label, &[0]];
-        let secret = Prk::new_less_safe(self.hash, secret);
+        let secret = Prk::new_less_safe(self.hash, &secret[..self.hash_bytes]);
         let expanded = secret.expand(&info, Len(into.len())).ok()?;
         expanded.fill(into).ok()
     }

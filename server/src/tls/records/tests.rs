@@ -19,6 +19,11 @@ const SUITES: [SupportedCipherSuite; 3] = [
 
 impl Ends {
     fn new(suite: SupportedCipherSuite) -> Ends {
+        Ends::after_renewals(suite, 0)
+    }
+
+    /// The client has renewed its keys, and ours, so often while rustls had the connection.
+    fn after_renewals(suite: SupportedCipherSuite, renewals: usize) -> Ends {
         let provider = Arc::new(rustls::crypto::CryptoProvider {
             cipher_suites: vec![suite],
             ..provider::default_provider()
@@ -45,7 +50,15 @@ impl Ends {
         let mut server = ServerConnection::new(Arc::new(config)).unwrap();
         let mut boundary = Boundary::default();
         let mut secrets = None;
-        while client.is_handshaking() || server.is_handshaking() || server.wants_write() {
+        let mut renewed = 0;
+        loop {
+            if !client.is_handshaking() && !server.is_handshaking() && !server.wants_write() {
+                if renewed == renewals {
+                    break;
+                }
+                renewed += 1;
+                client.refresh_traffic_keys().unwrap();
+            }
             let mut said = Vec::new();
             client.write_tls(&mut said).unwrap();
             boundary.note(&said);
@@ -55,6 +68,8 @@ impl Ends {
                 server.process_new_packets().unwrap();
             }
             secrets = Secrets::taken().or(secrets);
+            // An answer to new keys waits for something to be said.
+            assert_eq!(server.writer().write(&[]).unwrap(), 0);
             let mut said = Vec::new();
             while server.wants_write() {
                 server.write_tls(&mut said).unwrap();
@@ -192,7 +207,7 @@ fn a_key_update_in_pieces_is_one() {
     let before = ends.records.reading.secret.clone();
     let opened = ends.records.open(&mut pieces).unwrap();
     assert_eq!((opened.plain, opened.used), (0, pieces.len()));
-    assert!(*before != *ends.records.reading.secret);
+    assert!(*before.unwrap() != **ends.records.reading.secret.as_ref().unwrap());
     assert_eq!(ends.records.reading.sequence, 0);
     // Data may not come in the middle of one (§5.1).
     let mut pieces = ends.forged(content::HANDSHAKE, &KEY_UPDATE);
@@ -209,7 +224,7 @@ fn a_worn_key_is_changed() {
     let before = ends.records.writing.secret.clone();
     ends.records.writing.sequence = RECORDS_OF_A_KEY;
     ends.records.seal(&[IoSlice::new(b"more")]);
-    assert!(*before != *ends.records.writing.secret);
+    assert!(*before.unwrap() != **ends.records.writing.secret.as_ref().unwrap());
     assert_eq!(ends.records.writing.sequence, 1);
 }
 
@@ -419,4 +434,61 @@ proptest::proptest! {
             proptest::prop_assert!(opened.plain <= opened.used && opened.used <= sent.len());
         }
     }
+}
+
+#[test]
+fn keys_that_rustls_has_renewed_are_gone_on_from() {
+    for suite in SUITES {
+        for renewals in [1, 2, 5] {
+            let mut ends = Ends::after_renewals(suite, renewals);
+            for _ in 0..2 {
+                let mut said = ends.said(b"before");
+                let opened = ends.records.open(&mut said).unwrap();
+                assert_eq!(&said[..opened.plain], b"before");
+                ends.client.refresh_traffic_keys().unwrap();
+                let mut said = ends.said(b"after");
+                let opened = ends.records.open(&mut said).unwrap();
+                assert_eq!(&said[..opened.plain], b"after");
+                ends.records.seal(&[IoSlice::new(b"and back")]);
+                assert_eq!(ends.heard().unwrap(), b"and back");
+            }
+        }
+    }
+}
+
+#[test]
+fn without_their_secret_keys_are_not_renewed() {
+    let mut ends = Ends::new(SUITES[0]);
+    ends.records.writing.secret = None;
+    let mut asked = ends.forged(content::HANDSHAKE, &[24, 0, 0, 1, 1]);
+    assert_eq!(ends.records.open(&mut asked), Err(Broken::INTERNAL));
+    let mut ends = Ends::new(SUITES[0]);
+    ends.records.writing.secret = None;
+    ends.records.writing.sequence = RECORDS_OF_A_KEY;
+    ends.records.seal(&[IoSlice::new(b"never said")]);
+    assert!(ends.records.ended());
+    assert!(ends.records.unsent().is_empty());
+}
+
+#[test]
+fn renewals_that_are_asked_for_in_silence_get_one_answer() {
+    let mut ends = Ends::new(SUITES[0]);
+    for turn in 0..100 {
+        let mut asked = ends.forged(content::HANDSHAKE, &[24, 0, 0, 1, 1]);
+        ends.records.open(&mut asked).unwrap();
+        let mut data = ends.forged(content::APPLICATION_DATA, b"x");
+        assert_eq!(ends.records.open(&mut data).unwrap().plain, 1);
+        let answer = HEADER_BYTES + KEY_UPDATE.len() + 1 + 1 + TAG_BYTES;
+        assert_eq!(ends.records.unsent().len(), answer, "turn {turn}");
+    }
+}
+
+#[test]
+fn nothing_follows_an_alert() {
+    let mut ends = Ends::new(SUITES[0]);
+    let broken = ends.records.open(&mut [21, 3, 3, 0, 2, 1, 0]).unwrap_err();
+    assert_eq!(broken, Broken::UNEXPECTED);
+    let said = ends.records.unsent().len();
+    ends.records.seal_goodbye();
+    assert_eq!(ends.records.unsent().len(), said);
 }
