@@ -55,7 +55,7 @@ built go-nethttp go_program go-nethttp anthill-bench-nethttp
 built go-fasthttp go_program go-fasthttp anthill-bench-fasthttp
 built actix actix
 built static-web-server cargo install --quiet --locked --root "$peers" static-web-server --version 2.44.1
-# Not on crates.io, so it depends on a network that reaches its repository.
+# No published package, so it depends on a network that reaches its repository.
 built binserve cargo install --quiet --root "$peers" --git https://github.com/mufeedvh/binserve --rev 1e32f94
 
 if [ -n "$missed" ]; then say "not to be had:$missed"; fi

@@ -182,9 +182,14 @@ impl Pebble {
 
     /// `[tls]` with this directory, and more keys of `acme`.
     pub fn tls_table(&self, more: &str) -> String {
+        // Pebble takes any of its profiles for who names none.
+        let profile = match more.contains("profile") {
+            true => "",
+            false => ", profile = \"default\"",
+        };
         format!(
             "[tls]\nacme = {{ email = \"me@example.org\", directory = \"https://localhost:{}/dir\", \
-             ca = \"{}\"{more} }}\n",
+             ca = \"{}\"{profile}{more} }}\n",
             self.port,
             self.folder.path("ca.pem").display()
         )
