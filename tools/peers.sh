@@ -25,25 +25,6 @@ go_program() (
     "$go" build -trimpath -o "$peers/bin/$2" .
 )
 
-# usable_go: a Go that fetches a newer one itself if a module asks for it, as it does since 1.21.
-usable_go() {
-    have go || PATH=$PATH:/usr/local/go/bin
-    go=go
-    export GOTOOLCHAIN=auto
-    version=$(go env GOVERSION)
-    case $version in
-        go1.[0-9] | go1.[0-9].* | go1.1[0-9] | go1.1[0-9].* | go1.20 | go1.20.*) ;;
-        *) return 0 ;;
-    esac
-    say "Go here is $version; fetching a newer one"
-    GOBIN=$peers/go go install "golang.org/dl/$newer_go@latest" && "$peers/go/$newer_go" download >&2 || {
-        say "no newer Go is to be had"
-        return 0
-    }
-    go=$peers/go/$newer_go
-}
-newer_go=go1.23.12
-
 actix() {
     cargo build --quiet --locked --release --manifest-path bench/programs/actix/Cargo.toml \
         --target-dir "$peers/build" &&

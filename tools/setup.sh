@@ -142,14 +142,37 @@ setup_pebble() {
 setup_go_tool() {
     tools=${CARGO_TARGET_DIR:-target}/tools
     [ ! -x "$tools/$1" ] || return 0
-    have go || [ ! -x /usr/local/go/bin/go ] || PATH=$PATH:/usr/local/go/bin
-    setup go
-    mkdir -p "$tools"
+    usable_go
     tools=$(cd "$tools" && pwd)
     say "building $1"
-    GOBIN=$tools GOPATH=$tools/go GOFLAGS=-modcacherw go install "$2" >&2 ||
+    GOBIN=$tools GOPATH=$tools/go GOFLAGS=-modcacherw "$go" install "$2" >&2 ||
         fail "could not build $1 - it comes from ${2%%@*} by Go"
     rm -rf "$tools/go"
+}
+
+# usable_go: sets `go` to a Go that fetches a newer one itself where a module asks for it, as it does
+# since 1.21. Debian 12's is older: it fetches, as a module like any other, one that is not.
+newer_go=1.26.8
+usable_go() {
+    tools=${CARGO_TARGET_DIR:-target}/tools
+    mkdir -p "$tools"
+    have go || [ ! -x /usr/local/go/bin/go ] || PATH=$PATH:/usr/local/go/bin
+    setup go
+    go=go
+    export GOTOOLCHAIN=auto
+    case $(go env GOVERSION) in
+        go1.[0-9] | go1.[0-9].* | go1.1[0-9] | go1.1[0-9].* | go1.20 | go1.20.*) ;;
+        *) return 0 ;;
+    esac
+    toolchain=golang.org/toolchain@v0.0.1-go$newer_go.$(go env GOOS)-$(go env GOARCH)
+    go=$(cd "$tools" && pwd)/newer-go/$toolchain/bin/go
+    [ ! -x "$go" ] || return 0
+    say "fetching Go $newer_go, for $(go env GOVERSION) is too old"
+    (cd "$tools" && GOMODCACHE=$PWD/newer-go GOFLAGS=-modcacherw command go mod download "$toolchain") >&2 ||
+        fail "could not fetch Go $newer_go - any from 1.21 on will do"
+    # Programs come out of a module as plain files.
+    chmod -R a+x "${go%/go}" "${go%/bin/go}/pkg/tool"
+    rm -rf "$tools/newer-go/cache"
 }
 
 # setup_python: the clients of HTTP/3, of PyPI, in an environment of their own in target/tools. Those of

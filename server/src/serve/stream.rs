@@ -253,21 +253,12 @@ impl Stream {
         let Some(Handshake::Ready(connection)) = &mut self.tls else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
-        drop(Secrets::taken());
         let read = match connection.read_tls(&mut reading) {
             Ok(read) => read,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Poll::Pending,
             Err(error) => return Poll::Ready(Err(error)),
         };
-        let processed = connection.process_new_packets().map(drop);
-        if let Some(secrets) = Secrets::taken() {
-            self.secrets = Some(secrets);
-        }
-        if let Err(error) = processed {
-            // The alert tells the peer what was wrong; nobody waits for it to be taken.
-            let _ = self.poll_flush(cx);
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
-        }
+        self.process(cx)?;
         Poll::Ready(Ok(read))
     }
 
@@ -278,12 +269,25 @@ impl Stream {
             return Err(io::ErrorKind::NotConnected.into());
         };
         connection.read_tls(&mut bytes)?;
-        if let Err(error) = connection.process_new_packets() {
+        self.process(cx)
+    }
+
+    /// Lets rustls look at what it was given.
+    fn process(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let Some(connection) = self.tls_mut() else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        // Whoever broke off before must not have left us its own.
+        drop(Secrets::taken());
+        let processed = connection.process_new_packets().map(drop);
+        if let Some(secrets) = Secrets::taken() {
+            self.secrets = Some(secrets);
+        }
+        processed.map_err(|error| {
             // The alert tells the peer what was wrong; nobody waits for it to be taken.
             let _ = self.poll_flush(cx);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-        }
-        Ok(())
+            io::Error::new(io::ErrorKind::InvalidData, error)
+        })
     }
 
     /// Whether rustls has done all that it is needed for, and holds nothing of the peer's or ours.
