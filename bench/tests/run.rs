@@ -143,6 +143,46 @@ fn hello_with_whoever_is_here() {
 }
 
 #[test]
+fn every_version_of_http_is_asked_for() {
+    let home = Home::new();
+    let line =
+        "run protocols --with anthill,caddy --rounds 1 --seconds 0.5 --warm-up 0.5 -o hello.json";
+    let output = home.bench(line);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let run = home.result();
+    let here: Vec<&str> = run
+        .contenders
+        .iter()
+        .filter(|facts| facts.missing.is_none())
+        .map(|facts| facts.name.as_str())
+        .collect();
+    assert!(here.contains(&"anthill"), "{}", stderr(&output));
+    for protocol in ["h1", "h2", "h3"] {
+        for name in &here {
+            let cell = run.cells.iter().find(|cell| {
+                cell.scenario == protocol && cell.contender == *name && cell.failure.is_none()
+            });
+            let cell = cell.unwrap_or_else(|| panic!("{name} by {protocol}: {}", stderr(&output)));
+            let round = &cell.rounds[0];
+            assert!(round.requests > 0, "{name} by {protocol}");
+            assert_eq!(
+                round.failed(),
+                0,
+                "{name} by {protocol}: {:?}",
+                round.failures
+            );
+            // What is under way when the round begins and ends is counted by bytes.
+            let bytes = round.bytes / round.requests;
+            assert!(
+                (2_500..10_000).contains(&bytes),
+                "{name} by {protocol}: {bytes}"
+            );
+            assert!(round.server.cpu_seconds() > 0.0, "{name} by {protocol}");
+        }
+    }
+}
+
+#[test]
 fn rounds_are_interleaved_and_counted() {
     let home = Home::new();
     let output = home.hello("well,hang", "--rounds 3");

@@ -1,6 +1,8 @@
 //! The generator against servers that answer rightly, late, wrongly or not at all.
 
 mod h2_server;
+mod h3_server;
+mod http3;
 mod server;
 
 use std::collections::BTreeMap;
