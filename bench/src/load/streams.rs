@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method as HttpMethod, Request, Version, header};
+use http::{Method as HttpMethod, Request, Version};
 use tokio::io::unix::AsyncFd;
 use tokio::runtime;
 use tokio::sync::{Mutex, Notify};
@@ -439,10 +439,6 @@ fn request(plan: &Plan, path: &str) -> Request<()> {
         Protocol::Http3 => Version::HTTP_3,
         Protocol::Http1 | Protocol::Http2 => Version::HTTP_2,
     };
-    request.headers_mut().insert(
-        header::ACCEPT_ENCODING,
-        header::HeaderValue::from_static("identity"),
-    );
     request
 }
 
