@@ -199,10 +199,10 @@ impl<'a> Http1<'a> {
     ///
     /// Over loopback the server pays for waking us, and for reaching into the cache of a processor that
     /// sleeps. We sleep three to four times as often as wrk, which takes longer for each response and so
-    /// finds the next one there; lighttpd feels it by 1 to 4 %. Staying awake is no remedy: looking for
-    /// 4 µs for the next response made lighttpd 5 % faster over TLS and no faster without, 10 µs made
-    /// Apache, which keeps a connection at hand whose next request comes at once, a quarter faster over
-    /// plain HTTP (five to seven pairs, 50 connections).
+    /// finds the next one there; lighttpd feels it most, by 2 to 7 % over plain HTTP. Staying awake is no
+    /// remedy: looking for the next response for 6 µs brought lighttpd nearer to what wrk sees over plain
+    /// HTTP, and 4 % farther over TLS and Apache 7 % beyond it; 10 µs made Apache, which keeps a
+    /// connection at hand whose next request comes at once, a quarter faster (50 connections).
     fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         events.clear();
         let now = self.course.now();
