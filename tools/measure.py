@@ -4,8 +4,8 @@
     tools/measure.py SCENARIO [--servers anthill,nginx] [--rounds 5] [--seconds 4] [--size 5100] [--conns 1500]
 
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
-connection); idle; h2, h2held (HTTP/2 over TLS); h3, h3held (HTTP/3, by tools/h3load.rs, which
-H3LOAD names: cargo build --release --example h3load). The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
+connection); idle; h2, h2held (HTTP/2 over TLS); h3, h3held (HTTP/3, by `anthill bench load`:
+cargo build --release -p anthill-bench, or BENCH names the program). The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
 A B ...); the median is printed with the smallest and the largest. ANTHILL names the binary (default:
 the static release), and ANTHILL_BEFORE another one to be held against it as `anthill-before`. Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the peers
 that are named.
@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ANTHILL = os.environ.get("ANTHILL", HERE + "/target/x86_64-unknown-linux-musl/release/anthill")
 
 BEFORE = os.environ.get("ANTHILL_BEFORE", ANTHILL)
-H3LOAD = os.environ.get("H3LOAD", HERE + "/target/release/examples/h3load")
+BENCH = os.environ.get("BENCH", HERE + "/target/release/anthill-bench")
 
 def anthill(folder, workers=1, access="off", binary=ANTHILL):
     text = f'''[server]
@@ -232,26 +232,34 @@ def h2load(server, url, count):
         sys.exit("not all answers came:\n" + out)
     return {"us": cpu * 1e6 / count, "req/s": float(re.search(r"([\d.]+) req/s", out)[1])}
 
+def h3(path, connections, *more):
+    """Asks over HTTP/3 by our own load generator, which says in JSON what came."""
+    command = [BENCH, "load", f"https://localhost:{HTTPS}{path}", "--http", "3", "--connections", str(connections), "--json", *more]
+    return subprocess.Popen(["taskset", "-c", "1"] + command, stdout=subprocess.PIPE, text=True)
+
+def h3_said(asking):
+    """Its round, when it has ended."""
+    out = asking.communicate()[0]
+    if asking.returncode:
+        sys.exit("not all answers came:\n" + out)
+    return json.loads(out)
+
 def h3load(server, path, count):
     """Microseconds of CPU per request over HTTP/3: 10 connections with 10 requests at a time each."""
     before = server.cpu_seconds()
-    out = client([H3LOAD, f"127.0.0.1:{HTTPS}", path, "10", "10", str(count)])
+    round = h3_said(h3(path, 10, "--streams", "10", "--requests", str(count)))
     cpu = server.cpu_seconds() - before
-    said = json.loads(out)
-    if said["failed"]:
-        sys.exit("not all answers came:\n" + out)
-    return {"us": cpu * 1e6 / count, "req/s": count / said["seconds"]}
+    return {"us": cpu * 1e6 / count, "req/s": count / round["seconds"]}
 
 def h3_held(server, count):
-    """Holds `count` connections of HTTP/3, on each of which one page was asked for."""
+    """Holds `count` connections of HTTP/3, each of which asks for a page every 8 s, one after the other."""
     before = server.pss_kib()
-    command = ["taskset", "-c", "1", H3LOAD, f"127.0.0.1:{HTTPS}", "/p5100.html", str(count), "idle"]
-    held = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    if held.stdout.readline() != "ready\n":
-        sys.exit("the connections did not come up")
-    time.sleep(1)
+    asking = h3("/p5100.html", count, "--rate", str(count / 8), "--seconds", "12")
+    time.sleep(10)
     after = server.pss_kib()
-    held.communicate()
+    round = h3_said(asking)
+    if round["extra"].get("connections", count) != count:
+        sys.exit("not as many connections as there should be")
     return {"KiB each": (after - before) / count, "PSS before MB": before / 1024, "PSS MB": after / 1024}
 
 def h2_begin():

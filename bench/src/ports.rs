@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Looks for ports that nobody listens on.
@@ -61,7 +61,9 @@ impl Free {
         for _ in 0..TRIES {
             let port = self.next;
             self.next = if port + 1 < self.end { port + 1 } else { FIRST };
-            if !self.taken.contains(&port) && self.try_port(port).is_ok() {
+            // HTTP/3 takes the same number of UDP.
+            let udp = UdpSocket::bind((self.host, port));
+            if !self.taken.contains(&port) && udp.is_ok() && self.try_port(port).is_ok() {
                 self.taken.push(port);
                 return Ok(port);
             }

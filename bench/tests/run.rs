@@ -4,11 +4,12 @@
 //! brings in a server of their own.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use anthill_bench::result::Run;
+use anthill_bench::result::{Round, Run};
 
 /// A folder with a catalogue of servers that misbehave.
 struct Home {
@@ -140,6 +141,46 @@ fn hello_with_whoever_is_here() {
     }
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(names.iter().all(|name| table.contains(name)), "{table}");
+}
+
+#[test]
+fn every_version_of_http_is_asked_for() {
+    let home = Home::new();
+    let line =
+        "run protocols --with anthill,caddy --rounds 1 --seconds 0.5 --warm-up 0.5 -o hello.json";
+    let output = home.bench(line);
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let run = home.result();
+    let here: Vec<&str> = run
+        .contenders
+        .iter()
+        .filter(|facts| facts.missing.is_none())
+        .map(|facts| facts.name.as_str())
+        .collect();
+    assert!(here.contains(&"anthill"), "{}", stderr(&output));
+    for protocol in ["h1", "h2", "h3"] {
+        for name in &here {
+            let cell = run.cells.iter().find(|cell| {
+                cell.scenario == protocol && cell.contender == *name && cell.failure.is_none()
+            });
+            let cell = cell.unwrap_or_else(|| panic!("{name} by {protocol}: {}", stderr(&output)));
+            let round = &cell.rounds[0];
+            assert!(round.requests > 0, "{name} by {protocol}");
+            assert_eq!(
+                round.failed(),
+                0,
+                "{name} by {protocol}: {:?}",
+                round.failures
+            );
+            // What is under way when the round begins and ends is counted by bytes.
+            let bytes = round.bytes / round.requests;
+            assert!(
+                (2_500..10_000).contains(&bytes),
+                "{name} by {protocol}: {bytes}"
+            );
+            assert!(round.server.cpu_seconds() > 0.0, "{name} by {protocol}");
+        }
+    }
 }
 
 #[test]
@@ -306,6 +347,61 @@ fn other_drivers_ask_too() {
         assert!(round.server.cpu_seconds() > 0.0, "{driver}");
     }
     home.assert_nothing_is_left();
+}
+
+#[test]
+fn the_load_generator_asks_by_itself() {
+    let home = Home::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its number");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || answer_hello(stream.expect("a connection")));
+        }
+    });
+    let load = |more: &str| home.bench(&format!("load http://{address}/ --requests 20 {more}"));
+    let output = load("--bytes 5 --json --connections 2");
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let round: Round = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((round.requests, round.failed()), (20, 0));
+    let output = load("--bytes 6 --rate 1000");
+    assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+    let words = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        words.contains("20 by length, the first: 5 bytes"),
+        "{words}"
+    );
+    for (line, says) in [
+        ("load ftp://localhost/", "neither http:// nor https://"),
+        ("load http://127.0.0.1/ --http 4", "1.1, 2 or 3"),
+        (
+            "load http://127.0.0.1/ --http 3",
+            "HTTP/3 has no plain form",
+        ),
+        (
+            "load http://127.0.0.1/ --seconds 1 --requests 2",
+            "two different ends",
+        ),
+    ] {
+        let output = home.bench(line);
+        assert_eq!(code(&output), Some(2), "{line}");
+        assert!(
+            stderr(&output).contains(says),
+            "{line}: {}",
+            stderr(&output)
+        );
+    }
+}
+
+/// Answers until the client goes.
+fn answer_hello(mut stream: TcpStream) {
+    let mut lines = BufReader::new(stream.try_clone().expect("a socket")).lines();
+    while let Some(Ok(line)) = lines.next() {
+        if line.is_empty() {
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+            stream.write_all(answer).expect("an answer");
+        }
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod import;
 mod list;
+mod load;
 mod problem;
 mod report;
 mod run;

@@ -217,6 +217,54 @@ pub static COMMANDS: &[Command] = &[
         run: super::report::compare,
     },
     Command {
+        name: "load",
+        about: "Ask a server that runs already, by our load generator alone",
+        details: &[
+            "Status 200 is what is right, and with --bytes the content's length. A certificate is not \
+             verified.",
+            "Exit status: 0; 1 if a request failed; 130 after Ctrl-C.",
+        ],
+        operands: "URL",
+        count: (1, 1),
+        options: &[
+            option("http", "VERSION", "1.1, 2 or 3, instead of 1.1"),
+            option("connections", "N", "So many connections, instead of 10"),
+            option(
+                "streams",
+                "N",
+                "Requests at once on each (HTTP/2 and 3), instead of 1",
+            ),
+            option(
+                "threads",
+                "N",
+                "Threads that share the connections, instead of 1",
+            ),
+            option("cpus", "LIST", "Processors they are held to: 0-3,8"),
+            option("seconds", "S", "How long, instead of 10"),
+            option("requests", "N", "So many requests, instead of a time"),
+            option(
+                "warm-up",
+                "S",
+                "Seconds before that don't count, instead of 0",
+            ),
+            option(
+                "timeout",
+                "S",
+                "Seconds until a response is given up, instead of 10",
+            ),
+            option(
+                "rate",
+                "R",
+                "Requests a second that fall due whatever is answered (open loop)",
+            ),
+            switch("close", "A connection for each request"),
+            switch("resumed", "TLS sessions are taken up again"),
+            option("bytes", "N", "Length of the content that is expected"),
+            switch("json", "Print the round as results have it, in JSON"),
+        ],
+        run: super::load::run,
+    },
+    Command {
         name: "import",
         about: "Make a result of what wrk, ab, siege or h2load printed",
         details: &["A text may hold several outputs among other words. - is standard input."],

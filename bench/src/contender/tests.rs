@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256 as AES_128;
@@ -10,6 +11,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use super::*;
 use crate::catalogue::Catalogue;
+use crate::load;
 use crate::program::Missing;
 use crate::template::placeholder;
 
@@ -294,6 +296,7 @@ fn check_static(
     }
     if tls {
         check_tls(scene, entry, contender)?;
+        check_http3(scene, entry, contender)?;
     } else {
         let kept =
             keeps_alive(contender, &scene.site.hello().path).map_err(|error| error.to_string())?;
@@ -416,6 +419,34 @@ fn check_http2(
     let said = String::from_utf8_lossy(&output.stderr);
     let right = said == "2 200" && output.stdout == page.content().expect("a page");
     expect(right, || format!("HTTP/2 {}: {said}", page.path))
+}
+
+/// No other client of Debian 12 speaks it: by our own generator, which looks at every byte.
+fn check_http3(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {
+    let claims = entry.can(Ability::Http3);
+    let page = scene.site.hello();
+    let plan = load::Plan {
+        protocol: load::Protocol::Http3,
+        tls: Some(load::Tls {
+            trust: load::Trust::Authority(scene.site.certificate.authority_pem.clone()),
+            ..load::Tls::default()
+        }),
+        host: probe::HOST.to_owned(),
+        paths: vec![page.path.clone()],
+        length: load::Length::Requests(2),
+        expect: load::Expect {
+            body: Some(page.content().expect("a page").into()),
+            ..load::Expect::default()
+        },
+        // Who doesn't speak it says nothing at all.
+        timeout_seconds: if claims { 20.0 } else { 0.3 },
+        ..load::Plan::new(contender.address(true))
+    };
+    let outcome = load::run(&plan, &AtomicBool::new(false)).map_err(|error| error.to_string())?;
+    let speaks = outcome.requests == 2;
+    expect(speaks == claims, || {
+        format!("claims HTTP/3: {claims}, {:?}", outcome.first_failures)
+    })
 }
 
 /// Whether a second request on the same connection is answered.

@@ -10,6 +10,7 @@ mod course;
 mod cpu;
 mod http1;
 mod http2;
+mod http3;
 mod link;
 mod meter;
 mod outcome;
@@ -181,7 +182,7 @@ fn serve(plan: &Arc<Plan>, course: &Arc<Course>, share: Share) -> Result<Report,
     match plan.protocol {
         Protocol::Http1 => Ok(Http1::new(plan, course, share)?.run()?),
         Protocol::Http2 => Ok(http2::run(plan, course, share)?),
-        Protocol::Http3 => Err(Error::Tls(format!("{} is not spoken", plan.protocol))),
+        Protocol::Http3 => Ok(http3::run(plan, course, share)?),
     }
 }
 

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method as HttpMethod, Request, Version, header};
+use http::{Method as HttpMethod, Request, Version};
 use tokio::io::unix::AsyncFd;
 use tokio::runtime;
 use tokio::sync::{Mutex, Notify};
@@ -21,7 +21,7 @@ use tokio::time::{sleep_until, timeout};
 use super::alarm::Alarm;
 use super::course::{Asked, Course, Dues, Nanos, nanos};
 use super::meter::Meter;
-use super::plan::{Method, Pace, Plan};
+use super::plan::{Method, Pace, Plan, Protocol};
 use super::random::Random;
 use super::tally::{Failure, Seen, Tally};
 use super::{Report, Share};
@@ -37,6 +37,11 @@ pub(super) trait Dial: 'static {
         &self,
         address: SocketAddr,
     ) -> impl Future<Output = Result<Dialled<Self::Sender>, Failure>>;
+
+    /// Does what is left to do when the connections are over.
+    fn leave(&self) -> impl Future<Output = ()> {
+        std::future::ready(())
+    }
 }
 
 /// A connection that was made.
@@ -101,19 +106,23 @@ pub(super) fn run<D: Dial>(
         .enable_all()
         .build()?;
     let local = LocalSet::new();
-    let mut meter = Meter::default();
-    let tally = local.block_on(&runtime, async {
+    let done = local.block_on(&runtime, async {
+        let mut meter = Meter::default();
         let users = Rc::new(Users::new(plan, course, share, dial()?));
         let mut running = users.start(share)?;
         users.attend(&mut running, &mut meter).await;
-        Ok::<_, io::Error>(users.tally.replace(Tally::new(plan)))
+        let (ended, spent) = (course.now(), meter.spent());
+        running.shutdown().await;
+        users.dial.leave().await;
+        Ok(Report {
+            tally: users.tally.replace(Tally::new(plan)),
+            spent,
+            ended,
+        })
     });
-    let mut tally = tally?;
-    tally.bytes += received.bytes.get();
-    Ok(Report {
-        tally,
-        spent: meter.spent(),
-        ended: course.now(),
+    done.map(|mut report: Report| {
+        report.tally.bytes += received.bytes.get();
+        report
     })
 }
 
@@ -426,11 +435,10 @@ fn request(plan: &Plan, path: &str) -> Request<()> {
     *request.uri_mut() = format!("{scheme}://{}{path}", plan.host)
         .parse()
         .unwrap_or_default();
-    *request.version_mut() = Version::HTTP_2;
-    request.headers_mut().insert(
-        header::ACCEPT_ENCODING,
-        header::HeaderValue::from_static("identity"),
-    );
+    *request.version_mut() = match plan.protocol {
+        Protocol::Http3 => Version::HTTP_3,
+        Protocol::Http1 | Protocol::Http2 => Version::HTTP_2,
+    };
     request
 }
 

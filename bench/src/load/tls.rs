@@ -1,12 +1,13 @@
 //! The client's side of TLS as a plan wants it.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientSessionStore, Resumption as Sessions, Tls12ClientSessionValue, Tls12Resumption,
-    Tls13ClientSessionValue, WantsClientCert,
+    Tls13ClientSessionValue, WantsClientCert, WebPkiServerVerifier,
 };
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
@@ -73,67 +74,97 @@ fn trusting(
     trust: &Trust,
     provider: &Arc<CryptoProvider>,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
-    match trust {
-        Trust::Nobody => {
-            let verifier = AnyCertificate {
-                provider: Arc::clone(provider),
-            };
-            Ok(builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(verifier)))
-        }
-        Trust::Authority(pem) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-                let certificate =
-                    certificate.map_err(|error| Error::Authority(error.to_string()))?;
-                roots
-                    .add(certificate)
-                    .map_err(|error| Error::Authority(error.to_string()))?;
-            }
-            if roots.is_empty() {
-                return Err(Error::Authority("it holds no certificate".to_owned()));
-            }
-            Ok(builder.with_root_certificates(roots))
-        }
-    }
+    let verifier = Verifier {
+        authority: match trust {
+            Trust::Nobody => None,
+            Trust::Authority(pem) => Some(authority(pem, provider)?),
+        },
+        provider: Arc::clone(provider),
+    };
+    Ok(builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier)))
 }
 
-/// Takes any certificate and verifies no signature: the verifying costs only the client, whose speed
-/// isn't what is measured.
+fn authority(
+    pem: &str,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, Error> {
+    let unreadable = |error: &dyn std::fmt::Display| Error::Authority(error.to_string());
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|error| unreadable(&error))?;
+        roots.add(certificate).map_err(|error| unreadable(&error))?;
+    }
+    if roots.is_empty() {
+        return Err(Error::Authority("it holds no certificate".to_owned()));
+    }
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+        .build()
+        .map_err(|error| unreadable(&error))
+}
+
+thread_local! {
+    /// Whether a certificate was looked at on this thread since it was last asked.
+    static SAW_CERTIFICATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does something, and tells whether a certificate was looked at in it.
+pub(super) fn watching_for_certificates<T>(does: impl FnOnce() -> T) -> (T, bool) {
+    SAW_CERTIFICATE.set(false);
+    let done = does();
+    (done, SAW_CERTIFICATE.get())
+}
+
+/// Without an authority it takes any certificate and verifies no signature: the verifying costs only
+/// the client, whose speed isn't what is measured.
 #[derive(Debug)]
-struct AnyCertificate {
+struct Verifier {
+    authority: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for AnyCertificate {
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+        SAW_CERTIFICATE.set(true);
+        self.authority
+            .as_ref()
+            .map_or(Ok(ServerCertVerified::assertion()), |authority| {
+                authority.verify_server_cert(certificate, intermediates, name, ocsp_response, now)
+            })
     }
 
     fn verify_tls12_signature(
         &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
+        self.authority
+            .as_ref()
+            .map_or(Ok(HandshakeSignatureValid::assertion()), |authority| {
+                authority.verify_tls12_signature(message, certificate, signature)
+            })
     }
 
     fn verify_tls13_signature(
         &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
+        self.authority
+            .as_ref()
+            .map_or(Ok(HandshakeSignatureValid::assertion()), |authority| {
+                authority.verify_tls13_signature(message, certificate, signature)
+            })
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

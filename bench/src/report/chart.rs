@@ -107,7 +107,7 @@ pub fn groups(chart: &Groups) -> String {
         "<figure class=\"groups\"><figcaption>{}</figcaption>\n",
         escape(&chart.caption)
     );
-    legend(&mut out, chart.series.iter());
+    legend(&mut out, chart.series.iter().map(|series| (series, false)));
     let _ = write!(
         out,
         "<div class=\"scroll\"><svg height=\"{}\" style=\"min-width:{least_width}px\" role=\"img\" aria-label=\"{}\">",
@@ -168,13 +168,18 @@ fn standing_bar(out: &mut String, bar: &Bar, x: f64, step: f64, highest: f64) {
     );
 }
 
-/// Curves, their names at their ends; a narrow screen has the names above instead.
+/// Curves, their names at their ends; a narrow screen has the names above instead. So has one that ends
+/// within the plot, where its name would lie on the others.
 pub fn curves(chart: &Curves) -> String {
     let mut out = format!(
         "<figure class=\"curves\"><figcaption>{}</figcaption>\n",
         escape(&chart.caption)
     );
-    legend(&mut out, chart.curves.iter().map(|curve| &curve.series));
+    let curves = chart.curves.iter();
+    legend(
+        &mut out,
+        curves.map(|curve| (&curve.series, reaches_the_edge(curve))),
+    );
     let _ = write!(
         out,
         "<div class=\"plot\"><svg height=\"{CURVES_HEIGHT}\" role=\"img\" aria-label=\"{}\">",
@@ -208,16 +213,15 @@ fn grid(out: &mut String, chart: &Curves) {
             out,
             "<line class=\"{class}\" x2=\"100%\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
         );
-        let above = y - 4.0;
+        let middle = y + 4.0;
         let _ = write!(
             out,
-            "<text class=\"tick\" y=\"{above:.1}\">{}</text>",
+            "<text class=\"tick last\" dx=\"-8\" y=\"{middle:.1}\">{}</text>",
             escape(text)
         );
     }
     for (place, text) in &chart.across.ticks {
         let class = match *place {
-            p if p < 0.03 => "tick",
             p if p > 0.97 => "tick last",
             _ => "tick middle",
         };
@@ -275,12 +279,14 @@ fn mark(out: &mut String, point: &Point) {
     );
 }
 
-fn legend<'a>(out: &mut String, series: impl Iterator<Item = &'a Series>) {
+/// Of each series also whether its name stands in the chart itself, if there is room.
+fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, bool)>) {
     out.push_str("<ul class=\"legend\">");
-    for one in series {
+    for (one, named) in series {
+        let named = if named { "named " } else { "" };
         let _ = write!(
             out,
-            "<li class=\"{}\"><svg width=\"22\" height=\"12\" aria-hidden=\"true\"><line class=\"swatch\" x1=\"1\" x2=\"21\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
+            "<li class=\"{named}{}\"><svg width=\"22\" height=\"12\" aria-hidden=\"true\"><line class=\"swatch\" x1=\"1\" x2=\"21\" y1=\"6\" y2=\"6\"/></svg>{}</li>",
             series_class(one),
             escape(&one.name)
         );
@@ -294,6 +300,7 @@ fn name_places(curves: &[Curve]) -> Vec<Option<f64>> {
     let mut ends: Vec<(usize, f64)> = curves
         .iter()
         .enumerate()
+        .filter(|(_, curve)| reaches_the_edge(curve))
         .filter_map(|(number, curve)| Some((number, height_of(curve.points.last()?.up))))
         .collect();
     ends.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -312,6 +319,10 @@ fn name_places(curves: &[Curve]) -> Vec<Option<f64>> {
         places[number] = Some(y);
     }
     places
+}
+
+fn reaches_the_edge(curve: &Curve) -> bool {
+    curve.points.last().is_some_and(|last| last.across > 0.97)
 }
 
 /// How far a bar reaches with its whisker.

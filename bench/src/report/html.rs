@@ -98,6 +98,8 @@ fn table_html(out: &mut String, table: &Table) {
     for (column, title) in table.head.iter().enumerate() {
         let class = if table.our_columns.contains(&column) {
             " class=\"ours\""
+        } else if title.chars().count() > LONG_TITLE {
+            " class=\"long\""
         } else {
             ""
         };
@@ -153,6 +155,9 @@ pub fn escape(text: &str) -> String {
     }
     out
 }
+
+/// Longer, a column's title would make a tower of words of a narrow column.
+const LONG_TITLE: usize = 30;
 
 const STYLE: &str = include_str!("style.css");
 

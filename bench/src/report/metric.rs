@@ -202,7 +202,6 @@ fn extra_format(key: &str, value: f64) -> String {
         Some("celsius") => format!("{} °C", number::whole(value)),
         Some("percent") => format!("{} %", number::plain(value)),
         _ if value.fract() == 0.0 => number::whole(value),
-        _ if value.fract() == 0.0 => number::whole(value),
         _ => number::plain(value),
     }
 }
@@ -212,6 +211,8 @@ fn extra_title(key: &str) -> String {
         "dom_content_loaded_ms" => return "DOMContentLoaded".into(),
         "temperature_celsius" => return "core temperature".into(),
         "resource_bytes" => return "resources".into(),
+        "balancer_cpu_percent" => return "CPU of the balancer".into(),
+        "nodes_cpu_seconds" => return "CPU of the nodes".into(),
         _ => {}
     }
     let without_unit = unit(key)

@@ -29,6 +29,12 @@ fn lay_out(wishes: &Wishes) -> Programme {
          for ten: a thousand requests are under way instead of a hundred."
             .to_owned(),
     );
+    programme.notes.push(
+        "Over HTTP/3 each connection has a UDP socket of its own, and datagrams are as long as a \
+         network lets them be (1,472 bytes), though loopback would carry more. QUIC is costly for \
+         the client too: where it was the limit, CPU per request tells the servers apart."
+            .to_owned(),
+    );
     programme
 }
 

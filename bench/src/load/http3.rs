@@ -1,0 +1,275 @@
+//! HTTP/3 connections, by the `quinn` and `h3` crates. They are not what anthill answers with (its
+//! frames and field sections are its own), so that the one finds the faults of the other.
+//!
+//! Each connection has a UDP socket of its own, as each client of a real server has: what comes for
+//! one can't push another's out of its buffer, and a server that deals clients out by their addresses
+//! sees many.
+
+mod counted;
+mod noting;
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use h3::client::{RequestStream, SendRequest};
+use h3::error::{Code, ConnectionError, StreamError};
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{ClientConfig, Endpoint, EndpointConfig, TransportConfig, VarInt};
+use rustls::pki_types::ServerName;
+use tokio::task::spawn_local;
+use tokio::time::timeout;
+
+use super::course::Course;
+use super::link::TlsStart;
+use super::plan::Plan;
+use super::streams::{self, Ask, Dial, Dialled, Received, Trouble};
+use super::tally::{Failure, Seen};
+use super::{Report, Share};
+use crate::result::Failures;
+use counted::Counted;
+use noting::Noting;
+
+/// Runs the course for a thread's share of the connections.
+pub(super) fn run(plan: &Arc<Plan>, course: &Arc<Course>, share: Share) -> io::Result<Report> {
+    let Some(tls) = &share.tls else {
+        return Err(io::Error::other("HTTP/3 has no plain form"));
+    };
+    let received = Received::new(course);
+    let dial = Http3 {
+        config: config(tls)?,
+        name: tls.name.clone(),
+        free: Rc::default(),
+        received: Rc::clone(&received),
+    };
+    streams::run(plan, course, &share, &received, || Ok(dial))
+}
+
+fn config(tls: &TlsStart) -> io::Result<ClientConfig> {
+    let crypto = QuicClientConfig::try_from(Arc::clone(&tls.config)).map_err(io::Error::other)?;
+    let mut transport = TransportConfig::default();
+    transport
+        .stream_receive_window(WINDOW_BYTES)
+        .max_concurrent_bidi_streams(VarInt::from_u32(0));
+    let mut config = ClientConfig::new(Arc::new(crypto));
+    config.transport_config(Arc::new(transport));
+    Ok(config)
+}
+
+struct Http3 {
+    config: ClientConfig,
+    name: ServerName<'static>,
+    /// Sockets whose connection is over. They are taken again, since one is to be kept open for a while
+    /// after the goodbye, in which new connections may well come and go.
+    free: Rc<RefCell<Vec<Socket>>>,
+    received: Rc<Received>,
+}
+
+/// A UDP socket, and what is noted of the handshakes over it.
+struct Socket {
+    endpoint: Endpoint,
+    noting: Arc<Noting>,
+}
+
+/// A socket in use.
+struct Lease {
+    socket: Option<Socket>,
+    free: Rc<RefCell<Vec<Socket>>>,
+}
+
+/// A connection. The socket is given back after its last sender has said goodbye.
+#[derive(Clone)]
+struct Connection {
+    sender: SendRequest<Counted<h3_quinn::OpenStreams>, Bytes>,
+    _lease: Rc<Lease>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.free.borrow_mut().extend(self.socket.take());
+    }
+}
+
+impl Dial for Http3 {
+    type Sender = Connection;
+
+    async fn dial(&self, address: SocketAddr) -> Result<Dialled<Connection>, Failure> {
+        let socket = self.socket(address).map_err(failed)?;
+        let name = self.name.to_str();
+        let connecting = socket
+            .endpoint
+            .connect_with(self.config.clone(), address, &name);
+        let noting = Arc::clone(&socket.noting);
+        let lease = Rc::new(Lease {
+            socket: Some(socket),
+            free: Rc::clone(&self.free),
+        });
+        noting.begin();
+        let connection = connecting.map_err(failed)?.await.map_err(failed)?;
+        let resumed = !noting.saw_certificate();
+        let quic = h3_quinn::Connection::new(connection);
+        let (mut driver, sender) = h3::client::builder()
+            .send_grease(false)
+            .build(Counted::new(quic, &self.received))
+            .await
+            .map_err(failed)?;
+        // Its end shows in what is asked over it.
+        spawn_local(async move { driver.wait_idle().await });
+        Ok(Dialled {
+            sender: Connection {
+                sender,
+                _lease: lease,
+            },
+            resumed: Some(resumed),
+        })
+    }
+
+    /// Waits for the goodbyes of connections to be sent, so that the server doesn't keep them.
+    async fn leave(&self) {
+        let sockets = self.free.take();
+        let all_idle = async {
+            for socket in &sockets {
+                socket.endpoint.wait_idle().await;
+            }
+        };
+        // Those who don't answer aren't waited for: the goodbye has been sent long before.
+        let _ = timeout(LEAVE, all_idle).await;
+    }
+}
+
+impl Http3 {
+    /// A socket that reaches `address`.
+    fn socket(&self, address: SocketAddr) -> io::Result<Socket> {
+        let fits = |socket: &Socket| matches!(socket.endpoint.local_addr(), Ok(local) if local.is_ipv4() == address.is_ipv4());
+        let mut free = self.free.borrow_mut();
+        if let Some(at) = free.iter().position(fits) {
+            return Ok(free.swap_remove(at));
+        }
+        let any: SocketAddr = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let noting = Arc::<Noting>::default();
+        let endpoint = Endpoint::new(
+            EndpointConfig::default(),
+            None,
+            UdpSocket::bind(any)?,
+            Arc::clone(&noting) as Arc<dyn quinn::Runtime>,
+        )?;
+        Ok(Socket { endpoint, noting })
+    }
+}
+
+impl Ask for Connection {
+    async fn ask(mut self, request: Request<()>, expected: Option<&[u8]>) -> Result<Seen, Trouble> {
+        let has_content = request.method() != Method::HEAD;
+        let mut stream = match self.sender.send_request(request).await {
+            Ok(stream) => stream,
+            Err(error) => return Err(unsent(error)),
+        };
+        stream.finish().await.map_err(trouble)?;
+        let (status, fields) = head(&mut stream).await.map_err(trouble)?;
+        let (length, differs) = read(&mut stream, expected).await.map_err(trouble)?;
+        if has_content && status != StatusCode::NOT_MODIFIED {
+            check_length(&fields, length)?;
+        }
+        Ok(Seen {
+            status: status.as_u16(),
+            length,
+            differs,
+        })
+    }
+}
+
+type Stream = RequestStream<Counted<h3_quinn::BidiStream<Bytes>>, Bytes>;
+
+/// The head of the final response.
+async fn head(stream: &mut Stream) -> Result<(StatusCode, HeaderMap), StreamError> {
+    loop {
+        let (head, ()) = stream.recv_response().await?.into_parts();
+        if !head.status.is_informational() {
+            return Ok((head.status, head.headers));
+        }
+    }
+}
+
+/// Reads content to its end; tells its length, and whether it differs from what was expected.
+async fn read(stream: &mut Stream, expected: Option<&[u8]>) -> Result<(u64, bool), StreamError> {
+    let (mut length, mut differs) = (0, false);
+    while let Some(mut piece) = stream.recv_data().await? {
+        while piece.has_remaining() {
+            let bytes = piece.chunk();
+            let end = length + bytes.len();
+            differs |= expected.is_some_and(|expected| expected.get(length..end) != Some(bytes));
+            piece.advance(end - length);
+            length = end;
+        }
+    }
+    // What may stand behind the content is no less a part of the response.
+    stream.recv_trailers().await?;
+    Ok((length as u64, differs))
+}
+
+/// A length that was announced must be that of the content (RFC 9114 §4.1.2).
+fn check_length(fields: &HeaderMap, length: u64) -> Result<(), Trouble> {
+    let Some(announced) = fields.get(header::CONTENT_LENGTH) else {
+        return Ok(());
+    };
+    let same = announced
+        .to_str()
+        .is_ok_and(|text| text.parse() == Ok(length));
+    if same {
+        return Ok(());
+    }
+    let what = format!("Content-Length {announced:?} before {length} bytes of content");
+    Err(Trouble::Request(Failure::new(Failures::PROTOCOL, what)))
+}
+
+fn failed(error: impl ToString) -> Failure {
+    Failure::new(Failures::CONNECT, error)
+}
+
+/// What an error means before the request was sent. A connection that has ended in order meanwhile, or
+/// was silent for too long, takes nothing with it.
+fn unsent(error: StreamError) -> Trouble {
+    match &error {
+        StreamError::ConnectionError {
+            0: ConnectionError::Timeout { .. },
+            ..
+        } => Trouble::Untouched,
+        error if error.is_h3_no_error() => Trouble::Untouched,
+        _ => trouble(error),
+    }
+}
+
+/// What an error means for the request and its connection (RFC 9114 §4.1.1 and §8).
+fn trouble(error: StreamError) -> Trouble {
+    match &error {
+        StreamError::RemoteClosing { .. } => Trouble::Untouched,
+        StreamError::RemoteTerminate { code, .. } if *code == Code::H3_REQUEST_REJECTED => {
+            Trouble::Untouched
+        }
+        StreamError::RemoteTerminate { .. } => {
+            Trouble::Request(Failure::new(Failures::CLOSED, error))
+        }
+        StreamError::StreamError { .. } | StreamError::HeaderTooBig { .. } => {
+            Trouble::Request(Failure::new(Failures::PROTOCOL, error))
+        }
+        StreamError::ConnectionError {
+            0: ConnectionError::Local { .. },
+            ..
+        } => Trouble::Connection(Failure::new(Failures::PROTOCOL, error)),
+        _ => Trouble::Connection(Failure::new(Failures::CLOSED, error)),
+    }
+}
+
+/// As large as that of HTTP/2, so that windows never hold a server up.
+const WINDOW_BYTES: VarInt = VarInt::from_u32((1 << 30) - 1);
+
+/// How long connections may take to end, together.
+const LEAVE: Duration = Duration::from_millis(100);
