@@ -2,6 +2,7 @@
 
 mod access;
 mod acme;
+mod cgi;
 mod changing;
 mod cli;
 mod clients;

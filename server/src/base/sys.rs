@@ -8,6 +8,7 @@
 #[cfg(target_arch = "x86_64")]
 mod copy;
 mod heap;
+mod spawn;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -31,6 +32,7 @@ use tokio::io::unix::AsyncFd;
 
 pub use heap::Heap;
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
+pub use spawn::{Program, spawn};
 
 // ---- Files ----
 

@@ -9,6 +9,7 @@ mod account;
 mod acme;
 mod check;
 mod error;
+mod live;
 mod nearest;
 mod places;
 mod read;
@@ -239,6 +240,40 @@ pub struct Route {
     pub allow: Option<Vec<Spanned<String>>>,
     /// The password file that a client must be in.
     pub users: Option<Spanned<PathBuf>>,
+    /// What runs some of the site's files instead of sending them.
+    pub scripts: Option<Scripts>,
+}
+
+/// What runs files of a site, by their endings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scripts {
+    /// A program for each request.
+    Cgi {
+        /// Which program, by ending; at least one.
+        interpreters: Vec<Interpreter>,
+        /// Variables beside those of the request.
+        variables: Vec<(String, String)>,
+    },
+}
+
+/// What runs files with one ending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// With its dot.
+    pub ending: String,
+    /// The program, which gets the file as its argument.
+    pub program: Spanned<PathBuf>,
+}
+
+/// A folder of scripts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgi {
+    /// Where they lie.
+    pub folder: Spanned<PathBuf>,
+    /// What runs those with an ending; the others are run themselves.
+    pub interpreters: Vec<Interpreter>,
+    /// Variables beside those of the request.
+    pub variables: Vec<(String, String)>,
 }
 
 /// What answers below a route's path.
@@ -250,6 +285,8 @@ pub enum Target {
     Rewrite(Spanned<String>),
     /// Another folder.
     Root(Spanned<PathBuf>),
+    /// Programs that are run.
+    Cgi(Cgi),
     /// A handler that only tests need.
     Test(TestHandler),
 }

@@ -7,11 +7,13 @@
 
 use super::access::{Line, Record};
 use super::connection::{Connection, End, framed, status_line};
+use super::dispatch::Facts;
+use super::inside::{self, View};
+use super::small::Small;
 use super::worker::Phase;
 use crate::handler::pipe::{self, Taken, pipe};
-use crate::handler::{Body, Fault, Handler, LocalBoxFuture, Request, Response};
+use crate::handler::{Body, Fault, Handler, Inside, LocalBoxFuture, Request, Response};
 use crate::limits;
-use crate::site::plain_error;
 use crate::wire::body::{BodyDecoder, BodyLength, Step};
 use crate::wire::head::{Head, Method, Version};
 use crate::wire::reject::Reject;
@@ -19,7 +21,7 @@ use crate::wire::status::Status;
 use crate::world::{Host, SecureFields, World};
 use std::future::poll_fn;
 use std::io::IoSlice;
-use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -67,8 +69,9 @@ impl Call {
                 seen: 0,
             }),
         };
-        let secure = connection.stream.tls.is_some();
-        let request = owned(head, user, connection.peer, secure, reader);
+        let facts = connection.facts();
+        let view = View::new(&connection.worker, facts);
+        let request = owned(head, user, &facts, reader, view);
         Call {
             answering: handler.handle(request),
             upload,
@@ -88,9 +91,9 @@ impl Call {
 pub(super) fn owned(
     head: &Head<'_>,
     user: Option<String>,
-    peer: IpAddr,
-    secure: bool,
+    facts: &Facts,
     body: pipe::Reader,
+    inside: Rc<dyn Inside>,
 ) -> Request {
     Request {
         method: head.method,
@@ -100,11 +103,13 @@ pub(super) fn owned(
         path: head.path.to_vec(),
         query: head.query.map(<[u8]>::to_vec),
         fields: head.fields.0.to_vec(),
-        peer,
-        secure,
+        peer: facts.peer,
+        secure: facts.identity.is_some(),
         user,
         length: head.body,
         body,
+        inside: Some(inside),
+        hops: 0,
     }
 }
 
@@ -333,17 +338,10 @@ impl Exchange<'_> {
 
     /// Makes `reject` the response.
     fn refuse(&mut self, reject: Reject) {
-        let page = plain_error(reject.status, reject.reason);
-        let field = ("Content-Type".into(), b"text/html; charset=utf-8".to_vec());
         if let Some(record) = &mut self.call.record {
             record.rule = reject.rule;
         }
-        let response = Response {
-            status: reject.status,
-            fields: vec![field],
-            body: Body::Whole(page),
-        };
-        self.begin(response);
+        self.begin(inside::small(Small::refusal(reject)));
     }
 
     /// Moves the response; ready when it is all with the kernel.
@@ -360,7 +358,7 @@ impl Exchange<'_> {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(response)) => self.begin(response),
                     Poll::Ready(Err(fault)) => {
-                        log::error!("{fault}");
+                        fault.log();
                         self.refuse(fault.reject);
                     }
                 },

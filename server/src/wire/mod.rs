@@ -4,6 +4,7 @@
 
 pub mod body;
 pub mod calm;
+pub mod cgi;
 pub mod check;
 pub mod coding;
 pub mod date;
