@@ -429,6 +429,23 @@ pub fn systemd_listen_fds() -> io::Result<Vec<OwnedFd>> {
     Ok(sockets)
 }
 
+/// Closes on exec whatever whoever started us has left open, so that no program of ours gets it. What
+/// can't be looked at stays as it is.
+pub fn pass_on_nothing() {
+    let Ok(open) = fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for number in numbers.filter(|number: &RawFd| *number > 2) {
+        // SAFETY: the descriptor is only asked for its flags and given one more; if it isn't open,
+        // that fails with EBADF.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+        if let Ok(flags) = rustix::io::fcntl_getfd(borrowed) {
+            let _ = rustix::io::fcntl_setfd(borrowed, flags | FdFlags::CLOEXEC);
+        }
+    }
+}
+
 fn listen_fds_count(pid: Option<&OsStr>, fds: Option<&OsStr>, own_pid: u32) -> Option<RawFd> {
     let pid: u32 = pid?.to_str()?.parse().ok()?;
     let count: RawFd = fds?.to_str()?.parse().ok()?;

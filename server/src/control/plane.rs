@@ -135,6 +135,7 @@ impl Plane {
             .map_or_else(sys::cpu_count, |workers| *workers.get_ref());
         let listeners = bind(&config, count)?;
         sys::raise_nofile_limit();
+        sys::pass_on_nothing();
         sys::look_at_processor();
         let user = user_ids(&config)?;
         prepare_state(&config, user.as_ref())?;
