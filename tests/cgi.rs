@@ -638,7 +638,7 @@ fn output_has_its_bound() {
     );
     server
         .errors
-        .wait_for("why", |line| line.contains("bytes of output"));
+        .wait_for("why", |line| line.contains("more output than it may send"));
     no_zombies(&server);
 }
 

@@ -8,6 +8,7 @@ mod cli;
 mod clients;
 mod config;
 mod cost;
+mod fastcgi;
 mod h2;
 mod h2_attacks;
 mod h2_clients;

@@ -5,7 +5,8 @@
 
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
 connection); idle; h2, h2held (HTTP/2 over TLS); h3, h3held (HTTP/3, by tools/h3load.rs, which
-H3LOAD names: cargo build --release --example h3load). The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
+H3LOAD names: cargo build --release --example h3load); cgi (a hello in C by CGI), fastcgi (a hello
+by php-fpm, whose processes run beside the client and aren't counted). The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
 A B ...); the median is printed with the smallest and the largest. ANTHILL names the binary (default:
 the static release), and ANTHILL_BEFORE another one to be held against it as `anthill-before`. Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the peers
 that are named.
@@ -36,6 +37,9 @@ root = "{folder}/www"
 http = "serve"
 certificate = "{folder}/cert.pem"
 key = "{folder}/key.pem"
+[[site.route]]
+path = "/run"
+cgi = "{folder}/www/run"
 '''
     open(folder + "/anthill.toml", "w").write(text)
     return [binary, "serve", folder + "/anthill.toml"]
@@ -67,6 +71,8 @@ server.listen-backlog = 65535
 server.event-handler = "linux-sysepoll"
 server.network-backend = "sendfile"
 server.stat-cache-engine = "simple"
+server.modules += ("mod_cgi")
+cgi.assign = (".cgi" => "")
 mimetype.assign = (".html" => "text/html")
 '''
     open(folder + "/lighttpd.conf", "w").write(text)
@@ -173,9 +179,12 @@ class Server:
     def pss_kib(self):
         total = 0
         for pid, _ in self.pids():
-            for line in open(f"/proc/{pid}/smaps_rollup"):
-                if line.startswith("Pss:"):
-                    total += int(line.split()[1])
+            try:
+                lines = open(f"/proc/{pid}/smaps_rollup").readlines()
+            except OSError:
+                # A script that has ended by now.
+                continue
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
         return total
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -338,13 +347,21 @@ def scenario(name, server, args):
         return connections(server, args.conns, lambda: tls_begin("/f512k.html", False, 4096))
     if name == "stuck":
         return connections(server, args.conns, half_head)
+    if name == "cgi":
+        return wrk(server, f"http://127.0.0.1:{HTTP}/run/hello.cgi", args.conns if args.conns != 1500 else 8, args.seconds)
     if name == "idle":
         time.sleep(3)
         return {"PSS MB": server.pss_kib() / 1024}
     sys.exit(f"no scenario {name}")
 
+HELLO = r'''#include <unistd.h>
+int main(void) { static const char hello[] = "Content-Type: text/plain\n\nhello\n"; return write(1, hello, sizeof hello - 1) < 0; }
+'''
+
 def pages(folder):
-    os.makedirs(folder + "/www")
+    os.makedirs(folder + "/www/run")
+    compiler = ["cc", "-O2", "-static", "-x", "c", "-", "-o", folder + "/www/run/hello.cgi"]
+    subprocess.run(compiler, input=HELLO, text=True, check=True)
     random.seed(7)
     words = "the of and a web ant hill mountain server tiny journal".split()
     for name, size in [("p228", 228), ("p5100", 5100)] + [(f"f{k}k", k * 1024) for k in (1, 16, 64, 256, 512)]:
@@ -372,7 +389,7 @@ def main():
     args = parser.parse_args()
     # Ended from outside, it still ends the server that it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log", "h3": "anthill,caddy", "h3held": "anthill,caddy"}
+    both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log", "cgi": "anthill,lighttpd", "h3": "anthill,caddy", "h3held": "anthill,caddy"}
     names = (args.servers or both.get(args.scenario, "anthill,nginx")).split(",")
     resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
     os.sched_setaffinity(0, {1})

@@ -161,6 +161,15 @@ pub const CALL_QUEUE_SECONDS: u64 = 10;
 pub const COUNTED_BODY_BYTES_MAX: usize = PIPE_BYTES;
 /// What moves at once between a handler's pipe and a program.
 pub const PROGRAM_CHUNK_BYTES: usize = 16 * 1024;
+/// Connections to one backend of which none is kept: its own queue takes the rest, and beyond that
+/// it can do nothing but wait.
+pub const BACKEND_CONNECTIONS_MAX: usize = 128;
+/// One try to connect to a backend, which is on this machine or next to it.
+pub const BACKEND_CONNECT_SECONDS: u64 = 5;
+/// A backend that is not there may just be starting anew: so often it is looked.
+pub const BACKEND_CONNECT_TRIES: u32 = 5;
+/// The pause between two of those looks.
+pub const BACKEND_RETRY_MILLISECONDS: u64 = 100;
 /// Pages that a handler may send for one another before that is a loop.
 pub const REDIRECTS_INSIDE_MAX: u8 = 8;
 /// Streams that a client of HTTP/2 may have open at a time: browsers use a few dozen at once, and

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::error::OperatorError;
 use super::read::{Item, Read, Shape, Table};
-use super::{Cgi, Interpreter, Scripts, Target};
+use super::{Backend, BackendAddress, Cgi, Interpreter, Scripts, Target};
 
 static INTERPRETER: Shape = Shape {
     name: "interpreter",
@@ -31,41 +31,162 @@ pub(super) struct Live {
 
 /// Takes all of them.
 pub(super) fn live(table: &mut Table<'_, '_>) -> Result<Live, OperatorError> {
-    let folder = table.take::<Spanned<PathBuf>>("cgi")?;
-    let interpreters = match table.item("interpreter") {
-        Some(item) => interpreters(item)?,
-        None => Vec::new(),
-    };
+    let mut live = Live::default();
     let env = table.item("env");
     let env_span = env.as_ref().map(|item| item.value.span());
     let variables = env.map(variables).transpose()?.unwrap_or_default();
-    let mut live = Live::default();
-    match folder {
-        Some(folder) => {
+    if let Some((name, backend)) = backend(table, &variables)? {
+        match backend.files.is_empty() {
+            true => {
+                let span = backend.address.span();
+                live.target = Some((name, span, Target::Backend(backend)));
+            }
+            false => live.scripts = Some(Scripts::Backend(backend)),
+        }
+    }
+    let has_backend = live.target.is_some() || live.scripts.is_some();
+    let folder = table.take::<Spanned<PathBuf>>("cgi")?;
+    let interpreters = match table.item("interpreter") {
+        Some(item) => Some((item.value.span(), interpreters(item)?)),
+        None => None,
+    };
+    let second = folder.as_ref().map(Spanned::span);
+    let second = second.or(interpreters.as_ref().map(|(span, _)| span.clone()));
+    if let (true, Some(span)) = (has_backend, second) {
+        let what = "a route's scripts are run by a backend or by programs, not by both";
+        return Err(table.source().error(span, what, "keep one of them"));
+    }
+    let interpreters = interpreters.map(|(_, all)| all);
+    match (folder, interpreters) {
+        (Some(folder), interpreters) => {
             let span = folder.span();
             let cgi = Cgi {
                 folder,
-                interpreters,
+                interpreters: interpreters.unwrap_or_default(),
                 variables,
             };
             live.target = Some(("cgi", span, Target::Cgi(cgi)));
         }
-        None if !interpreters.is_empty() => {
+        (None, Some(interpreters)) => {
             live.scripts = Some(Scripts::Cgi {
                 interpreters,
                 variables,
             });
         }
-        None => {
+        (None, None) if has_backend => {}
+        (None, None) => {
             if let Some(span) = env_span {
-                let help =
-                    "it belongs to `cgi` or `interpreter`: leave it out, or name one of them";
+                let help = "leave it out, or name `cgi`, `interpreter`, `fastcgi` or `scgi`";
                 let what = "`env` is for programs, and this route runs none";
                 return Err(table.source().error(span, what, help));
             }
         }
     }
     Ok(live)
+}
+
+/// `fastcgi` or `scgi` with what belongs to it.
+fn backend(
+    table: &mut Table<'_, '_>,
+    variables: &[(String, String)],
+) -> Result<Option<(&'static str, Backend)>, OperatorError> {
+    let fastcgi = table.take::<Spanned<String>>("fastcgi")?;
+    let scgi = table.take::<Spanned<String>>("scgi")?;
+    let (name, address) = match (fastcgi, scgi) {
+        (Some(_), Some(second)) => {
+            let what = "a route has one target, not both `fastcgi` and `scgi`";
+            return Err(table
+                .source()
+                .error(second.span(), what, "keep one of them"));
+        }
+        (Some(address), None) => ("fastcgi", Some(address)),
+        (None, address) => ("scgi", address),
+    };
+    let files = table.item("files");
+    let keep = table.take::<Spanned<usize>>("keep")?;
+    let script_root = table.take::<Spanned<String>>("script_root")?;
+    let Some(address) = address else {
+        let spans = [
+            files.map(|item| item.value.span()),
+            keep.map(|keep| keep.span()),
+            script_root.map(|root| root.span()),
+        ];
+        return match spans.into_iter().flatten().next() {
+            None => Ok(None),
+            Some(span) => {
+                let help = "leave it out, or name `fastcgi`";
+                let what = "this belongs to `fastcgi`, which the route hasn't";
+                Err(table.source().error(span, what, help))
+            }
+        };
+    };
+    if let Some(keep) = keep
+        .as_ref()
+        .filter(|keep| *keep.get_ref() == 0 || name == "scgi")
+    {
+        let what = "there is nothing to `keep`";
+        let help = "a number of connections for `fastcgi`; without the key none is kept";
+        return Err(table.source().error(keep.span(), what, help));
+    }
+    if let Some(root) = script_root
+        .as_ref()
+        .filter(|root| !root.get_ref().starts_with('/'))
+    {
+        let what = format!("`{}` is no path that a backend could open", root.get_ref());
+        let help = "absolute, as the backend sees it: \"/var/www\"";
+        return Err(table.source().error(root.span(), what, help));
+    }
+    let files = files.map(endings).transpose()?.unwrap_or_default();
+    let backend = Backend {
+        is_scgi: name == "scgi",
+        address: backend_address(table.source(), &address)?,
+        files,
+        keep: keep.map(Spanned::into_inner),
+        script_root: script_root.map(Spanned::into_inner),
+        variables: variables.to_vec(),
+    };
+    Ok(Some((name, backend)))
+}
+
+/// `unix:/run/php.sock`, `127.0.0.1:9000` or `[::1]:9000`.
+fn backend_address(
+    source: &super::read::Source<'_>,
+    text: &Spanned<String>,
+) -> Result<Spanned<BackendAddress>, OperatorError> {
+    let given = text.get_ref().as_str();
+    let address = match given.strip_prefix("unix:") {
+        Some(path) if !path.is_empty() && !path.contains('\0') => Some(BackendAddress::Unix(
+            super::places::join(source.folder, path),
+        )),
+        Some(_) => None,
+        None => {
+            let tcp = given.strip_prefix("tcp://").unwrap_or(given);
+            let tcp = tcp.replacen("localhost:", "127.0.0.1:", 1);
+            tcp.parse().ok().map(BackendAddress::Tcp)
+        }
+    };
+    match address {
+        Some(address) => Ok(Spanned::new(text.span(), address)),
+        None => {
+            let what = format!("`{given}` is no address of a backend");
+            let help = "such as \"unix:/run/php/php-fpm.sock\" or \"127.0.0.1:9000\"";
+            Err(source.error(text.span(), what, help))
+        }
+    }
+}
+
+/// One ending, or a list.
+fn endings(item: Item<'_, '_>) -> Result<Vec<String>, OperatorError> {
+    let source = item.source;
+    let span = item.value.span();
+    let list = match item.text() {
+        Some(_) => vec![<Spanned<String>>::read(item)?],
+        None => <Vec<Spanned<String>>>::read(item)?,
+    };
+    if list.is_empty() {
+        return Err(source.error(span, "`files` names none", "such as \".php\""));
+    }
+    list.iter().map(|text| file_ending(source, text)).collect()
 }
 
 fn interpreters(item: Item<'_, '_>) -> Result<Vec<Interpreter>, OperatorError> {

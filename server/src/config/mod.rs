@@ -254,6 +254,34 @@ pub enum Scripts {
         /// Variables beside those of the request.
         variables: Vec<(String, String)>,
     },
+    /// A backend.
+    Backend(Backend),
+}
+
+/// A server that runs scripts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// It speaks SCGI and not FastCGI.
+    pub is_scgi: bool,
+    /// Where it listens.
+    pub address: Spanned<BackendAddress>,
+    /// Endings of the site's files that it runs; empty: all below the route's path is its own.
+    pub files: Vec<String>,
+    /// So many connections are kept, and no more made; `None` = none is kept.
+    pub keep: Option<usize>,
+    /// Where the backend sees the site's root; `None` = where it is.
+    pub script_root: Option<String>,
+    /// Variables beside those of the request.
+    pub variables: Vec<(String, String)>,
+}
+
+/// Where a backend listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendAddress {
+    /// A socket in the file system, absolute.
+    Unix(PathBuf),
+    /// TCP.
+    Tcp(std::net::SocketAddr),
 }
 
 /// What runs files with one ending.
@@ -287,6 +315,8 @@ pub enum Target {
     Root(Spanned<PathBuf>),
     /// Programs that are run.
     Cgi(Cgi),
+    /// A backend that runs scripts.
+    Backend(Backend),
     /// A handler that only tests need.
     Test(TestHandler),
 }

@@ -133,10 +133,15 @@ static ROUTE: Shape = Shape {
         "root",
         "cgi",
         "interpreter",
+        "fastcgi",
+        "scgi",
+        "files",
+        "keep",
+        "script_root",
         "env",
         "test",
     ],
-    later: &["fastcgi", "git", "proxy", "balance", "cache", "hits"],
+    later: &["git", "proxy", "balance", "cache", "hits"],
 };
 
 /// The table that a key belongs into, for one that stands in the wrong place.
@@ -850,7 +855,8 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
     let span = table.span.clone();
     table.finish()?;
     if target.is_none() && allow.is_none() && users.is_none() && live.scripts.is_none() {
-        let help = "give it a target (redirect, rewrite, root, cgi) or a guard (allow, users)";
+        let help =
+            "give it a target (redirect, rewrite, root, cgi, fastcgi) or a guard (allow, users)";
         return Err(source.error(span, "this route does nothing", help));
     }
     Ok(Route {

@@ -76,6 +76,7 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         challenges: Arc::default(),
         h3_port: None,
         programs: Arc::new(Programs::new(config.server.limits.scripts)),
+        backends: Arc::default(),
     };
     let world = build::build(&build::quiet(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));

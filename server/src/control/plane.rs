@@ -156,6 +156,7 @@ impl Plane {
             challenges: Arc::default(),
             h3_port: h3_port(&config, &listeners),
             programs: Arc::new(Programs::new(config.server.limits.scripts)),
+            backends: Arc::default(),
         };
         let seen = look_at_files(&config);
         let world = Arc::new(build::build(

@@ -5,10 +5,10 @@
 //! leads out. A file that can't be run is refused; its content is never sent.
 
 use super::asked::{Asked, Place};
-use super::program::{Bounds, Order, Programs};
+use super::exchange::{Bounds, taken_apart};
+use super::program::{Order, Programs};
 use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts};
 use crate::site::{Root, hidden};
-use crate::wire::head::Method;
 use crate::wire::reject::Reject;
 use rustix::fs::{FileType, fstat};
 use std::ffi::{CString, OsStr};
@@ -85,12 +85,7 @@ async fn run(
     request: Request,
     script: Option<Script>,
 ) -> Result<Response, Fault> {
-    // It is to send back what came, passwords and all.
-    if request.method == Method::Trace {
-        return Err(Fault::new("script", Reject::METHOD_NOT_ALLOWED));
-    }
-    let asked = Asked::of(request).await;
-    let (asked, here) = asked.map_err(|_| Fault::new("script", Reject::BODY_SLOW))?;
+    let (asked, here) = taken_apart(request).await?;
     let (programs, bounds) = (Arc::clone(&settings.programs), settings.bounds.clone());
     let find = move |asked: &Asked| settings.order(asked, script);
     programs.run(Arc::new(asked), here, bounds, find).await

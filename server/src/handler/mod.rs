@@ -6,10 +6,14 @@
 //! which version of HTTP asked.
 
 pub mod asked;
+pub mod backend;
 pub mod cgi;
+pub mod exchange;
+pub mod fastcgi;
 pub mod pipe;
 pub mod program;
 pub mod reaper;
+mod said;
 pub mod slots;
 pub mod test;
 

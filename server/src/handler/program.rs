@@ -5,52 +5,36 @@
 //! variables. Finding and starting it happens on a pool, for both may wait for the disk.
 
 use super::asked::{Asked, Here, Upload};
-use super::pipe::{Broken, Reader, Taken, Writer, pipe};
+use super::exchange::{Bounds, Ended, Exchange, Peer};
+use super::pipe::{Reader, Taken};
 use super::reaper::{Reaper, reap};
+use super::said::Said;
 use super::slots::{Slot, Slots};
-use super::{Body, Fault, Inside, Response};
+use super::{Fault, Response};
 use crate::base::pool::{Gone, Pool};
 use crate::base::sys;
 use crate::limits;
-use crate::wire::cgi::{Answer, Document, Variables, Wrong};
-use crate::wire::head::Method;
+use crate::wire::cgi::Variables;
 use crate::wire::reject::Reject;
-use crate::wire::status::Status;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
-use std::borrow::Cow;
 use std::ffi::CString;
-use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe::{Receiver, Sender};
-use tokio::time::{Instant, Sleep, sleep_until, timeout};
+use tokio::time::timeout;
 
 /// The ledger of programs that run for requests: how many may, and who waits for their end.
 pub struct Programs {
     slots: Arc<Slots>,
     reaper: Arc<Reaper>,
     pool: Pool,
-}
-
-/// The bounds of one call.
-#[derive(Clone, Debug)]
-pub struct Bounds {
-    /// Calls that may wait for their turn.
-    pub queue: usize,
-    /// So long nothing may move, unless it is the client that is waited for.
-    pub silent: Duration,
-    /// The whole call.
-    pub whole: Duration,
-    /// Of the response's body.
-    pub output_bytes: u64,
 }
 
 /// A program to be run.
@@ -114,8 +98,9 @@ impl Programs {
             let why = format!("{}: {error}", asked.line());
             Fault::because("script", Reject::SCRIPT_NOT_STARTED, why)
         };
-        let running = Running::new(started, here.body, &asked, bounds).map_err(failed)?;
-        running.answer(asked, here.inside).await
+        let running = Running::new(started, here.body, &asked).map_err(failed)?;
+        let exchange = Exchange::new(running, &asked, bounds);
+        exchange.answer(asked, here.inside).await
     }
 }
 
@@ -238,9 +223,9 @@ impl Group {
         Some(status)
     }
 
-    /// Lets it end by itself for a while.
+    /// Lets it end by itself for a while, if it hasn't yet.
     fn leave(mut self, patience: Duration) {
-        if self.reap().is_none() {
+        if !self.is_left && self.reap().is_none() {
             self.is_left = true;
             let until = std::time::Instant::now() + patience;
             self.reaper.end_later(self.leader, until, self.slot.take());
@@ -259,270 +244,38 @@ impl Drop for Group {
 /// A program at work for a request.
 struct Running {
     // Before its pipes, so that it is told to end before it finds them closed.
-    group: Option<Group>,
-    line: String,
+    group: Group,
     input: Input,
     stdout: Receiver,
+    stderr: Option<Receiver>,
     said: Said,
-    scratch: Box<[u8]>,
-    /// What was read and is no part of the head, or not known to be.
-    read: Vec<u8>,
-    bounds: Bounds,
-    started: Instant,
-    /// When something last moved.
-    moved: Instant,
-    timer: Pin<Box<Sleep>>,
-}
-
-/// What came of waiting for a head.
-enum Begun {
-    Answer(Answer),
-    Wrong(Wrong),
-    Ended,
-    Late,
-}
-
-/// What came of the body.
-enum Done {
-    Ended,
-    /// Nobody wants it any more.
-    Unwanted,
-    Late,
-    TooLong,
 }
 
 impl Running {
-    fn new(
-        started: Started,
-        body: Option<Upload>,
-        asked: &Asked,
-        bounds: Bounds,
-    ) -> io::Result<Running> {
-        let now = Instant::now();
-        let line = asked.line();
-        let due = now + bounds.silent.min(bounds.whole);
+    fn new(started: Started, body: Option<Upload>, asked: &Asked) -> io::Result<Running> {
         Ok(Running {
             input: Input::new(started.stdin, body)?,
             stdout: Receiver::from_owned_fd_unchecked(started.stdout)?,
-            said: Said::new(Receiver::from_owned_fd_unchecked(started.stderr)?, &line),
-            group: Some(started.group),
-            line,
-            scratch: vec![0; limits::PROGRAM_CHUNK_BYTES].into(),
-            read: Vec::new(),
-            bounds,
-            started: now,
-            moved: now,
-            timer: Box::pin(sleep_until(due)),
+            stderr: Some(Receiver::from_owned_fd_unchecked(started.stderr)?),
+            group: started.group,
+            said: Said::new(&asked.line()),
         })
     }
 
-    /// Waits for the head of the answer, and makes a response of it.
-    async fn answer(
-        mut self,
-        asked: Arc<Asked>,
-        inside: Option<Rc<dyn Inside>>,
-    ) -> Result<Response, Fault> {
-        let mut scanned = 0;
-        let begun = poll_fn(|cx| self.poll_head(cx, &mut scanned)).await;
-        let (reject, why) = match begun {
-            Begun::Answer(Answer::Document(document)) => return Ok(self.document(document, &asked)),
-            Begun::Answer(Answer::Local(path)) => {
-                let patience = self.bounds.silent;
-                self.group
-                    .take()
-                    .into_iter()
-                    .for_each(|it| it.leave(patience));
-                return elsewhere(&asked, inside, path).await;
-            }
-            Begun::Wrong(Wrong::Malformed(why)) => (Reject::SCRIPT_HEAD_MALFORMED, why.to_owned()),
-            Begun::Wrong(Wrong::TooLarge) => {
-                (Reject::SCRIPT_HEAD_TOO_LARGE, "it has no end".to_owned())
-            }
-            Begun::Late => {
-                let seconds = self.moved.elapsed().as_secs();
-                (Reject::HANDLER_SLOW, format!("silent for {seconds} s"))
-            }
-            Begun::Ended => {
-                let status = self.exit().await;
-                let how = match status {
-                    Some(Ok(status)) => ended(status),
-                    _ => "it closed its output".to_owned(),
-                };
-                (Reject::SCRIPT_ENDED_EARLY, how)
-            }
-        };
-        self.said.rest();
-        let why = format!("{}: {why}", self.line);
-        Err(Fault::because("script", reject, why))
-    }
-
-    fn document(mut self, document: Document, asked: &Asked) -> Response {
-        let status = Status(document.status);
-        let name = |(name, value)| (Cow::Owned(name), value);
-        let fields = document.fields.into_iter().map(name).collect();
-        let has_none = matches!(document.status, 204 | 304);
-        if has_none || asked.method == Method::Head {
-            // Nobody reads more of it, but what it has begun it may finish.
-            let patience = self.bounds.silent;
-            self.group
-                .take()
-                .into_iter()
-                .for_each(|it| it.leave(patience));
-            let (writer, reader) = pipe(1);
-            writer.finish();
-            let body = Body::Stream {
-                length: document.length,
-                reader,
-                work: Box::pin(async {}),
-            };
-            return Response {
-                status,
-                fields,
-                body,
-            };
-        }
-        let (writer, reader) = pipe(limits::PIPE_BYTES);
-        Response {
-            status,
-            fields,
-            body: Body::Stream {
-                length: document.length,
-                reader,
-                work: Box::pin(self.send(writer)),
-            },
-        }
-    }
-
-    /// Moves the body to its end.
-    async fn send(mut self, mut writer: Writer) {
-        let done = poll_fn(|cx| self.poll_body(cx, &mut writer)).await;
-        let what = match done {
-            Done::Unwanted => return,
-            Done::Late => format!(
-                "silent for {} s in its response",
-                self.moved.elapsed().as_secs()
-            ),
-            Done::TooLong => format!("more than {} bytes of output", self.bounds.output_bytes),
-            Done::Ended => match self.exit().await {
-                // What was sent may be anything but whole.
-                Some(Ok(status)) if status.signaled() => ended(status),
-                status => {
-                    writer.finish();
-                    self.said.rest();
-                    match status {
-                        Some(Ok(status)) if status.exit_status() != Some(0) => {
-                            log::warn!("{}: script: {}", self.line, ended(status));
-                        }
-                        Some(_) => {}
-                        None => {
-                            let patience = self.bounds.silent;
-                            self.group
-                                .take()
-                                .into_iter()
-                                .for_each(|it| it.leave(patience));
-                        }
-                    }
-                    return;
-                }
-            },
-        };
-        self.said.rest();
-        log::error!("{}: script: {what}; its response was broken off", self.line);
-    }
-
-    /// Reads until the head is whole.
-    fn poll_head(&mut self, cx: &mut Context<'_>, scanned: &mut usize) -> Poll<Begun> {
-        loop {
-            self.poll_aside(cx);
-            let read = match poll_read(&mut self.stdout, cx, &mut self.scratch) {
-                Poll::Pending => {
-                    return match self.poll_late(cx, true) {
-                        Poll::Ready(()) => Poll::Ready(Begun::Late),
-                        Poll::Pending => Poll::Pending,
-                    };
-                }
-                Poll::Ready(0) => return Poll::Ready(Begun::Ended),
-                Poll::Ready(read) => read,
-            };
-            self.moved = Instant::now();
-            self.read.extend_from_slice(&self.scratch[..read]);
-            match Answer::parse(&self.read, scanned) {
-                Ok(None) => {}
-                Ok(Some((answer, end))) => {
-                    self.read.drain(..end);
-                    return Poll::Ready(Begun::Answer(answer));
-                }
-                Err(wrong) => return Poll::Ready(Begun::Wrong(wrong)),
+    fn poll_said(&mut self, cx: &mut Context<'_>) {
+        let mut buffer = [0; 1_024];
+        while let Some(stderr) = &mut self.stderr {
+            match poll_read(stderr, cx, &mut buffer) {
+                Poll::Pending => return,
+                Poll::Ready(0) => self.stderr = None,
+                Poll::Ready(read) => self.said.take(&buffer[..read]),
             }
         }
-    }
-
-    /// Moves output to the response's pipe.
-    fn poll_body(&mut self, cx: &mut Context<'_>, writer: &mut Writer) -> Poll<Done> {
-        let mut sent = 0;
-        loop {
-            self.poll_aside(cx);
-            let room = match writer.poll_room(cx) {
-                Poll::Ready(Ok(room)) => room,
-                Poll::Ready(Err(Broken)) => return Poll::Ready(Done::Unwanted),
-                Poll::Pending => {
-                    // It is the client that is waited for, which has its own deadline.
-                    return self.poll_late(cx, false).map(|()| Done::Late);
-                }
-            };
-            if !self.read.is_empty() {
-                let taken = writer.write_some(&self.read).unwrap_or(0);
-                self.read.drain(..taken);
-                sent += taken;
-            } else {
-                let part = room.min(self.scratch.len());
-                match poll_read(&mut self.stdout, cx, &mut self.scratch[..part]) {
-                    Poll::Pending => return self.poll_late(cx, true).map(|()| Done::Late),
-                    Poll::Ready(0) => return Poll::Ready(Done::Ended),
-                    Poll::Ready(read) => {
-                        // There is room for it all.
-                        let _ = writer.write_some(&self.scratch[..read]);
-                        sent += read;
-                    }
-                }
-            }
-            self.moved = Instant::now();
-            match self.bounds.output_bytes.checked_sub(sent as u64) {
-                Some(left) if sent > 0 => self.bounds.output_bytes = left,
-                Some(_) => {}
-                None => return Poll::Ready(Done::TooLong),
-            }
-            sent = 0;
-        }
-    }
-
-    /// What goes on beside the output: input, and words for the log.
-    fn poll_aside(&mut self, cx: &mut Context<'_>) {
-        if self.input.poll(cx) {
-            self.moved = Instant::now();
-        }
-        self.said.poll(cx);
-    }
-
-    /// Ready when it takes too long.
-    fn poll_late(&mut self, cx: &mut Context<'_>, is_its_turn: bool) -> Poll<()> {
-        while self.timer.as_mut().poll(cx).is_ready() {
-            let now = Instant::now();
-            if !is_its_turn {
-                self.moved = now;
-            }
-            let due = (self.moved + self.bounds.silent).min(self.started + self.bounds.whole);
-            if due <= now {
-                return Poll::Ready(());
-            }
-            self.timer.as_mut().reset(due);
-        }
-        Poll::Pending
     }
 
     /// How it ended, if it does so in a moment.
     async fn exit(&mut self) -> Option<io::Result<WaitStatus>> {
-        let group = self.group.as_mut()?;
+        let group = &mut self.group;
         if let Some(status) = group.reap() {
             return Some(status);
         }
@@ -538,20 +291,41 @@ impl Running {
     }
 }
 
-/// Another page of this server instead.
-async fn elsewhere(
-    asked: &Asked,
-    inside: Option<Rc<dyn Inside>>,
-    path: Vec<u8>,
-) -> Result<Response, Fault> {
-    let Some(inside) = inside.filter(|_| asked.hops < limits::REDIRECTS_INSIDE_MAX) else {
-        let why = format!("{} leads to itself", asked.line());
-        return Err(Fault::because("script", Reject::REDIRECTED_TOO_OFTEN, why));
-    };
-    inside.ask(asked.question(path)).await
+impl Peer for Running {
+    const NAME: &'static str = "script";
+
+    fn poll_aside(&mut self, cx: &mut Context<'_>) -> bool {
+        self.poll_said(cx);
+        self.input.poll(cx)
+    }
+
+    fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
+        poll_read(&mut self.stdout, cx, into)
+    }
+
+    async fn ended(&mut self) -> Ended {
+        let status = self.exit().await;
+        // What it said last is there by now.
+        self.poll_said(&mut Context::from_waker(Waker::noop()));
+        self.said.flush();
+        match status {
+            Some(Ok(status)) if status.exit_status() == Some(0) => Ended::Well,
+            // What was sent may be anything but whole.
+            Some(Ok(status)) if status.signaled() => {
+                Ended::Broken(Reject::SCRIPT_ENDED_EARLY, how(status))
+            }
+            Some(Ok(status)) => Ended::Complaining(how(status)),
+            // It closed its output and goes on; or somebody else has waited for it.
+            _ => Ended::Well,
+        }
+    }
+
+    fn leave(self, patience: Duration) {
+        self.group.leave(patience);
+    }
 }
 
-fn ended(status: WaitStatus) -> String {
+fn how(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("it ended with {code}"),
         (_, Some(signal)) => format!("it was ended by signal {signal}"),
@@ -625,76 +399,5 @@ impl Input {
             }
         }
         has_moved
-    }
-}
-
-/// What a program says on standard error, line by line into the log.
-struct Said {
-    stderr: Option<Receiver>,
-    about: String,
-    line: Vec<u8>,
-    left: usize,
-}
-
-impl Said {
-    fn new(stderr: Receiver, about: &str) -> Said {
-        Said {
-            stderr: Some(stderr),
-            about: about.to_owned(),
-            line: Vec::new(),
-            left: limits::PROGRAM_SAID_BYTES_MAX,
-        }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) {
-        let mut buffer = [0; 1_024];
-        while let Some(stderr) = &mut self.stderr {
-            match poll_read(stderr, cx, &mut buffer) {
-                Poll::Pending => return,
-                Poll::Ready(0) => self.stderr = None,
-                Poll::Ready(read) => self.take(&buffer[..read]),
-            }
-        }
-    }
-
-    /// What is there now, and then no more.
-    fn rest(&mut self) {
-        self.poll(&mut Context::from_waker(Waker::noop()));
-        self.flush();
-        self.stderr = None;
-    }
-
-    fn take(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            if self.left == 0 {
-                return;
-            }
-            self.left -= 1;
-            if byte != b'\n' {
-                self.line.push(byte);
-            }
-            if byte == b'\n' || self.line.len() == limits::PROGRAM_LINE_BYTES_MAX {
-                self.flush();
-            }
-            if self.left == 0 {
-                self.flush();
-                log::warn!("{}: script said more than is logged", self.about);
-            }
-        }
-    }
-
-    fn flush(&mut self) {
-        let line = std::mem::take(&mut self.line);
-        let text = line.trim_ascii_end();
-        if !text.is_empty() {
-            let text = String::from_utf8_lossy(text);
-            log::warn!("{}: script said: {text}", self.about);
-        }
-    }
-}
-
-impl Drop for Said {
-    fn drop(&mut self) {
-        self.flush();
     }
 }

@@ -3,6 +3,7 @@
 
 use super::body::{BodyDecoder, BodyLength, Step};
 use super::cgi::{Answer, Meta, Variables, Wrong};
+use super::fcgi;
 use super::fields::{Accepted, Fields, Values, entity_tags};
 use super::h1::{Parsed, first_line, parse_head};
 use super::head::{Head, Method, Version};
@@ -257,6 +258,40 @@ fn variables(bytes: &[u8]) {
         assert!(name.iter().all(is_plain));
         assert!(all.iter().skip(nth + 1).all(|(other, _)| other != name));
     }
+}
+
+/// What a backend of FastCGI says: the same output, words and end however it is cut.
+pub fn records(bytes: &[u8]) {
+    let whole = decode_records(bytes, bytes.len().max(1));
+    assert_eq!(whole, decode_records(bytes, 1), "byte by byte");
+    assert_eq!(whole, decode_records(bytes, 7), "seven bytes at a time");
+}
+
+/// Output and words apart, and how many bytes were used when it ended.
+fn decode_records(bytes: &[u8], part_bytes: usize) -> Result<[Vec<u8>; 3], fcgi::Malformed> {
+    let (mut decoder, mut at) = (fcgi::Decoder::default(), 0);
+    let mut found = [Vec::new(), Vec::new(), Vec::new()];
+    while at < bytes.len() {
+        let window = &bytes[at..bytes.len().min(at + part_bytes)];
+        match decoder.step(window)? {
+            fcgi::Step::Output { consumed, part } => {
+                assert!(!part.is_empty() && part.end == consumed);
+                found[0].extend_from_slice(&window[part]);
+                at += consumed;
+            }
+            fcgi::Step::Words { consumed, part } => {
+                assert!(!part.is_empty() && part.end == consumed);
+                found[1].extend_from_slice(&window[part]);
+                at += consumed;
+            }
+            fcgi::Step::More => at += window.len(),
+            fcgi::Step::End { consumed, end } => {
+                at += consumed;
+                found[2].extend_from_slice(format!("{end:?} at {at} ").as_bytes());
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// A Range value behind eight bytes of size: what comes out lies inside and doesn't overlap.

@@ -9,6 +9,7 @@ pub mod check;
 pub mod coding;
 pub mod date;
 pub mod etag;
+pub mod fcgi;
 pub mod fields;
 pub mod h1;
 pub mod h2;

@@ -107,6 +107,7 @@ rejects! {
     BACKEND_LEFT = 717 502 false "backend left before its response began";
     BACKEND_MALFORMED = 718 502 false "backend doesn't speak its protocol";
     BACKEND_BUSY = 719 503 false "backend is busy";
+    LENGTH_NEEDED = 720 411 false "length of the body needed";
 }
 
 impl Reject {

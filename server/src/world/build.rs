@@ -5,13 +5,18 @@ use super::users::{Logins, Users};
 use super::{Access, Host, Hosts, Route, SecureFields, SiteScripts, Target, World};
 use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
+use crate::handler::Scripts;
+use crate::handler::backend::{Address, Backends};
 use crate::handler::cgi::{self, Cgi};
-use crate::handler::program::{Bounds, Programs};
+use crate::handler::exchange::Bounds;
+use crate::handler::fastcgi::{self, FastCgi, Protocol};
+use crate::handler::program::Programs;
 use crate::handler::test::Test;
 use crate::site::{Budget, CacheRule, Glob, Root, Site, SiteRules, Symlinks};
 use crate::tls::{
     Challenges, Ciphers, Identity, MinVersion, PairSpec, SelfSigned, Tickets, Tls, TlsSettings,
 };
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +42,8 @@ pub struct Supplies {
     pub h3_port: Option<u16>,
     /// Programs that run for requests.
     pub programs: Arc<Programs>,
+    /// Servers that run scripts.
+    pub backends: Arc<Backends>,
 }
 
 /// Builds a World. Sites of `previous` whose rules are the same go on, with all that they have
@@ -297,6 +304,9 @@ impl HostBuilder<'_> {
                 &cgi.interpreters,
                 &cgi.variables,
             )?))),
+            Some(config::Target::Backend(backend)) => {
+                Some(Target::Handler(Arc::new(self.backend(backend, &prefix))))
+            }
             Some(config::Target::Test(test)) => Some(Target::Handler(Arc::new(match test {
                 config::TestHandler::Echo => Test::Echo,
                 config::TestHandler::Slow => Test::Slow,
@@ -329,11 +339,12 @@ impl HostBuilder<'_> {
             let what = "a site whose files are to be run has none";
             return Err(self.config.point(self.site.span.clone(), what, help));
         };
-        let config::Scripts::Cgi {
-            interpreters,
-            variables,
-        } = scripts;
-        let endings: Arc<[String]> = interpreters.iter().map(|it| it.ending.clone()).collect();
+        let endings: Arc<[String]> = match scripts {
+            config::Scripts::Cgi { interpreters, .. } => {
+                interpreters.iter().map(|it| it.ending.clone()).collect()
+            }
+            config::Scripts::Backend(backend) => backend.files.iter().cloned().collect(),
+        };
         // What answers for an error is sent as it is.
         for (_, page) in &self.site.errors {
             let name = page.get_ref();
@@ -346,8 +357,42 @@ impl HostBuilder<'_> {
                 return Err(self.config.point(page.span(), what, help));
             }
         }
-        let handler = Arc::new(self.cgi(root, b"", interpreters, variables)?);
+        let handler: Arc<dyn Scripts> = match scripts {
+            config::Scripts::Cgi {
+                interpreters,
+                variables,
+            } => Arc::new(self.cgi(root, b"", interpreters, variables)?),
+            config::Scripts::Backend(backend) => Arc::new(self.backend(backend, b"")),
+        };
         Ok(SiteScripts { endings, handler })
+    }
+
+    fn backend(&self, backend: &config::Backend, prefix: &[u8]) -> FastCgi {
+        let address = match backend.address.get_ref() {
+            config::BackendAddress::Unix(path) => Address::Unix(path.clone()),
+            config::BackendAddress::Tcp(address) => Address::Tcp(*address),
+        };
+        let root = match (&backend.script_root, &self.site.root) {
+            (Some(root), _) => root.trim_end_matches('/').as_bytes().to_vec(),
+            (None, Some(root)) => {
+                let root = root.get_ref();
+                let real = root.canonicalize().unwrap_or_else(|_| root.clone());
+                real.into_os_string().into_vec()
+            }
+            (None, None) => Vec::new(),
+        };
+        FastCgi::new(fastcgi::Settings {
+            backend: self.supplies.backends.at(&address, backend.keep),
+            protocol: match backend.is_scgi {
+                true => Protocol::Scgi,
+                false => Protocol::FastCgi,
+            },
+            keep: backend.keep.is_some(),
+            bounds: self.bounds(),
+            prefix: prefix.into(),
+            root: root.into(),
+            variables: backend.variables.clone(),
+        })
     }
 
     fn cgi(
