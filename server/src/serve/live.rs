@@ -123,6 +123,8 @@ enum Download {
     },
     /// All is in `out`.
     Last,
+    /// What came of it is in `out`, and the rest will not come.
+    Broken(Framing),
 }
 
 /// How a response's end is told (RFC 9112 §6.3).
@@ -347,6 +349,7 @@ impl Exchange<'_> {
     /// Moves the response; ready when it is all with the kernel.
     fn poll_download(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         loop {
+            let is_all = self.gather(cx);
             match self.poll_out(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(false) => return Poll::Ready(End::Close),
@@ -354,6 +357,7 @@ impl Exchange<'_> {
             }
             match &mut self.download {
                 Download::Last => return Poll::Ready(self.end),
+                Download::Broken(_) => return Poll::Ready(self.broken_off()),
                 Download::Waiting => match self.call.answering.as_mut().poll(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(response)) => self.begin(response),
@@ -362,20 +366,33 @@ impl Exchange<'_> {
                         self.refuse(fault.reject);
                     }
                 },
-                Download::Streaming { .. } => match self.poll_stream(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(false) => return Poll::Ready(self.broken_off()),
-                    Poll::Ready(true) => {}
-                },
+                Download::Streaming { .. } if is_all => return Poll::Pending,
+                Download::Streaming { .. } => {}
             }
         }
+    }
+
+    /// Puts what is there of the body behind what waits to be sent: head and body, and often the end
+    /// of it too, then leave by one write. Is there no more of it now?
+    fn gather(&mut self, cx: &mut Context<'_>) -> bool {
+        while let Download::Streaming { framing, .. } = self.download
+            && self.out.len() - self.out_at <= limits::UNSENT_BYTES_MAX / 2
+        {
+            match self.poll_stream(cx) {
+                Poll::Pending => return true,
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => self.download = Download::Broken(framing),
+            }
+        }
+        false
     }
 
     /// How a response ends that doesn't come to its end: a framing that is unfinished tells it,
     /// and where the end of the connection is the end of the body, only a connection that breaks.
     fn broken_off(&self) -> End {
         match self.download {
-            Download::Streaming {
+            Download::Broken(Framing::Close)
+            | Download::Streaming {
                 framing: Framing::Close,
                 ..
             } => End::Cut,
@@ -487,15 +504,15 @@ impl Exchange<'_> {
             Poll::Ready(Ok(Taken::Bytes(count))) => {
                 self.sent += count as u64;
                 match framing {
-                    Framing::Chunked => self.out = framed(chunk),
-                    Framing::Close => self.out = chunk,
+                    Framing::Chunked => self.out.append(&mut framed(chunk)),
+                    Framing::Close => self.out.append(&mut chunk),
                     Framing::Length(left) => {
                         // More than was promised would be read as the next response.
                         let Some(less) = left.checked_sub(count as u64) else {
                             return Poll::Ready(false);
                         };
                         *left = less;
-                        self.out = chunk;
+                        self.out.append(&mut chunk);
                     }
                 }
                 Poll::Ready(true)
