@@ -903,3 +903,26 @@ fn a_script_that_is_started_costs_no_copy_of_the_server() {
     let _ = tracing.wait();
     assert!(seen.contains("CLONE_VM"), "{seen}");
 }
+
+/// The example runs as it is.
+#[test]
+fn the_example() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/scripts");
+    let example = example.canonicalize().expect("the example");
+    let text = fs::read_to_string(example.join("anthill.toml")).expect("its configuration");
+    let (_, site) = text.split_once("[[site]]").expect("a site");
+    let at = |name: &str| format!("\"{}\"", example.join(name).display());
+    let site = site.replace("\"public\"", &at("public"));
+    let site = site.replace("\"programs\"", &at("programs"));
+    let server = Server::start_in(Folder::new(), &(server_table("") + "[[site]]" + &site));
+    let mut wire = Wire::plain(&server);
+    let hello = wire.get("/run/hello?x", "").text();
+    assert!(hello.ends_with("and asked for /run/hello?x.\n"), "{hello}");
+    assert_eq!(wire.get("/run/home", "").body, wire.get("/", "").body);
+    let sent = ["-d", "text=one+two+%3Cthree%3E"];
+    let words = curl(&server, &sent, &server.https("/run/words.py")).text();
+    assert!(
+        words.contains("<p>3 words") && words.contains("&lt;three&gt;"),
+        "{words}"
+    );
+}

@@ -40,6 +40,10 @@ key = "{folder}/key.pem"
 [[site.route]]
 path = "/run"
 cgi = "{folder}/www/run"
+[[site.route]]
+path = "/php"
+fastcgi = "unix:{folder}/fpm.sock"
+files = ".php"
 '''
     open(folder + "/anthill.toml", "w").write(text)
     return [binary, "serve", folder + "/anthill.toml"]
@@ -53,7 +57,8 @@ http {{ default_type text/html; access_log off; server_tokens off; sendfile on; 
  ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem; ssl_protocols TLSv1.2 TLSv1.3;
  ssl_prefer_server_ciphers on; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384;
  ssl_ecdh_curve X25519:prime256v1; ssl_session_cache shared:SSL:20m; ssl_session_tickets on; ssl_buffer_size 16k;
- server {{ listen 127.0.0.1:{HTTP} backlog=65535; listen 127.0.0.1:{HTTPS} ssl backlog=65535; root {folder}/www; }} }}
+ server {{ listen 127.0.0.1:{HTTP} backlog=65535; listen 127.0.0.1:{HTTPS} ssl backlog=65535; root {folder}/www;
+  location ~ \\.php$ {{ fastcgi_pass unix:{folder}/fpm.sock; include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }} }} }}
 '''
     open(folder + "/nginx.conf", "w").write(text)
     return ["nginx", "-c", folder + "/nginx.conf"]
@@ -349,6 +354,8 @@ def scenario(name, server, args):
         return connections(server, args.conns, half_head)
     if name == "cgi":
         return wrk(server, f"http://127.0.0.1:{HTTP}/run/hello.cgi", args.conns if args.conns != 1500 else 8, args.seconds)
+    if name == "fastcgi":
+        return wrk(server, f"http://127.0.0.1:{HTTP}/php/hello.php", args.conns if args.conns != 1500 else 8, args.seconds)
     if name == "idle":
         time.sleep(3)
         return {"PSS MB": server.pss_kib() / 1024}
@@ -357,6 +364,29 @@ def scenario(name, server, args):
 HELLO = r'''#include <unistd.h>
 int main(void) { static const char hello[] = "Content-Type: text/plain\n\nhello\n"; return write(1, hello, sizeof hello - 1) < 0; }
 '''
+
+def php_fpm(folder):
+    """A pool of php-fpm, on the client's processor."""
+    os.makedirs(folder + "/www/php")
+    open(folder + "/www/php/hello.php", "w").write("<?php echo 'hello';")
+    open(folder + "/fpm.conf", "w").write(f"""[global]
+error_log = {folder}/fpm.log
+daemonize = no
+[www]
+listen = {folder}/fpm.sock
+listen.mode = 0666
+user = nobody
+group = nogroup
+pm = static
+pm.max_children = 4
+""")
+    os.chmod(folder, 0o755)
+    pool = subprocess.Popen(["php-fpm8.2", "-F", "-y", folder + "/fpm.conf"], stderr=subprocess.DEVNULL)
+    while not os.path.exists(folder + "/fpm.sock"):
+        if pool.poll() is not None:
+            sys.exit("php-fpm did not start: " + open(folder + "/fpm.log").read())
+        time.sleep(0.05)
+    return pool
 
 def pages(folder):
     os.makedirs(folder + "/www/run")
@@ -395,8 +425,10 @@ def main():
     os.sched_setaffinity(0, {1})
     folder = tempfile.mkdtemp(prefix="anthill-measure-")
     rounds = {name: [] for name in names}
+    pool = None
     try:
         pages(folder)
+        pool = php_fpm(folder) if args.scenario == "fastcgi" else None
         for number in range(args.rounds):
             for name in names if number % 2 == 0 else names[::-1]:
                 # Two workers share CPU 0 with one: what is compared is their CPU time.
@@ -406,6 +438,9 @@ def main():
                 finally:
                     server.stop()
     finally:
+        if pool:
+            pool.terminate()
+            pool.wait()
         shutil.rmtree(folder)
     print(f"{args.scenario}, size {args.size}, {args.conns} connections, {args.rounds} rounds of {args.seconds} s")
     for name in names:
