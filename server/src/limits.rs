@@ -161,6 +161,8 @@ pub const CALL_QUEUE_SECONDS: u64 = 10;
 pub const COUNTED_BODY_BYTES_MAX: usize = PIPE_BYTES;
 /// What moves at once between a handler's pipe and a program.
 pub const PROGRAM_CHUNK_BYTES: usize = 16 * 1024;
+/// The buffers for it begin so small: most responses are, and clearing memory takes time.
+pub const PROGRAM_FIRST_BYTES: usize = 4 * 1024;
 /// Connections to one backend of which none is kept: its own queue takes the rest, and beyond that
 /// it can do nothing but wait.
 pub const BACKEND_CONNECTIONS_MAX: usize = 128;

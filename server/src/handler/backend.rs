@@ -5,21 +5,26 @@
 //! together: who comes next waits for one of them, and gets it as it is.
 
 use super::slots::Slots;
+use crate::base::sys;
 use crate::limits::{
     BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_CONNECTIONS_MAX,
     BACKEND_RETRY_MILLISECONDS,
 };
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -78,13 +83,18 @@ pub struct Backend {
 }
 
 /// A connection that no worker's runtime has.
-enum Kept {
+pub enum Kept {
+    /// To a socket in the file system.
     Unix(std::os::unix::net::UnixStream),
+    /// Over TCP.
     Tcp(std::net::TcpStream),
 }
 
 /// A connection at work.
 pub enum Link {
+    /// Of either kind, when all has been said and there is only to listen: the kernel then has one
+    /// thing to watch for.
+    Listening(AsyncFd<OwnedFd>),
     /// To a socket in the file system.
     Unix(UnixStream),
     /// Over TCP.
@@ -93,25 +103,35 @@ pub enum Link {
 
 impl Backend {
     /// A kept connection that still is one.
-    pub fn idle(&self) -> Option<Link> {
+    pub fn idle(&self) -> Option<Kept> {
         loop {
             let kept = self.lock().pop()?;
-            if !kept.is_open() {
-                continue;
-            }
-            let link = match kept {
-                Kept::Unix(stream) => UnixStream::from_std(stream).map(Link::Unix),
-                Kept::Tcp(stream) => TcpStream::from_std(stream).map(Link::Tcp),
-            };
-            if let Ok(link) = link {
-                return Some(link);
+            if kept.is_open() {
+                return Some(kept);
             }
         }
+    }
+
+    /// A new connection, if there is one without waiting: to a socket in the file system there mostly
+    /// is.
+    pub fn connect_now(&self) -> Option<Kept> {
+        let Address::Unix(path) = &self.address else {
+            return None;
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+        let address = SocketAddrUnix::new(path.as_path()).ok()?;
+        connect(&socket, &address).ok()?;
+        Some(Kept::Unix(socket.into()))
     }
 
     /// Keeps a connection on which nothing is under way.
     pub fn keep(&self, link: Link) {
         let kept = match link {
+            Link::Listening(fd) => Ok(match self.address {
+                Address::Unix(_) => Kept::Unix(fd.into_inner().into()),
+                Address::Tcp(_) => Kept::Tcp(fd.into_inner().into()),
+            }),
             Link::Unix(stream) => stream.into_std().map(Kept::Unix),
             Link::Tcp(stream) => stream.into_std().map(Kept::Tcp),
         };
@@ -163,15 +183,43 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 impl Kept {
+    /// Says as much of this as can be said at once, and gives the connection to this worker; `is_all`
+    /// if nothing more will follow.
+    pub fn begin(self, bytes: &[u8], is_all: bool) -> io::Result<(Link, usize)> {
+        // If it fails, whoever tries again finds out why.
+        let said = send(self.as_fd(), bytes, SendFlags::NOSIGNAL).unwrap_or_default();
+        let link = match self {
+            kept if is_all && said == bytes.len() => {
+                let fd = match kept {
+                    Kept::Unix(stream) => OwnedFd::from(stream),
+                    Kept::Tcp(stream) => OwnedFd::from(stream),
+                };
+                Link::Listening(sys::readable(fd)?)
+            }
+            Kept::Unix(stream) => Link::Unix(UnixStream::from_std(stream)?),
+            Kept::Tcp(stream) => Link::Tcp(TcpStream::from_std(stream)?),
+        };
+        Ok((link, said))
+    }
+
     /// It has not been closed, and nothing came that nobody asked for.
     fn is_open(&self) -> bool {
-        let fd = match self {
+        let mut byte = [0];
+        let seen = recv(
+            self.as_fd(),
+            &mut byte,
+            RecvFlags::PEEK | RecvFlags::DONTWAIT,
+        );
+        seen.is_err_and(|error| error == rustix::io::Errno::AGAIN)
+    }
+}
+
+impl AsFd for Kept {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
             Kept::Unix(stream) => stream.as_fd(),
             Kept::Tcp(stream) => stream.as_fd(),
-        };
-        let mut byte = [0];
-        let seen = recv(fd, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        seen.is_err_and(|error| error == rustix::io::Errno::AGAIN)
+        }
     }
 }
 
@@ -180,6 +228,7 @@ impl Link {
     pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buffer = ReadBuf::new(into);
         let read = match self {
+            Link::Listening(fd) => return poll_listen(fd, cx, into),
             Link::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
             Link::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
         };
@@ -189,8 +238,24 @@ impl Link {
     /// Bytes written.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
+            Link::Listening(_) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             Link::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Link::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+}
+
+fn poll_listen(
+    fd: &AsyncFd<OwnedFd>,
+    cx: &mut Context<'_>,
+    into: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        let mut ready = ready!(fd.poll_read_ready(cx))?;
+        match rustix::io::read(fd.get_ref(), &mut *into) {
+            Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+            Err(rustix::io::Errno::INTR) => {}
+            read => return Poll::Ready(read.map_err(io::Error::from)),
         }
     }
 }

@@ -63,7 +63,7 @@ pub struct Bounds {
 pub struct Exchange<P> {
     peer: P,
     line: String,
-    scratch: Box<[u8]>,
+    scratch: Vec<u8>,
     /// What was read and is no part of the head, or not known to be.
     read: Vec<u8>,
     bounds: Bounds,
@@ -98,7 +98,7 @@ impl<P: Peer> Exchange<P> {
         Exchange {
             peer,
             line: asked.line(),
-            scratch: vec![0; limits::PROGRAM_CHUNK_BYTES].into(),
+            scratch: vec![0; limits::PROGRAM_FIRST_BYTES],
             read: Vec::new(),
             bounds,
             started: now,
@@ -238,8 +238,14 @@ impl<P: Peer> Exchange<P> {
                 match self.peer.poll_output(cx, part) {
                     Poll::Pending => return self.poll_late(cx, true).map(|()| Done::Late),
                     Poll::Ready(0) => return Poll::Ready(Done::Ended),
-                    // There is room for it all.
-                    Poll::Ready(read) => writer.write_some(&part[..read]).unwrap_or(read),
+                    Poll::Ready(read) => {
+                        // There is room for it all.
+                        let _ = writer.write_some(&part[..read]);
+                        if read == self.scratch.len() {
+                            self.scratch.resize(limits::PROGRAM_CHUNK_BYTES, 0);
+                        }
+                        read
+                    }
                 }
             } else {
                 let taken = writer.write_some(&self.read).unwrap_or(room);

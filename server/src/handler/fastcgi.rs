@@ -2,7 +2,7 @@
 //! the files of the site with some endings are.
 
 use super::asked::{Asked, Place, Upload};
-use super::backend::{Backend, Link, detach};
+use super::backend::{Backend, Kept, Link, detach};
 use super::exchange::{Bounds, Ended, Exchange, Peer, taken_apart};
 use super::pipe::{Reader, Taken};
 use super::said::Said;
@@ -114,11 +114,13 @@ async fn run(
         let slot = slot.map_err(|_| Fault::new(NAME, Reject::CALLS_BUSY))?;
         let kept = settings.backend.idle();
         may_retry &= kept.is_some();
-        let link = match kept {
-            Some(link) => link,
-            None => settings.connect(&asked).await?,
-        };
-        let talk = Talk::new(&settings, link, slot, &head, body.take(), &asked);
+        let mut talk = Talk::new(&settings, slot, &head, body.take(), &asked);
+        match kept.or_else(|| settings.backend.connect_now()) {
+            Some(kept) => talk
+                .begin(kept)
+                .map_err(|error| settings.unreachable(&asked, &error))?,
+            None => talk.link = Some(settings.connect(&asked).await?),
+        }
         let exchange = Exchange::new(talk, &asked, settings.bounds.clone());
         match exchange
             .answer(Arc::clone(&asked), here.inside.clone())
@@ -163,14 +165,17 @@ impl Settings {
     }
 
     async fn connect(&self, asked: &Asked) -> Result<Link, Fault> {
-        self.backend.connect().await.map_err(|error| {
-            let reject = match error.kind() {
-                io::ErrorKind::WouldBlock => Reject::BACKEND_BUSY,
-                _ => Reject::BACKEND_UNREACHABLE,
-            };
-            let why = format!("{}: {}: {error}", asked.line(), self.backend.address);
-            Fault::because(NAME, reject, why)
-        })
+        let connected = self.backend.connect().await;
+        connected.map_err(|error| self.unreachable(asked, &error))
+    }
+
+    fn unreachable(&self, asked: &Asked, error: &io::Error) -> Fault {
+        let reject = match error.kind() {
+            io::ErrorKind::WouldBlock => Reject::BACKEND_BUSY,
+            _ => Reject::BACKEND_UNREACHABLE,
+        };
+        let why = format!("{}: {}: {error}", asked.line(), self.backend.address);
+        Fault::because(NAME, reject, why)
     }
 }
 
@@ -179,7 +184,7 @@ const NAME: &str = "backend";
 
 /// One request on a connection.
 struct Talk {
-    /// None when it has been given back.
+    /// None before it is there, and when it has been given back.
     link: Option<Link>,
     slot: Option<Slot>,
     backend: Arc<Backend>,
@@ -194,7 +199,7 @@ struct Talk {
     /// All of it is in `out`.
     is_told: bool,
     /// From the backend, and how far it was looked at.
-    input: Box<[u8]>,
+    input: Vec<u8>,
     input_at: usize,
     input_end: usize,
     decoder: Decoder,
@@ -206,7 +211,6 @@ struct Talk {
 impl Talk {
     fn new(
         settings: &Settings,
-        link: Link,
         slot: Slot,
         head: &[u8],
         body: Option<Upload>,
@@ -217,7 +221,7 @@ impl Talk {
             None => (Vec::new(), None),
         };
         let mut talk = Talk {
-            link: Some(link),
+            link: None,
             slot: Some(slot),
             backend: Arc::clone(&settings.backend),
             protocol: settings.protocol,
@@ -227,7 +231,7 @@ impl Talk {
             reader,
             chunk: ahead,
             is_told: false,
-            input: vec![0; limits::PROGRAM_CHUNK_BYTES].into(),
+            input: vec![0; limits::PROGRAM_FIRST_BYTES],
             input_at: 0,
             input_end: 0,
             decoder: Decoder::default(),
@@ -242,6 +246,14 @@ impl Talk {
             talk.finish_input();
         }
         talk
+    }
+
+    /// Says what is to be said first.
+    fn begin(&mut self, kept: Kept) -> io::Result<()> {
+        let (link, said) = kept.begin(&self.out, self.is_told)?;
+        self.link = Some(link);
+        self.out_at = said;
+        Ok(())
     }
 
     /// Puts a part of the body into `out`.
@@ -392,7 +404,12 @@ impl Peer for Talk {
                     self.reader = None;
                     return Poll::Ready(0);
                 }
-                Poll::Ready(Ok(read)) => (self.input_at, self.input_end) = (0, read),
+                Poll::Ready(Ok(read)) => {
+                    (self.input_at, self.input_end) = (0, read);
+                    if read == self.input.len() {
+                        self.input.resize(limits::PROGRAM_CHUNK_BYTES, 0);
+                    }
+                }
             }
         }
     }

@@ -26,7 +26,7 @@ pub(super) struct View {
 }
 
 impl View {
-    pub(super) fn new(worker: &Rc<Worker>, facts: Facts) -> Rc<dyn Inside> {
+    pub(super) fn of(worker: &Rc<Worker>, facts: Facts) -> Rc<dyn Inside> {
         Rc::new(View {
             worker: Rc::clone(worker),
             facts,
@@ -164,7 +164,7 @@ impl Asking {
     ) -> LocalBoxFuture<Result<Response, Fault>> {
         let (writer, reader) = pipe(1);
         writer.finish();
-        let view = View::new(&self.worker, self.facts);
+        let view = View::of(&self.worker, self.facts);
         let mut request = owned(head, user, &self.facts, reader, view);
         request.hops = self.hops;
         handler.handle(request)

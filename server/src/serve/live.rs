@@ -70,7 +70,7 @@ impl Call {
             }),
         };
         let facts = connection.facts();
-        let view = View::new(&connection.worker, facts);
+        let view = View::of(&connection.worker, facts);
         let request = owned(head, user, &facts, reader, view);
         Call {
             answering: handler.handle(request),

@@ -109,7 +109,7 @@ impl Variables {
         let mut others = Vec::with_capacity(self.0.len() + name.len() + value.len() + 2);
         for text in self.0.split_inclusive(|byte| *byte == 0) {
             let is_same = text.strip_prefix(name.as_bytes());
-            if !is_same.is_some_and(|rest| rest.first() == Some(&b'=')) {
+            if is_same.is_none_or(|rest| rest.first() != Some(&b'=')) {
                 others.extend_from_slice(text);
             }
         }

@@ -498,7 +498,7 @@ impl Session<'_> {
             hpack::push_status(100, &mut block);
             self.h2.head(owed.id, &block, false);
         }
-        let view = View::new(&self.worker, self.facts());
+        let view = View::of(&self.worker, self.facts());
         let request = live::owned(head, user, &self.facts(), reader, view);
         let now_ms = self.worker.clock.millis();
         let call = Call {

@@ -69,7 +69,7 @@ impl Live {
             qpack::push_status(100, &mut out);
             frame::end_headers(&mut out, at);
         }
-        let view = View::new(worker, session.facts());
+        let view = View::of(worker, session.facts());
         let request = live::owned(head, user, &session.facts(), reader, view);
         let now_ms = worker.clock.millis();
         let call = Call {
