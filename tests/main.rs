@@ -2,11 +2,13 @@
 
 mod access;
 mod acme;
+mod cgi;
 mod changing;
 mod cli;
 mod clients;
 mod config;
 mod cost;
+mod fastcgi;
 mod h2;
 mod h2_attacks;
 mod h2_clients;

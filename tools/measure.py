@@ -5,7 +5,9 @@
 
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
 connection); idle; h2, h2held (HTTP/2 over TLS); h3, h3held (HTTP/3, by `anthill bench load`:
-cargo build --release -p anthill-bench, or BENCH names the program). The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
+cargo build --release -p anthill-bench, or BENCH names the program); cgi (a hello in C by CGI),
+fastcgi (a hello by php-fpm, whose processes run beside the client and aren't counted). The server
+runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
 A B ...); the median is printed with the smallest and the largest. ANTHILL names the binary (default:
 the static release), and ANTHILL_BEFORE another one to be held against it as `anthill-before`. Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the peers
 that are named.
@@ -36,6 +38,13 @@ root = "{folder}/www"
 http = "serve"
 certificate = "{folder}/cert.pem"
 key = "{folder}/key.pem"
+[[site.route]]
+path = "/run"
+cgi = "{folder}/www/run"
+[[site.route]]
+path = "/php"
+fastcgi = "unix:{folder}/fpm.sock"
+files = ".php"
 '''
     open(folder + "/anthill.toml", "w").write(text)
     return [binary, "serve", folder + "/anthill.toml"]
@@ -49,7 +58,8 @@ http {{ default_type text/html; access_log off; server_tokens off; sendfile on; 
  ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem; ssl_protocols TLSv1.2 TLSv1.3;
  ssl_prefer_server_ciphers on; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384;
  ssl_ecdh_curve X25519:prime256v1; ssl_session_cache shared:SSL:20m; ssl_session_tickets on; ssl_buffer_size 16k;
- server {{ listen 127.0.0.1:{HTTP} backlog=65535; listen 127.0.0.1:{HTTPS} ssl backlog=65535; root {folder}/www; }} }}
+ server {{ listen 127.0.0.1:{HTTP} backlog=65535; listen 127.0.0.1:{HTTPS} ssl backlog=65535; root {folder}/www;
+  location ~ \\.php$ {{ fastcgi_pass unix:{folder}/fpm.sock; include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }} }} }}
 '''
     open(folder + "/nginx.conf", "w").write(text)
     return ["nginx", "-c", folder + "/nginx.conf"]
@@ -67,6 +77,8 @@ server.listen-backlog = 65535
 server.event-handler = "linux-sysepoll"
 server.network-backend = "sendfile"
 server.stat-cache-engine = "simple"
+server.modules += ("mod_cgi")
+cgi.assign = (".cgi" => "")
 mimetype.assign = (".html" => "text/html")
 '''
     open(folder + "/lighttpd.conf", "w").write(text)
@@ -173,9 +185,12 @@ class Server:
     def pss_kib(self):
         total = 0
         for pid, _ in self.pids():
-            for line in open(f"/proc/{pid}/smaps_rollup"):
-                if line.startswith("Pss:"):
-                    total += int(line.split()[1])
+            try:
+                lines = open(f"/proc/{pid}/smaps_rollup").readlines()
+            except OSError:
+                # A script that has ended by now.
+                continue
+            total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
         return total
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -346,13 +361,46 @@ def scenario(name, server, args):
         return connections(server, args.conns, lambda: tls_begin("/f512k.html", False, 4096))
     if name == "stuck":
         return connections(server, args.conns, half_head)
+    if name == "cgi":
+        return wrk(server, f"http://127.0.0.1:{HTTP}/run/hello.cgi", args.conns if args.conns != 1500 else 8, args.seconds)
+    if name == "fastcgi":
+        return wrk(server, f"http://127.0.0.1:{HTTP}/php/hello.php", args.conns if args.conns != 1500 else 8, args.seconds)
     if name == "idle":
         time.sleep(3)
         return {"PSS MB": server.pss_kib() / 1024}
     sys.exit(f"no scenario {name}")
 
+HELLO = r'''#include <unistd.h>
+int main(void) { static const char hello[] = "Content-Type: text/plain\n\nhello\n"; return write(1, hello, sizeof hello - 1) < 0; }
+'''
+
+def php_fpm(folder):
+    """A pool of php-fpm, on the client's processor."""
+    os.makedirs(folder + "/www/php")
+    open(folder + "/www/php/hello.php", "w").write("<?php echo 'hello';")
+    open(folder + "/fpm.conf", "w").write(f"""[global]
+error_log = {folder}/fpm.log
+daemonize = no
+[www]
+listen = {folder}/fpm.sock
+listen.mode = 0666
+user = nobody
+group = nogroup
+pm = static
+pm.max_children = 4
+""")
+    os.chmod(folder, 0o755)
+    pool = subprocess.Popen(["php-fpm8.2", "-F", "-y", folder + "/fpm.conf"], stderr=subprocess.DEVNULL)
+    while not os.path.exists(folder + "/fpm.sock"):
+        if pool.poll() is not None:
+            sys.exit("php-fpm did not start: " + open(folder + "/fpm.log").read())
+        time.sleep(0.05)
+    return pool
+
 def pages(folder):
-    os.makedirs(folder + "/www")
+    os.makedirs(folder + "/www/run")
+    compiler = ["cc", "-O2", "-static", "-x", "c", "-", "-o", folder + "/www/run/hello.cgi"]
+    subprocess.run(compiler, input=HELLO, text=True, check=True)
     random.seed(7)
     words = "the of and a web ant hill mountain server tiny journal".split()
     for name, size in [("p228", 228), ("p5100", 5100)] + [(f"f{k}k", k * 1024) for k in (1, 16, 64, 256, 512)]:
@@ -380,14 +428,16 @@ def main():
     args = parser.parse_args()
     # Ended from outside, it still ends the server that it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log", "h3": "anthill,caddy", "h3held": "anthill,caddy"}
+    both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log", "cgi": "anthill,lighttpd", "h3": "anthill,caddy", "h3held": "anthill,caddy"}
     names = (args.servers or both.get(args.scenario, "anthill,nginx")).split(",")
     resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
     os.sched_setaffinity(0, {1})
     folder = tempfile.mkdtemp(prefix="anthill-measure-")
     rounds = {name: [] for name in names}
+    pool = None
     try:
         pages(folder)
+        pool = php_fpm(folder) if args.scenario == "fastcgi" else None
         for number in range(args.rounds):
             for name in names if number % 2 == 0 else names[::-1]:
                 # Two workers share CPU 0 with one: what is compared is their CPU time.
@@ -397,6 +447,9 @@ def main():
                 finally:
                     server.stop()
     finally:
+        if pool:
+            pool.terminate()
+            pool.wait()
         shutil.rmtree(folder)
     print(f"{args.scenario}, size {args.size}, {args.conns} connections, {args.rounds} rounds of {args.seconds} s")
     for name in names:

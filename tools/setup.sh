@@ -33,6 +33,11 @@ test       nginx                   nginx-light
 test       lighttpd                lighttpd
 test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 test       certutil                libnss3-tools
+test       perl                    perl-base
+test       php-cgi8.2              php8.2-cgi
+test       php-fpm8.2              php8.2-fpm
+test       uwsgi-core              uwsgi-core
+test       /usr/lib/uwsgi/plugins/python3_plugin.so  uwsgi-plugin-python3
 release    musl-gcc                musl-tools
 peers      nginx                   nginx-light
 peers      uwsgi-core              uwsgi-core
@@ -61,6 +66,7 @@ bench      nginx                   nginx-light
 bench      lighttpd                lighttpd
 bench      haproxy                 haproxy
 bench      apache2                 apache2
+bench      php-fpm8.2              php8.2-fpm
 musl_std   /usr/lib/rustlib/src/rust/library/std/Cargo.toml  rust-web-src
 musl_std   /usr/lib/llvm-14/lib/libunwind.a                  libunwind-14-dev
 '

@@ -36,6 +36,16 @@ pub struct Limits {
     pub body_bytes: u64,
     /// Seconds that requests under way get to finish on stop.
     pub drain_seconds: u32,
+    /// Scripts that run at the same time, for all sites; more wait for their turn.
+    pub scripts: usize,
+    /// Calls that may wait for a script's turn, ten seconds at most; 503 past it.
+    pub script_queue: usize,
+    /// Seconds in which a script neither takes nor says anything, before it is ended.
+    pub script_silent_seconds: u32,
+    /// Seconds that a script may take in all.
+    pub script_seconds: u32,
+    /// What a script may send in one response, bytes; past it the response is broken off.
+    pub script_output_bytes: u64,
 }
 
 impl Default for Limits {
@@ -55,6 +65,11 @@ impl Default for Limits {
             body_discard_bytes: 1 << 20,
             body_bytes: 1 << 30,
             drain_seconds: 30,
+            scripts: 16,
+            script_queue: 128,
+            script_silent_seconds: 60,
+            script_seconds: 3_600,
+            script_output_bytes: 4 << 30,
         }
     }
 }
@@ -127,6 +142,43 @@ pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;
 pub const STALE_PATHS_MAX: usize = 64;
 /// What the braces of one glob may multiply to.
 pub const GLOB_ALTERNATIVES_MAX: usize = 64;
+/// The head of what a script answers, bytes: cookies and policies of the largest applications fit.
+pub const CGI_HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Fields in it.
+pub const CGI_FIELDS_MAX: usize = 200;
+/// A program that is told to end may take so long before it is killed, with all of its group.
+pub const PROGRAM_GRACE_SECONDS: u64 = 2;
+/// How often it is looked whether it has ended.
+pub const PROGRAM_LOOK_MILLISECONDS: u64 = 20;
+/// A script whose output has ended is waited for so long before its response is taken for whole: how
+/// it ended tells whether it is.
+pub const PROGRAM_EXIT_MILLISECONDS: u64 = 100;
+/// Threads that start programs: each waits while a program's file is read.
+pub const PROGRAM_THREADS: usize = 2;
+/// Of what a program says on standard error during one call, this much is logged.
+pub const PROGRAM_SAID_BYTES_MAX: usize = 64 * 1024;
+/// A line of it that is longer is cut.
+pub const PROGRAM_LINE_BYTES_MAX: usize = 1_024;
+/// Calls that wait for their turn do so for at most this long: a client that waits longer asks again.
+pub const CALL_QUEUE_SECONDS: u64 = 10;
+/// A body without a length is counted before its handler begins, if it isn't longer than this:
+/// most programs that speak CGI believe in CONTENT_LENGTH alone.
+pub const COUNTED_BODY_BYTES_MAX: usize = PIPE_BYTES;
+/// What moves at once between a handler's pipe and a program.
+pub const PROGRAM_CHUNK_BYTES: usize = 16 * 1024;
+/// The buffers for it begin so small: most responses are, and clearing memory takes time.
+pub const PROGRAM_FIRST_BYTES: usize = 4 * 1024;
+/// Connections to one backend of which none is kept: its own queue takes the rest, and beyond that
+/// it can do nothing but wait.
+pub const BACKEND_CONNECTIONS_MAX: usize = 128;
+/// One try to connect to a backend, which is on this machine or next to it.
+pub const BACKEND_CONNECT_SECONDS: u64 = 5;
+/// A backend that is not there may just be starting anew: so often it is looked.
+pub const BACKEND_CONNECT_TRIES: u32 = 5;
+/// The pause between two of those looks.
+pub const BACKEND_RETRY_MILLISECONDS: u64 = 100;
+/// Pages that a handler may send for one another before that is a loop.
+pub const REDIRECTS_INSIDE_MAX: u8 = 8;
 /// Streams that a client of HTTP/2 may have open at a time: browsers use a few dozen at once, and
 /// RFC 9113 §6.5.2 advises against fewer.
 pub const H2_STREAMS_MAX: usize = 100;

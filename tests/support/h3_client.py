@@ -220,6 +220,23 @@ async def live():
     print("echoed, slow, cancelled, broken off, trailed")
 
 
+async def script(path, megabytes):
+    """A script that sends back what it gets, both ways at once."""
+    async with client() as it:
+        body = os.urandom(int(megabytes) << 20)
+        echoed = await it.get(path, "POST", body=body)
+        equal((echoed.status, len(echoed.body)), (200, len(body)))
+        assert bytes(echoed.body) == body
+    print("echoed")
+
+
+async def fetch(path):
+    """One page, as it is."""
+    async with client() as it:
+        page = await it.get(path)
+    print(page.status, bytes(page.body).decode())
+
+
 async def resumption():
     tickets = []
     async with client(tickets=tickets) as it:

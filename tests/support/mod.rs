@@ -31,7 +31,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(60);
 
 /// The clients, and the Debian packages they come in (tools/setup.sh installs them).
-const TOOLS: [(&str, &str); 11] = [
+const TOOLS: [(&str, &str); 15] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -43,6 +43,10 @@ const TOOLS: [(&str, &str); 11] = [
     ("nghttp", "nghttp2-client"),
     ("h2load", "nghttp2-client"),
     ("chromium", "chromium"),
+    ("perl", "perl-base"),
+    ("php-cgi8.2", "php8.2-cgi"),
+    ("php-fpm8.2", "php8.2-fpm"),
+    ("uwsgi-core", "uwsgi-core"),
 ];
 
 /// Where a tool is; the test fails with the package's name if it is not there.

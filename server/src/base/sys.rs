@@ -9,6 +9,7 @@ mod aead;
 #[cfg(target_arch = "x86_64")]
 mod copy;
 mod heap;
+mod spawn;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -33,6 +34,7 @@ use tokio::io::unix::AsyncFd;
 pub use aead::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 pub use heap::Heap;
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
+pub use spawn::{Program, spawn};
 
 // ---- Files ----
 
@@ -427,6 +429,23 @@ pub fn systemd_listen_fds() -> io::Result<Vec<OwnedFd>> {
         sockets.push(unsafe { OwnedFd::from_raw_fd(number) });
     }
     Ok(sockets)
+}
+
+/// Closes on exec whatever whoever started us has left open, so that no program of ours gets it. What
+/// can't be looked at stays as it is.
+pub fn pass_on_nothing() {
+    let Ok(open) = fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let numbers = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for number in numbers.filter(|number: &RawFd| *number > 2) {
+        // SAFETY: the descriptor is only asked for its flags and given one more; if it isn't open,
+        // that fails with EBADF.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+        if let Ok(flags) = rustix::io::fcntl_getfd(borrowed) {
+            let _ = rustix::io::fcntl_setfd(borrowed, flags | FdFlags::CLOEXEC);
+        }
+    }
 }
 
 fn listen_fds_count(pid: Option<&OsStr>, fds: Option<&OsStr>, own_pid: u32) -> Option<RawFd> {

@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::account::Account;
 use super::nearest::nearest;
 use super::places::reason;
-use super::{Config, LogTo, OperatorError, PlainHttp, Site, Target};
+use super::{Config, LogTo, OperatorError, PlainHttp, Scripts, Site, Target};
 
 /// Whether all that the configuration names is there and can be used. Returns warnings: what works
 /// but probably isn't meant.
@@ -101,6 +101,17 @@ impl Checker<'_> {
             }
             if let Some(Target::Root(root)) = &route.target {
                 self.folder(root)?;
+            }
+            let interpreters = match (&route.target, &route.scripts) {
+                (Some(Target::Cgi(cgi)), _) => {
+                    self.folder(&cgi.folder)?;
+                    &cgi.interpreters[..]
+                }
+                (_, Some(Scripts::Cgi { interpreters, .. })) => interpreters,
+                _ => &[],
+            };
+            for interpreter in interpreters {
+                self.program(&interpreter.program)?;
             }
         }
         Ok(())
@@ -356,8 +367,35 @@ impl Checker<'_> {
                     "{name} asks for passwords below {path}, and http = \"serve\" lets them travel unencrypted"
                 ));
             }
+            warnings.extend(
+                site.routes
+                    .iter()
+                    .filter_map(|route| self.shown_scripts(route)),
+            );
         }
         warnings
+    }
+
+    /// Scripts that lie in a served folder: they are run below the route's path, but their source is
+    /// sent where that folder is.
+    fn shown_scripts(&self, route: &super::Route) -> Option<String> {
+        let Some(Target::Cgi(cgi)) = &route.target else {
+            return None;
+        };
+        let folder = cgi.folder.get_ref();
+        let root = self.served_from(folder)?;
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let inside = real(folder).strip_prefix(real(root)).ok()?.to_owned();
+        let path = Path::new("/").join(inside);
+        let is_covered = path.starts_with(route.path.get_ref().trim_end_matches('/'));
+        (!is_covered).then(|| {
+            format!(
+                "{} lies in {}, so the source of its scripts is sent below {}/: keep it outside",
+                folder.display(),
+                root.display(),
+                path.display()
+            )
+        })
     }
 }
 

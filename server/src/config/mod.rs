@@ -9,6 +9,7 @@ mod account;
 mod acme;
 mod check;
 mod error;
+mod live;
 mod nearest;
 mod places;
 mod read;
@@ -239,6 +240,68 @@ pub struct Route {
     pub allow: Option<Vec<Spanned<String>>>,
     /// The password file that a client must be in.
     pub users: Option<Spanned<PathBuf>>,
+    /// What runs some of the site's files instead of sending them.
+    pub scripts: Option<Scripts>,
+}
+
+/// What runs files of a site, by their endings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scripts {
+    /// A program for each request.
+    Cgi {
+        /// Which program, by ending; at least one.
+        interpreters: Vec<Interpreter>,
+        /// Variables beside those of the request.
+        variables: Vec<(String, String)>,
+    },
+    /// A backend.
+    Backend(Backend),
+}
+
+/// A server that runs scripts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// It speaks SCGI and not FastCGI.
+    pub is_scgi: bool,
+    /// Where it listens.
+    pub address: Spanned<BackendAddress>,
+    /// Endings of the site's files that it runs; empty: all below the route's path is its own.
+    pub files: Vec<String>,
+    /// So many connections are kept, and no more made; `None` = none is kept.
+    pub keep: Option<usize>,
+    /// Where the backend sees the site's root; `None` = where it is.
+    pub script_root: Option<String>,
+    /// Variables beside those of the request.
+    pub variables: Vec<(String, String)>,
+}
+
+/// Where a backend listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackendAddress {
+    /// A socket in the file system, absolute.
+    Unix(PathBuf),
+    /// TCP.
+    Tcp(std::net::SocketAddr),
+}
+
+/// What runs files with one ending.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interpreter {
+    /// With its dot.
+    pub ending: String,
+    /// The program, which gets the file as its argument.
+    pub program: Spanned<PathBuf>,
+}
+
+/// A folder of scripts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgi {
+    /// Where they lie.
+    pub folder: Spanned<PathBuf>,
+    /// What runs those with an ending; the others are run themselves.
+    pub interpreters: Vec<Interpreter>,
+    /// Variables beside those of the request.
+    pub variables: Vec<(String, String)>,
 }
 
 /// What answers below a route's path.
@@ -250,6 +313,10 @@ pub enum Target {
     Rewrite(Spanned<String>),
     /// Another folder.
     Root(Spanned<PathBuf>),
+    /// Programs that are run.
+    Cgi(Cgi),
+    /// A backend that runs scripts.
+    Backend(Backend),
     /// A handler that only tests need.
     Test(TestHandler),
 }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::acme;
 use super::error::OperatorError;
 use super::places;
 use super::read::{Bytes, Item, Seconds, Shape, SiteName, Source, Table};
@@ -16,6 +15,7 @@ use super::{
     CacheFiles, Config, DEFAULT_ROOT, HSTS_SECONDS, HeaderFiles, Log, LogFormat, LogTo, PlainHttp,
     Route, Server, Site, Symlinks, Target, TestHandler, TlsConfig, TlsVersion,
 };
+use super::{acme, live};
 use crate::limits::{Limits, SCRATCH_BYTES};
 
 static FILE: Shape = Shape {
@@ -57,6 +57,11 @@ static LIMITS: Shape = Shape {
         "body_discard_bytes",
         "body_bytes",
         "drain_seconds",
+        "scripts",
+        "script_queue",
+        "script_silent_seconds",
+        "script_seconds",
+        "script_output_bytes",
     ],
     later: &[],
 };
@@ -121,9 +126,23 @@ static HEADERS: Shape = Shape {
 static ROUTE: Shape = Shape {
     name: "[[site.route]]",
     keys: &[
-        "path", "allow", "users", "redirect", "rewrite", "root", "test",
+        "path",
+        "allow",
+        "users",
+        "redirect",
+        "rewrite",
+        "root",
+        "cgi",
+        "interpreter",
+        "fastcgi",
+        "scgi",
+        "files",
+        "keep",
+        "script_root",
+        "env",
+        "test",
     ],
-    later: &["cgi", "fastcgi", "git", "proxy", "balance", "cache", "hits"],
+    later: &["git", "proxy", "balance", "cache", "hits"],
 };
 
 /// The table that a key belongs into, for one that stands in the wrong place.
@@ -425,6 +444,16 @@ fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limi
         )?,
         body_bytes: bytes(t, "body_bytes", 0..=u64::MAX, usual.body_bytes)?,
         drain_seconds: seconds(t, "drain_seconds", usual.drain_seconds)?,
+        scripts: t.within("scripts", 1..=100_000)?.unwrap_or(usual.scripts),
+        script_queue: t.take("script_queue")?.unwrap_or(usual.script_queue),
+        script_silent_seconds: seconds(t, "script_silent_seconds", usual.script_silent_seconds)?,
+        script_seconds: seconds(t, "script_seconds", usual.script_seconds)?,
+        script_output_bytes: bytes(
+            t,
+            "script_output_bytes",
+            1..=u64::MAX,
+            usual.script_output_bytes,
+        )?,
     };
     table.finish()?;
     Ok(limits)
@@ -816,6 +845,10 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
     if let Some(test) = table.word("test", &tests)? {
         add("test", table.span.clone(), Target::Test(test));
     }
+    let live = live::live(&mut table)?;
+    if let Some((name, span, target)) = live.target {
+        add(name, span, target);
+    }
     if let [(first, ..), (second, span, _), ..] = targets.as_slice() {
         let what = format!("a route has one target, not both `{first}` and `{second}`");
         return Err(source.error(span.clone(), what, "keep one of them"));
@@ -823,8 +856,9 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
     let target = targets.pop().map(|(.., target)| target);
     let span = table.span.clone();
     table.finish()?;
-    if target.is_none() && allow.is_none() && users.is_none() {
-        let help = "give it a target (redirect, rewrite, root) or a guard (allow, users)";
+    if target.is_none() && allow.is_none() && users.is_none() && live.scripts.is_none() {
+        let help =
+            "give it a target (redirect, rewrite, root, cgi, fastcgi) or a guard (allow, users)";
         return Err(source.error(span, "this route does nothing", help));
     }
     Ok(Route {
@@ -833,6 +867,7 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
         target,
         allow,
         users,
+        scripts: live.scripts,
     })
 }
 

@@ -15,6 +15,7 @@ mod tests;
 use crate::base::clock;
 use crate::base::log::{ErrorLog, Sinks};
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
+use crate::handler::program::Programs;
 use crate::site::Budget;
 use crate::tls::{SelfSigned, Tickets};
 use crate::world::build::{self, Supplies};
@@ -74,6 +75,8 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         https_port: config.https_port(),
         challenges: Arc::default(),
         h3_port: None,
+        programs: Arc::new(Programs::new(config.server.limits.scripts)),
+        backends: Arc::default(),
     };
     let world = build::build(&build::quiet(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));

@@ -18,6 +18,7 @@ use crate::base::pool::Pool;
 use crate::base::stats::Stats;
 use crate::base::sys;
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
+use crate::handler::program::Programs;
 use crate::serve::h3;
 use crate::serve::worker::{self, Command, Shared};
 use crate::site::Budget;
@@ -134,6 +135,7 @@ impl Plane {
             .map_or_else(sys::cpu_count, |workers| *workers.get_ref());
         let listeners = bind(&config, count)?;
         sys::raise_nofile_limit();
+        sys::pass_on_nothing();
         sys::look_at_processor();
         let user = user_ids(&config)?;
         prepare_state(&config, user.as_ref())?;
@@ -153,6 +155,8 @@ impl Plane {
             https_port: https_port(&config, &listeners),
             challenges: Arc::default(),
             h3_port: h3_port(&config, &listeners),
+            programs: Arc::new(Programs::new(config.server.limits.scripts)),
+            backends: Arc::default(),
         };
         let seen = look_at_files(&config);
         let world = Arc::new(build::build(
@@ -505,6 +509,7 @@ impl Plane {
 
     /// Hands `world` to every worker and waits until all serve it.
     pub(super) async fn publish(&mut self, world: World) {
+        self.supplies.programs.resize(world.limits.scripts);
         self.world = Arc::new(world);
         let mut waiting = Vec::new();
         for running in &self.workers {
@@ -626,6 +631,8 @@ impl Plane {
                 }
             }
         }
+        // What ran for requests that were cut off is not left behind.
+        self.supplies.programs.finish();
         self.supplies
             .sinks
             .flush(Instant::now() + Duration::from_secs(2));

@@ -76,6 +76,7 @@ fn a_panic_ends_its_connection_and_no_other() {
         target: Some(Target::Handler(Arc::new(Panics))),
         allow: None,
         users: None,
+        scripts: None,
     });
     world.hosts = Hosts::new(vec![Arc::new(host)]);
     wait(plane.publish(world));

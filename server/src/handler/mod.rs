@@ -5,7 +5,16 @@
 //! either end of a pipe, ends what the call started. Handlers don't know each other, and don't know
 //! which version of HTTP asked.
 
+pub mod asked;
+pub mod backend;
+pub mod cgi;
+pub mod exchange;
+pub mod fastcgi;
 pub mod pipe;
+pub mod program;
+pub mod reaper;
+mod said;
+pub mod slots;
 pub mod test;
 
 use crate::wire::body::BodyLength;
@@ -17,6 +26,8 @@ use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// A future that stays on its worker.
 pub type LocalBoxFuture<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -54,6 +65,48 @@ pub struct Request {
     pub length: BodyLength,
     /// The body, out of its framing; its end is the body's end.
     pub body: pipe::Reader,
+    /// The server itself, to be asked for another page.
+    pub inside: Option<Rc<dyn Inside>>,
+    /// How often the server has asked itself to come here.
+    pub hops: u8,
+}
+
+/// The server, asked from within: for what a handler wants to be sent instead of its own response.
+pub trait Inside {
+    /// Answers as if the client had asked for this path (encoded, maybe with a query) by GET, or by
+    /// HEAD: the same guards, the same World, but no body.
+    fn ask(&self, question: Question) -> LocalBoxFuture<Result<Response, Fault>>;
+}
+
+/// What the server is asked from within.
+pub struct Question {
+    /// HEAD instead of GET.
+    pub is_head: bool,
+    /// The version that the client spoke.
+    pub version: Version,
+    /// Host without port; may be empty in HTTP/1.0.
+    pub host: Vec<u8>,
+    /// With its query.
+    pub path: Vec<u8>,
+    /// The client's field lines.
+    pub fields: Vec<u8>,
+    /// Of the call that asks.
+    pub hops: u8,
+}
+
+/// A script that lies in a site, as a request found it. Paths are decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    /// Its path on the site.
+    pub name: Vec<u8>,
+    /// What followed that in the request's path.
+    pub path_info: Vec<u8>,
+}
+
+/// Runs scripts that lie among a site's files.
+pub trait Scripts: Send + Sync {
+    /// What answers for this one.
+    fn at(self: Arc<Self>, script: Script) -> Arc<dyn Handler>;
 }
 
 /// What a handler answers.
@@ -95,6 +148,36 @@ pub struct Fault {
     pub reject: Reject,
     /// What lay beneath.
     pub source: Option<std::io::Error>,
+}
+
+impl Fault {
+    /// Without more to say.
+    pub fn new(stage: &'static str, reject: Reject) -> Fault {
+        Fault {
+            stage,
+            retry: false,
+            reject,
+            source: None,
+        }
+    }
+
+    /// With what was found out, for the log.
+    pub fn because(stage: &'static str, reject: Reject, why: impl Into<String>) -> Fault {
+        Fault {
+            source: Some(std::io::Error::other(why.into())),
+            ..Fault::new(stage, reject)
+        }
+    }
+
+    /// Tells the operator, if there is anything to be done about it: what a client asked for in vain
+    /// is in the access log, and so is that there was too much to do.
+    pub fn log(&self) {
+        if self.reject.status.0 >= 500 && self.source.is_some() {
+            log::error!("{self}");
+        } else if self.source.is_some() {
+            log::warn!("{self}");
+        }
+    }
 }
 
 impl fmt::Display for Fault {

@@ -514,7 +514,7 @@ impl Connection {
         }
     }
 
-    fn facts(&self) -> Facts {
+    pub(super) fn facts(&self) -> Facts {
         Facts {
             identity: self.identity,
             peer: self.peer,

@@ -1,7 +1,7 @@
 //! The one meeting place: a request's [`Head`] and the World give a [`Reply`], whichever version of
 //! HTTP asked. Pure but for the login cache; nothing here waits.
 
-use crate::handler::Handler;
+use crate::handler::{Handler, Script};
 use crate::site::{Answer, Listing, Load, Site, Stored};
 use crate::tls::Identity;
 use crate::wire::head::{Head, Method};
@@ -336,12 +336,33 @@ impl Gate<'_, '_> {
 
     fn ask_own_site(&mut self, path: &[u8]) -> Reply {
         match &self.host.site {
-            Some(site) => self.ask_site(site, b"", path),
+            Some(site) => match self.script(site, path) {
+                Some(reply) => reply,
+                None => self.ask_site(site, b"", path),
+            },
             None => Reply::Refuse {
                 reject: Reject::NOT_FOUND,
                 page: None,
             },
         }
+    }
+
+    /// What runs the file that answers for `path`, if it is one to be run and not to be sent.
+    fn script(&mut self, site: &Site, path: &[u8]) -> Option<Reply> {
+        if !self.host.scripted {
+            return None;
+        }
+        let script = named_script(self.host, site, path).or_else(|| {
+            let name = site.opened_path(path)?;
+            let path_info = Vec::new();
+            Some(Script { name, path_info })
+        })?;
+        let scripts = self.host.scripts(&script.name)?.clone();
+        // A guard protects what is run, by whichever name it was asked for.
+        Some(match self.pass(&script.name) {
+            Ok(()) => Reply::Live(scripts.at(script)),
+            Err(reply) => reply,
+        })
     }
 
     /// Asks `site`, mounted at `prefix`, for `path`.
@@ -371,6 +392,17 @@ impl Gate<'_, '_> {
             }
         }
     }
+}
+
+/// A script that the path goes on behind: `/a.php/more` is `a.php` with the rest for it.
+fn named_script(host: &Host, site: &Site, path: &[u8]) -> Option<Script> {
+    let slashes = (1..path.len()).filter(|at| path[*at] == b'/');
+    let mut ends = slashes.filter(|at| host.scripts(&path[..*at]).is_some());
+    let end = ends.find(|end| site.opened_path(&path[..*end]).as_deref() == Some(&path[..*end]))?;
+    Some(Script {
+        name: path[..end].to_vec(),
+        path_info: path[end..].to_vec(),
+    })
 }
 
 /// Where challenges are asked for (RFC 8555 §8.3).

@@ -7,11 +7,13 @@
 
 use super::access::{Line, Record};
 use super::connection::{Connection, End, framed, status_line};
+use super::dispatch::Facts;
+use super::inside::{self, View};
+use super::small::Small;
 use super::worker::Phase;
 use crate::handler::pipe::{self, Taken, pipe};
-use crate::handler::{Body, Fault, Handler, LocalBoxFuture, Request, Response};
+use crate::handler::{Body, Fault, Handler, Inside, LocalBoxFuture, Request, Response};
 use crate::limits;
-use crate::site::plain_error;
 use crate::wire::body::{BodyDecoder, BodyLength, Step};
 use crate::wire::head::{Head, Method, Version};
 use crate::wire::reject::Reject;
@@ -19,7 +21,7 @@ use crate::wire::status::Status;
 use crate::world::{Host, SecureFields, World};
 use std::future::poll_fn;
 use std::io::IoSlice;
-use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -67,8 +69,9 @@ impl Call {
                 seen: 0,
             }),
         };
-        let secure = connection.stream.tls.is_some();
-        let request = owned(head, user, connection.peer, secure, reader);
+        let facts = connection.facts();
+        let view = View::of(&connection.worker, facts);
+        let request = owned(head, user, &facts, reader, view);
         Call {
             answering: handler.handle(request),
             upload,
@@ -88,9 +91,9 @@ impl Call {
 pub(super) fn owned(
     head: &Head<'_>,
     user: Option<String>,
-    peer: IpAddr,
-    secure: bool,
+    facts: &Facts,
     body: pipe::Reader,
+    inside: Rc<dyn Inside>,
 ) -> Request {
     Request {
         method: head.method,
@@ -100,11 +103,13 @@ pub(super) fn owned(
         path: head.path.to_vec(),
         query: head.query.map(<[u8]>::to_vec),
         fields: head.fields.0.to_vec(),
-        peer,
-        secure,
+        peer: facts.peer,
+        secure: facts.identity.is_some(),
         user,
         length: head.body,
         body,
+        inside: Some(inside),
+        hops: 0,
     }
 }
 
@@ -118,6 +123,8 @@ enum Download {
     },
     /// All is in `out`.
     Last,
+    /// What came of it is in `out`, and the rest will not come.
+    Broken(Framing),
 }
 
 /// How a response's end is told (RFC 9112 §6.3).
@@ -333,22 +340,16 @@ impl Exchange<'_> {
 
     /// Makes `reject` the response.
     fn refuse(&mut self, reject: Reject) {
-        let page = plain_error(reject.status, reject.reason);
-        let field = ("Content-Type".into(), b"text/html; charset=utf-8".to_vec());
         if let Some(record) = &mut self.call.record {
             record.rule = reject.rule;
         }
-        let response = Response {
-            status: reject.status,
-            fields: vec![field],
-            body: Body::Whole(page),
-        };
-        self.begin(response);
+        self.begin(inside::small(Small::refusal(reject)));
     }
 
     /// Moves the response; ready when it is all with the kernel.
     fn poll_download(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         loop {
+            let is_all = self.gather(cx);
             match self.poll_out(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(false) => return Poll::Ready(End::Close),
@@ -356,28 +357,42 @@ impl Exchange<'_> {
             }
             match &mut self.download {
                 Download::Last => return Poll::Ready(self.end),
+                Download::Broken(_) => return Poll::Ready(self.broken_off()),
                 Download::Waiting => match self.call.answering.as_mut().poll(cx) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Ok(response)) => self.begin(response),
                     Poll::Ready(Err(fault)) => {
-                        log::error!("{fault}");
+                        fault.log();
                         self.refuse(fault.reject);
                     }
                 },
-                Download::Streaming { .. } => match self.poll_stream(cx) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(false) => return Poll::Ready(self.broken_off()),
-                    Poll::Ready(true) => {}
-                },
+                Download::Streaming { .. } if is_all => return Poll::Pending,
+                Download::Streaming { .. } => {}
             }
         }
+    }
+
+    /// Puts what is there of the body behind what waits to be sent: head and body, and often the end
+    /// of it too, then leave by one write. Is there no more of it now?
+    fn gather(&mut self, cx: &mut Context<'_>) -> bool {
+        while let Download::Streaming { framing, .. } = self.download
+            && self.out.len() - self.out_at <= limits::UNSENT_BYTES_MAX / 2
+        {
+            match self.poll_stream(cx) {
+                Poll::Pending => return true,
+                Poll::Ready(true) => {}
+                Poll::Ready(false) => self.download = Download::Broken(framing),
+            }
+        }
+        false
     }
 
     /// How a response ends that doesn't come to its end: a framing that is unfinished tells it,
     /// and where the end of the connection is the end of the body, only a connection that breaks.
     fn broken_off(&self) -> End {
         match self.download {
-            Download::Streaming {
+            Download::Broken(Framing::Close)
+            | Download::Streaming {
                 framing: Framing::Close,
                 ..
             } => End::Cut,
@@ -489,15 +504,15 @@ impl Exchange<'_> {
             Poll::Ready(Ok(Taken::Bytes(count))) => {
                 self.sent += count as u64;
                 match framing {
-                    Framing::Chunked => self.out = framed(chunk),
-                    Framing::Close => self.out = chunk,
+                    Framing::Chunked => self.out.append(&mut framed(chunk)),
+                    Framing::Close => self.out.append(&mut chunk),
                     Framing::Length(left) => {
                         // More than was promised would be read as the next response.
                         let Some(less) = left.checked_sub(count as u64) else {
                             return Poll::Ready(false);
                         };
                         *left = less;
-                        self.out = chunk;
+                        self.out.append(&mut chunk);
                     }
                 }
                 Poll::Ready(true)

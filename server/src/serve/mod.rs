@@ -13,6 +13,7 @@ pub mod h3;
 #[cfg(not(feature = "http3"))]
 #[path = "no_h3.rs"]
 pub mod h3;
+mod inside;
 pub mod live;
 pub mod outgoing;
 pub mod poller;

@@ -2,6 +2,8 @@
 //! property tests call the same ones. Each panics if its decoder broke a promise.
 
 use super::body::{BodyDecoder, BodyLength, Step};
+use super::cgi::{Answer, Meta, Variables, Wrong};
+use super::fcgi;
 use super::fields::{Accepted, Fields, Values, entity_tags};
 use super::h1::{Parsed, first_line, parse_head};
 use super::head::{Head, Method, Version};
@@ -198,6 +200,98 @@ pub fn answer(bytes: &[u8]) {
             Some(Json::Text(text))
         );
     }
+}
+
+/// What a script answers: the same however it is cut, and no field of it breaks a response's framing.
+/// The same bytes as fields of a request: variables with names that nobody could choose.
+pub fn script(bytes: &[u8]) {
+    let whole = Answer::parse(bytes, &mut 0);
+    let mut scanned = 0;
+    let bytewise = (0..bytes.len())
+        .find_map(|end| Answer::parse(&bytes[..end], &mut scanned).transpose())
+        .unwrap_or_else(|| {
+            Answer::parse(bytes, &mut scanned)
+                .transpose()
+                .unwrap_or(Err(Wrong::TooLarge))
+        });
+    match &whole {
+        Ok(None) => assert_eq!(bytewise, Err(Wrong::TooLarge)),
+        Ok(Some((answer, length))) => {
+            assert_eq!(bytewise, Ok((answer.clone(), *length)));
+            assert!(*length <= bytes.len());
+            if let Answer::Document(document) = answer {
+                assert!((200..600).contains(&document.status));
+                for (name, value) in &document.fields {
+                    assert_eq!(scan::token_end(name.as_bytes(), 0), name.len());
+                    assert_eq!(scan::value_end(value, 0), value.len());
+                }
+            }
+        }
+        Err(_) => assert!(bytewise.is_err()),
+    }
+    variables(bytes);
+}
+
+fn variables(bytes: &[u8]) {
+    let all = Variables::of(&Meta {
+        method: "GET",
+        version: Version::Http11,
+        host: b"",
+        port: 80,
+        raw_path: bytes,
+        query: Some(bytes),
+        fields: Fields(bytes),
+        peer: "192.0.2.1",
+        secure: false,
+        user: None,
+        length: None,
+        script_name: bytes,
+        path_info: bytes,
+        script_file: bytes,
+        root: bytes,
+    });
+    for (nth, (name, value)) in all.iter().enumerate() {
+        assert!(!value.contains(&0));
+        assert_ne!(name, b"HTTP_PROXY");
+        let is_plain =
+            |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
+        assert!(name.iter().all(is_plain));
+        assert!(all.iter().skip(nth + 1).all(|(other, _)| other != name));
+    }
+}
+
+/// What a backend of FastCGI says: the same output, words and end however it is cut.
+pub fn records(bytes: &[u8]) {
+    let whole = decode_records(bytes, bytes.len().max(1));
+    assert_eq!(whole, decode_records(bytes, 1), "byte by byte");
+    assert_eq!(whole, decode_records(bytes, 7), "seven bytes at a time");
+}
+
+/// Output and words apart, and how many bytes were used when it ended.
+fn decode_records(bytes: &[u8], part_bytes: usize) -> Result<[Vec<u8>; 3], fcgi::Malformed> {
+    let (mut decoder, mut at) = (fcgi::Decoder::default(), 0);
+    let mut found = [Vec::new(), Vec::new(), Vec::new()];
+    while at < bytes.len() {
+        let window = &bytes[at..bytes.len().min(at + part_bytes)];
+        match decoder.step(window)? {
+            fcgi::Step::Output { consumed, part } => {
+                assert!(!part.is_empty() && part.end == consumed);
+                found[0].extend_from_slice(&window[part]);
+                at += consumed;
+            }
+            fcgi::Step::Words { consumed, part } => {
+                assert!(!part.is_empty() && part.end == consumed);
+                found[1].extend_from_slice(&window[part]);
+                at += consumed;
+            }
+            fcgi::Step::More => at += window.len(),
+            fcgi::Step::End { consumed, end } => {
+                at += consumed;
+                found[2].extend_from_slice(format!("{end:?} at {at} ").as_bytes());
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// A Range value behind eight bytes of size: what comes out lies inside and doesn't overlap.

@@ -4,10 +4,12 @@
 
 pub mod body;
 pub mod calm;
+pub mod cgi;
 pub mod check;
 pub mod coding;
 pub mod date;
 pub mod etag;
+pub mod fcgi;
 pub mod fields;
 pub mod h1;
 pub mod h2;

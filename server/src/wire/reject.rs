@@ -87,6 +87,7 @@ rejects! {
     RANGE = 507 416 false "range not satisfiable";
     CHANGING = 508 503 false "file is being changed";
     UNREADABLE = 509 403 false "file can't be read";
+    SCRIPT_NOT_EXECUTABLE = 510 403 false "script isn't executable";
     // 6xx: time and load.
     HEAD_SLOW = 601 408 true "head not finished in time";
     BODY_SLOW = 602 408 true "body too slow";
@@ -96,6 +97,17 @@ rejects! {
     HANDLER_FAILED = 701 502 false "handler failed";
     HANDLER_SLOW = 702 504 false "handler took too long";
     PANICKED = 703 500 true "internal error";
+    SCRIPT_NOT_STARTED = 710 502 false "script could not be started";
+    SCRIPT_ENDED_EARLY = 711 502 false "script ended before its response began";
+    SCRIPT_HEAD_MALFORMED = 712 502 false "malformed head of a script's response";
+    SCRIPT_HEAD_TOO_LARGE = 713 502 false "head of a script's response too large";
+    CALLS_BUSY = 714 503 false "too many calls at once";
+    REDIRECTED_TOO_OFTEN = 715 508 false "too many redirects within the server";
+    BACKEND_UNREACHABLE = 716 502 false "backend can't be reached";
+    BACKEND_LEFT = 717 502 false "backend left before its response began";
+    BACKEND_MALFORMED = 718 502 false "backend doesn't speak its protocol";
+    BACKEND_BUSY = 719 503 false "backend is busy";
+    LENGTH_NEEDED = 720 411 false "length of the body needed";
 }
 
 impl Reject {

@@ -2,16 +2,24 @@
 
 use super::allow::Allow;
 use super::users::{Logins, Users};
-use super::{Access, Host, Hosts, Route, SecureFields, Target, World};
+use super::{Access, Host, Hosts, Route, SecureFields, SiteScripts, Target, World};
 use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
+use crate::handler::Scripts;
+use crate::handler::backend::{Address, Backends};
+use crate::handler::cgi::{self, Cgi};
+use crate::handler::exchange::Bounds;
+use crate::handler::fastcgi::{self, FastCgi, Protocol};
+use crate::handler::program::Programs;
 use crate::handler::test::Test;
-use crate::site::{Budget, CacheRule, Glob, Site, SiteRules, Symlinks};
+use crate::site::{Budget, CacheRule, Glob, Root, Site, SiteRules, Symlinks};
 use crate::tls::{
     Challenges, Ciphers, Identity, MinVersion, PairSpec, SelfSigned, Tickets, Tls, TlsSettings,
 };
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What outlives a World and goes into each.
 #[derive(Clone)]
@@ -32,6 +40,10 @@ pub struct Supplies {
     pub challenges: Arc<Challenges>,
     /// The port at which HTTP/3 is announced; None where it isn't spoken.
     pub h3_port: Option<u16>,
+    /// Programs that run for requests.
+    pub programs: Arc<Programs>,
+    /// Servers that run scripts.
+    pub backends: Arc<Backends>,
 }
 
 /// Builds a World. Sites of `previous` whose rules are the same go on, with all that they have
@@ -267,6 +279,7 @@ impl HostBuilder<'_> {
             guarded: routes
                 .iter()
                 .any(|route| route.allow.is_some() || route.users.is_some()),
+            scripted: routes.iter().any(|route| route.scripts.is_some()),
             routes,
             identity: tls.map_or(Identity::NONE, |tls| tls.identity(name.as_deref())),
             access: log,
@@ -275,7 +288,7 @@ impl HostBuilder<'_> {
     }
 
     fn route(&self, route: &config::Route) -> Result<Route, OperatorError> {
-        let prefix = route.path.get_ref().trim_end_matches('/').as_bytes().into();
+        let prefix: Box<[u8]> = route.path.get_ref().trim_end_matches('/').as_bytes().into();
         let target = match &route.target {
             None => None,
             Some(config::Target::Redirect(to)) => {
@@ -285,6 +298,15 @@ impl HostBuilder<'_> {
                 Some(Target::Rewrite(to.get_ref().as_bytes().into()))
             }
             Some(config::Target::Root(root)) => Some(Target::Site(self.open_site(root)?)),
+            Some(config::Target::Cgi(cgi)) => Some(Target::Handler(Arc::new(self.cgi(
+                &cgi.folder,
+                &prefix,
+                &cgi.interpreters,
+                &cgi.variables,
+            )?))),
+            Some(config::Target::Backend(backend)) => {
+                Some(Target::Handler(Arc::new(self.backend(backend, &prefix))))
+            }
             Some(config::Target::Test(test)) => Some(Target::Handler(Arc::new(match test {
                 config::TestHandler::Echo => Test::Echo,
                 config::TestHandler::Slow => Test::Slow,
@@ -300,12 +322,124 @@ impl HostBuilder<'_> {
             None => None,
             Some(path) => Some(Arc::new(self.users(path)?)),
         };
+        let scripts = route.scripts.as_ref();
+        let scripts = scripts.map(|scripts| self.scripts(scripts)).transpose()?;
         Ok(Route {
             prefix,
             target,
             allow,
             users,
+            scripts,
         })
+    }
+
+    fn scripts(&self, scripts: &config::Scripts) -> Result<SiteScripts, OperatorError> {
+        let Some(root) = &self.site.root else {
+            let help = "name the folder of its files as `root`";
+            let what = "a site whose files are to be run has none";
+            return Err(self.config.point(self.site.span.clone(), what, help));
+        };
+        let endings: Arc<[String]> = match scripts {
+            config::Scripts::Cgi { interpreters, .. } => {
+                interpreters.iter().map(|it| it.ending.clone()).collect()
+            }
+            config::Scripts::Backend(backend) => backend.files.iter().cloned().collect(),
+        };
+        // What answers for an error is sent as it is.
+        for (_, page) in &self.site.errors {
+            let name = page.get_ref();
+            if endings
+                .iter()
+                .any(|ending| cgi::has_ending(name.as_bytes(), ending))
+            {
+                let what = format!("`{name}` is a script, and an error page can't be one");
+                let help = "a page that is sent as it is";
+                return Err(self.config.point(page.span(), what, help));
+            }
+        }
+        let handler: Arc<dyn Scripts> = match scripts {
+            config::Scripts::Cgi {
+                interpreters,
+                variables,
+            } => Arc::new(self.cgi(root, b"", interpreters, variables)?),
+            config::Scripts::Backend(backend) => Arc::new(self.backend(backend, b"")),
+        };
+        Ok(SiteScripts { endings, handler })
+    }
+
+    fn backend(&self, backend: &config::Backend, prefix: &[u8]) -> FastCgi {
+        let address = match backend.address.get_ref() {
+            config::BackendAddress::Unix(path) => Address::Unix(path.clone()),
+            config::BackendAddress::Tcp(address) => Address::Tcp(*address),
+        };
+        let root = match (&backend.script_root, &self.site.root) {
+            (Some(root), _) => root.trim_end_matches('/').as_bytes().to_vec(),
+            (None, Some(root)) => {
+                let root = root.get_ref();
+                let real = root.canonicalize().unwrap_or_else(|_| root.clone());
+                real.into_os_string().into_vec()
+            }
+            (None, None) => Vec::new(),
+        };
+        FastCgi::new(fastcgi::Settings {
+            backend: self.supplies.backends.at(&address, backend.keep),
+            protocol: match backend.is_scgi {
+                true => Protocol::Scgi,
+                false => Protocol::FastCgi,
+            },
+            keep: backend.keep.is_some(),
+            bounds: self.bounds(),
+            prefix: prefix.into(),
+            root: root.into(),
+            variables: backend.variables.clone(),
+        })
+    }
+
+    fn cgi(
+        &self,
+        folder: &Spanned<PathBuf>,
+        prefix: &[u8],
+        interpreters: &[config::Interpreter],
+        variables: &[(String, String)],
+    ) -> Result<Cgi, OperatorError> {
+        let opened = Root::open(folder.get_ref(), self.symlinks(), None);
+        let root = opened.map_err(|error| {
+            let what = format!("{}: {error}", folder.get_ref().display());
+            let help = "a folder that the server may enter";
+            self.config.point(folder.span(), what, help)
+        })?;
+        let interpreters = interpreters.iter();
+        let program = |it: &config::Interpreter| (it.ending.clone(), it.program.get_ref().clone());
+        let site_root = self.site.root.as_ref().unwrap_or(folder).get_ref();
+        Ok(Cgi::new(cgi::Settings {
+            programs: Arc::clone(&self.supplies.programs),
+            bounds: self.bounds(),
+            document_root: site_root
+                .canonicalize()
+                .unwrap_or_else(|_| site_root.clone()),
+            root,
+            prefix: prefix.into(),
+            interpreters: interpreters.map(program).collect(),
+            variables: variables.to_vec(),
+        }))
+    }
+
+    /// Of one call of a script.
+    fn bounds(&self) -> Bounds {
+        let limits = &self.config.server.limits;
+        Bounds {
+            queue: limits.script_queue,
+            silent: Duration::from_secs(limits.script_silent_seconds.into()),
+            whole: Duration::from_secs(limits.script_seconds.into()),
+            output_bytes: limits.script_output_bytes,
+        }
+    }
+
+    fn symlinks(&self) -> Symlinks {
+        match self.site.symlinks {
+            config::Symlinks::Inside => Symlinks::Inside,
+            config::Symlinks::Follow => Symlinks::Follow,
+        }
     }
 
     fn users(&self, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
@@ -364,10 +498,7 @@ impl HostBuilder<'_> {
             .map(|(status, page)| (*status, page.get_ref().clone()))
             .collect();
         rules.listing = site.listing;
-        rules.symlinks = match site.symlinks {
-            config::Symlinks::Inside => Symlinks::Inside,
-            config::Symlinks::Follow => Symlinks::Follow,
-        };
+        rules.symlinks = self.symlinks();
         rules.mime.clone_from(&site.mime);
         for cache in &site.cache {
             let rule = CacheRule {

@@ -8,7 +8,8 @@ pub mod build;
 pub mod users;
 
 use crate::base::log::{Format, Sink};
-use crate::handler::Handler;
+use crate::handler::cgi::has_ending;
+use crate::handler::{Handler, Scripts};
 use crate::limits::Limits;
 use crate::site::Site;
 use crate::tls::{Challenges, Identity, Tls};
@@ -71,6 +72,8 @@ pub struct Host {
     pub routes: Vec<Route>,
     /// Any route has `allow` or `users`: then the path that is opened is checked too.
     pub guarded: bool,
+    /// Any route has `scripts`: then what is opened may have to be run.
+    pub scripted: bool,
     /// Which certificate files and client-certificate demand a connection for this site has.
     pub identity: Identity,
     /// This site's log.
@@ -124,6 +127,17 @@ pub struct Route {
     pub allow: Option<Allow>,
     /// Who may come in by login.
     pub users: Option<Arc<Users>>,
+    /// What runs some of the site's files instead of sending them.
+    pub scripts: Option<SiteScripts>,
+}
+
+/// What runs files of a site, by their endings.
+#[derive(Clone)]
+pub struct SiteScripts {
+    /// With their dots.
+    pub endings: Arc<[String]>,
+    /// What runs them.
+    pub handler: Arc<dyn Scripts>,
 }
 
 /// What answers under a route.
@@ -164,6 +178,18 @@ impl Host {
             .filter(|route| route.target.is_some() && route.covers(path))
             .max_by_key(|route| route.prefix.len())
             .and_then(|route| Some((route.target.as_ref()?, &path[route.prefix.len()..])))
+    }
+
+    /// What runs the file at `path` of the site, if it isn't one to be sent: the longest match wins.
+    pub fn scripts(&self, path: &[u8]) -> Option<&Arc<dyn Scripts>> {
+        let runs = |route: &&Route| {
+            let scripts = route.scripts.as_ref();
+            let mut endings = scripts.iter().flat_map(|scripts| scripts.endings.iter());
+            endings.any(|ending| has_ending(path, ending)) && route.covers(path)
+        };
+        let routes = self.routes.iter().filter(|_| self.scripted).filter(runs);
+        let route = routes.max_by_key(|route| route.prefix.len())?;
+        route.scripts.as_ref().map(|scripts| &scripts.handler)
     }
 
     /// Every route that covers `path` and guards it.

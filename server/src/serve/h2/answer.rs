@@ -5,6 +5,7 @@ use super::super::access::Line;
 use super::super::body::Body;
 use super::super::call::Call;
 use super::super::dispatch::{Dispatched, Reply, dispatch};
+use super::super::inside::View;
 use super::super::live;
 use super::super::small::{RETRY_AFTER, Small, refusal_fields};
 use super::exchange::{Discard, Errand, Exchange, State};
@@ -497,7 +498,8 @@ impl Session<'_> {
             hpack::push_status(100, &mut block);
             self.h2.head(owed.id, &block, false);
         }
-        let request = live::owned(head, user, self.who.peer, self.is_secure(), reader);
+        let view = View::of(&self.worker, self.facts());
+        let request = live::owned(head, user, &self.facts(), reader, view);
         let now_ms = self.worker.clock.millis();
         let call = Call {
             answering: Some(handler.handle(request)),
@@ -540,7 +542,7 @@ impl Session<'_> {
                 return true;
             }
             Poll::Ready(Some(Err(fault))) => {
-                log::error!("{fault}");
+                fault.log();
                 self.h2.taken(id, taken);
                 self.fail_call(id, fault.reject);
                 return true;

@@ -4,6 +4,7 @@
 use super::super::access::{Line, Record};
 use super::super::body::Filled;
 use super::super::call::Call;
+use super::super::inside::View;
 use super::super::live;
 use super::super::small::Small;
 use super::super::worker::BODY_GRACE_MS;
@@ -68,7 +69,8 @@ impl Live {
             qpack::push_status(100, &mut out);
             frame::end_headers(&mut out, at);
         }
-        let request = live::owned(head, user, session.who.peer, true, reader);
+        let view = View::of(worker, session.facts());
+        let request = live::owned(head, user, &session.facts(), reader, view);
         let now_ms = worker.clock.millis();
         let call = Call {
             answering: Some(handler.handle(request)),
@@ -170,7 +172,7 @@ impl Live {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Some(Ok(response))) => self.respond(exchange, response),
                 Poll::Ready(Some(Err(fault))) => {
-                    log::error!("{fault}");
+                    fault.log();
                     self.refuse(exchange, fault.reject);
                 }
                 Poll::Ready(None) => ready!(self.poll_stream(cx))?,

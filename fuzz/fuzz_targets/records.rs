@@ -1,0 +1,6 @@
+//! Records of FastCGI, whole and cut.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::check::records(bytes));

@@ -1,0 +1,268 @@
+//! Servers behind this one that speak FastCGI or SCGI: where they are, and the connections to them.
+//!
+//! A connection that is kept pins a process of most backends (php-fpm's among them), so none is kept
+//! unless the operator says how many may be. Then those are all that there are, for all workers
+//! together: who comes next waits for one of them, and gets it as it is.
+
+use super::slots::Slots;
+use crate::base::sys;
+use crate::limits::{
+    BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_CONNECTIONS_MAX,
+    BACKEND_RETRY_MILLISECONDS,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+/// Where a backend listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Address {
+    /// A socket in the file system.
+    Unix(PathBuf),
+    /// TCP.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+/// The ledger of backends, each once, over all Worlds.
+#[derive(Default)]
+pub struct Backends(Mutex<Vec<(Address, Weak<Backend>)>>);
+
+impl Backends {
+    /// The one at this address, from now on with at most so many connections; None where it isn't
+    /// said, and then none is kept.
+    pub fn at(&self, address: &Address, keep: Option<usize>) -> Arc<Backend> {
+        let connections = keep.unwrap_or(BACKEND_CONNECTIONS_MAX);
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, backend)| backend.strong_count() > 0);
+        let known = all.iter().find(|(its, _)| its == address);
+        if let Some(backend) = known.and_then(|(_, backend)| backend.upgrade()) {
+            backend.slots.resize(connections);
+            return backend;
+        }
+        let backend = Arc::new(Backend {
+            address: address.clone(),
+            slots: Arc::new(Slots::new(connections)),
+            idle: Mutex::default(),
+        });
+        all.push((address.clone(), Arc::downgrade(&backend)));
+        backend
+    }
+}
+
+/// One backend.
+pub struct Backend {
+    /// Where it is.
+    pub address: Address,
+    /// A place for each connection.
+    pub slots: Arc<Slots>,
+    /// Kept, and waiting for the next call; the one that was used last is on top.
+    idle: Mutex<Vec<Kept>>,
+}
+
+/// A connection that no worker's runtime has.
+pub enum Kept {
+    /// To a socket in the file system.
+    Unix(std::os::unix::net::UnixStream),
+    /// Over TCP.
+    Tcp(std::net::TcpStream),
+}
+
+/// A connection at work.
+pub enum Link {
+    /// Of either kind, when all has been said and there is only to listen: the kernel then has one
+    /// thing to watch for.
+    Listening(AsyncFd<OwnedFd>),
+    /// To a socket in the file system.
+    Unix(UnixStream),
+    /// Over TCP.
+    Tcp(TcpStream),
+}
+
+impl Backend {
+    /// A kept connection that still is one.
+    pub fn idle(&self) -> Option<Kept> {
+        loop {
+            let kept = self.lock().pop()?;
+            if kept.is_open() {
+                return Some(kept);
+            }
+        }
+    }
+
+    /// A new connection, if there is one without waiting: to a socket in the file system there mostly
+    /// is.
+    pub fn connect_now(&self) -> Option<Kept> {
+        let Address::Unix(path) = &self.address else {
+            return None;
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+        let address = SocketAddrUnix::new(path.as_path()).ok()?;
+        connect(&socket, &address).ok()?;
+        Some(Kept::Unix(socket.into()))
+    }
+
+    /// Keeps a connection on which nothing is under way.
+    pub fn keep(&self, link: Link) {
+        let kept = match link {
+            Link::Listening(fd) => Ok(match self.address {
+                Address::Unix(_) => Kept::Unix(fd.into_inner().into()),
+                Address::Tcp(_) => Kept::Tcp(fd.into_inner().into()),
+            }),
+            Link::Unix(stream) => stream.into_std().map(Kept::Unix),
+            Link::Tcp(stream) => stream.into_std().map(Kept::Tcp),
+        };
+        if let Ok(kept) = kept {
+            self.lock().push(kept);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new connection. A backend that is just being started anew is waited for, a moment.
+    /// Errors: `WouldBlock` means that its queue is full.
+    pub async fn connect(&self) -> io::Result<Link> {
+        let patience = Duration::from_secs(BACKEND_CONNECT_SECONDS);
+        let mut tries = 0;
+        loop {
+            let connected = tokio::time::timeout(patience, self.connect_once());
+            let connected = connected
+                .await
+                .unwrap_or(Err(io::ErrorKind::TimedOut.into()));
+            tries += 1;
+            match connected {
+                Err(error) if tries < BACKEND_CONNECT_TRIES && is_passing(&error) => {
+                    tokio::time::sleep(Duration::from_millis(BACKEND_RETRY_MILLISECONDS)).await;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    async fn connect_once(&self) -> io::Result<Link> {
+        match &self.address {
+            Address::Unix(path) => UnixStream::connect(path).await.map(Link::Unix),
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address).await?;
+                stream.set_nodelay(true)?;
+                Ok(Link::Tcp(stream))
+            }
+        }
+    }
+}
+
+/// May it be otherwise in a moment?
+fn is_passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
+    matches!(error.kind(), ConnectionRefused | NotFound | WouldBlock)
+}
+
+impl Kept {
+    /// Says as much of this as can be said at once, and gives the connection to this worker; `is_all`
+    /// if nothing more will follow.
+    pub fn begin(self, bytes: &[u8], is_all: bool) -> io::Result<(Link, usize)> {
+        // If it fails, whoever tries again finds out why.
+        let said = send(self.as_fd(), bytes, SendFlags::NOSIGNAL).unwrap_or_default();
+        let link = match self {
+            kept if is_all && said == bytes.len() => {
+                let fd = match kept {
+                    Kept::Unix(stream) => OwnedFd::from(stream),
+                    Kept::Tcp(stream) => OwnedFd::from(stream),
+                };
+                Link::Listening(sys::readable(fd)?)
+            }
+            Kept::Unix(stream) => Link::Unix(UnixStream::from_std(stream)?),
+            Kept::Tcp(stream) => Link::Tcp(TcpStream::from_std(stream)?),
+        };
+        Ok((link, said))
+    }
+
+    /// It has not been closed, and nothing came that nobody asked for.
+    fn is_open(&self) -> bool {
+        let mut byte = [0];
+        let seen = recv(
+            self.as_fd(),
+            &mut byte,
+            RecvFlags::PEEK | RecvFlags::DONTWAIT,
+        );
+        seen.is_err_and(|error| error == rustix::io::Errno::AGAIN)
+    }
+}
+
+impl AsFd for Kept {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Kept::Unix(stream) => stream.as_fd(),
+            Kept::Tcp(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Link {
+    /// Bytes read; 0 at the end.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut buffer = ReadBuf::new(into);
+        let read = match self {
+            Link::Listening(fd) => return poll_listen(fd, cx, into),
+            Link::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            Link::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+        };
+        read.map_ok(|()| buffer.filled().len())
+    }
+
+    /// Bytes written.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Link::Listening(_) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            Link::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Link::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+}
+
+fn poll_listen(
+    fd: &AsyncFd<OwnedFd>,
+    cx: &mut Context<'_>,
+    into: &mut [u8],
+) -> Poll<io::Result<usize>> {
+    loop {
+        let mut ready = ready!(fd.poll_read_ready(cx))?;
+        match rustix::io::read(fd.get_ref(), &mut *into) {
+            Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+            Err(rustix::io::Errno::INTR) => {}
+            read => return Poll::Ready(read.map_err(io::Error::from)),
+        }
+    }
+}
+
+/// Runs on by itself, on this worker, for at most so long.
+pub fn detach(work: impl Future<Output = ()> + 'static, patience: Duration) {
+    drop(tokio::task::spawn_local(async move {
+        let _ = tokio::time::timeout(patience, work).await;
+    }));
+}

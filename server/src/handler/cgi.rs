@@ -1,0 +1,201 @@
+//! CGI (RFC 3875): scripts of a folder, or of a site by their endings, run one by one.
+//!
+//! A script is found by the components of the path: the first that is a file is it, and what follows
+//! is its PATH_INFO. The rules of a site hold for it too: hidden names aren't there, and no link
+//! leads out. A file that can't be run is refused; its content is never sent.
+
+use super::asked::{Asked, Place};
+use super::exchange::{Bounds, taken_apart};
+use super::program::{Order, Programs};
+use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts};
+use crate::site::{Root, hidden};
+use crate::wire::reject::Reject;
+use rustix::fs::{FileType, fstat};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The scripts of a folder.
+pub struct Cgi {
+    settings: Arc<Settings>,
+}
+
+/// What holds for all of them.
+pub struct Settings {
+    /// Where they are run.
+    pub programs: Arc<Programs>,
+    /// The bounds of a call.
+    pub bounds: Bounds,
+    /// The folder that they lie in.
+    pub root: Root,
+    /// The path on the site that stands for it, without a slash at its end.
+    pub prefix: Box<[u8]>,
+    /// The folder that paths of the site lie in.
+    pub document_root: PathBuf,
+    /// Endings of names, each with what runs such a file; what has none of them is run itself.
+    pub interpreters: Vec<(String, PathBuf)>,
+    /// Variables beside those of the request.
+    pub variables: Vec<(String, String)>,
+}
+
+/// A file that was found.
+struct Found {
+    /// Below the folder.
+    file: Vec<u8>,
+    path_info: Vec<u8>,
+}
+
+impl Cgi {
+    /// With these settings.
+    pub fn new(settings: Settings) -> Cgi {
+        Cgi {
+            settings: Arc::new(settings),
+        }
+    }
+}
+
+impl Handler for Cgi {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+        Box::pin(run(Arc::clone(&self.settings), request, None))
+    }
+}
+
+impl Scripts for Cgi {
+    fn at(self: Arc<Self>, script: Script) -> Arc<dyn Handler> {
+        Arc::new(At { cgi: self, script })
+    }
+}
+
+/// One script of a site.
+struct At {
+    cgi: Arc<Cgi>,
+    script: Script,
+}
+
+impl Handler for At {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+        let settings = Arc::clone(&self.cgi.settings);
+        Box::pin(run(settings, request, Some(self.script.clone())))
+    }
+}
+
+async fn run(
+    settings: Arc<Settings>,
+    request: Request,
+    script: Option<Script>,
+) -> Result<Response, Fault> {
+    let (asked, here) = taken_apart(request).await?;
+    let (programs, bounds) = (Arc::clone(&settings.programs), settings.bounds.clone());
+    let find = move |asked: &Asked| settings.order(asked, script);
+    programs.run(Arc::new(asked), here, bounds, find).await
+}
+
+impl Settings {
+    /// Which program is to be run, and how. Blocks while the disk is asked.
+    fn order(&self, asked: &Asked, script: Option<Script>) -> Result<Order, Fault> {
+        let refused = |reject| Fault::new("script", reject);
+        let found = match script {
+            Some(script) => self.of_site(script),
+            None => self.find(asked.path.strip_prefix(&*self.prefix).unwrap_or_default()),
+        };
+        let found = found.map_err(refused)?;
+        let file = self.root.path().join(OsStr::from_bytes(&found.file));
+        let variables = self.variables(asked, &found, &file);
+        let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
+        let c_string = |path: PathBuf| {
+            let string = CString::new(path.into_os_string().into_vec());
+            string.map_err(|_| refused(Reject::NOT_FOUND))
+        };
+        let interpreter = self.interpreter(&found.file);
+        let mut arguments = Vec::new();
+        for part in interpreter.into_iter().chain([file.as_path()]) {
+            arguments.extend_from_slice(part.as_os_str().as_bytes());
+            arguments.push(0);
+        }
+        let program = interpreter.map_or(file, Path::to_owned);
+        Ok(Order {
+            file: c_string(program)?,
+            arguments,
+            variables,
+            folder: c_string(folder)?,
+        })
+    }
+
+    fn interpreter(&self, file: &[u8]) -> Option<&Path> {
+        let mut all = self.interpreters.iter();
+        let (_, program) = all.find(|(ending, _)| has_ending(file, ending))?;
+        Some(program)
+    }
+
+    fn variables(&self, asked: &Asked, found: &Found, file: &Path) -> crate::wire::cgi::Variables {
+        let name = [&*self.prefix, b"/", &found.file].concat();
+        let mut variables = asked.variables(&Place {
+            name: &name,
+            path_info: &found.path_info,
+            file: file.as_os_str().as_bytes(),
+            root: self.document_root.as_os_str().as_bytes(),
+        });
+        let path = std::env::var_os("PATH");
+        let path = path.as_deref().unwrap_or(OsStr::new(PATH_USUAL));
+        variables.push("PATH", path.as_bytes());
+        for (name, value) in &self.variables {
+            variables.set(name, value.as_bytes());
+        }
+        variables
+    }
+
+    /// The first component of this path that is a file.
+    fn find(&self, path: &[u8]) -> Result<Found, Reject> {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let mut end = 0;
+        for name in path.split(|byte| *byte == b'/') {
+            if hidden(name) {
+                return Err(Reject::DOTFILE);
+            }
+            if name.is_empty() {
+                break;
+            }
+            end += name.len();
+            if self.is_file(&path[..end])? {
+                return Ok(Found {
+                    file: path[..end].to_vec(),
+                    path_info: path[end..].to_vec(),
+                });
+            }
+            end += 1;
+        }
+        Err(Reject::NOT_FOUND)
+    }
+
+    fn of_site(&self, script: Script) -> Result<Found, Reject> {
+        let file = script.name.strip_prefix(b"/").unwrap_or(&script.name);
+        match self.is_file(file)? {
+            true => Ok(Found {
+                file: file.to_vec(),
+                path_info: script.path_info,
+            }),
+            false => Err(Reject::NOT_FOUND),
+        }
+    }
+
+    /// Is this a file, as against a folder?
+    fn is_file(&self, path: &[u8]) -> Result<bool, Reject> {
+        let seen = self.root.look(path).map_err(|why| why.reject())?;
+        let status = fstat(&seen).map_err(|_| Reject::UNREADABLE)?;
+        match FileType::from_raw_mode(status.st_mode) {
+            FileType::RegularFile => Ok(true),
+            FileType::Directory => Ok(false),
+            _ => Err(Reject::NOT_FOUND),
+        }
+    }
+}
+
+/// Does a file's name end so? In any case: where `.php` is run, the source of `A.PHP` isn't sent.
+pub fn has_ending(name: &[u8], ending: &str) -> bool {
+    let start = name.len().checked_sub(ending.len());
+    start.is_some_and(|start| name[start..].eq_ignore_ascii_case(ending.as_bytes()))
+}
+
+/// Where programs look for others, if nobody said it.
+const PATH_USUAL: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -1,0 +1,307 @@
+//! One call of a script, whoever runs it: the head of its answer, then the body as it comes, with the
+//! request's body going the other way all the while; bounds on silence, time and size.
+
+use super::asked::{Asked, Here};
+use super::pipe::{Broken, Writer, pipe};
+use super::{Body, Fault, Inside, Response};
+use crate::limits;
+use crate::wire::cgi::{Answer, Document, Wrong};
+use crate::wire::head::Method;
+use crate::wire::reject::Reject;
+use crate::wire::status::Status;
+use std::borrow::Cow;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// Who answers: a program of our own, or a backend. Dropping it ends what it does for this call.
+pub trait Peer: 'static {
+    /// What it is called in the log.
+    const NAME: &'static str;
+
+    /// Moves what goes on beside its output: input, and words for the log. Has any input moved?
+    fn poll_aside(&mut self, cx: &mut Context<'_>) -> bool;
+
+    /// Reads output; 0 bytes are its end.
+    fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize>;
+
+    /// How it ended, asked once its output has.
+    fn ended(&mut self) -> impl Future<Output = Ended>;
+
+    /// The response is whole, or nobody wants more of it: it may finish what it has begun.
+    fn leave(self, patience: Duration);
+}
+
+/// How a call ended.
+pub enum Ended {
+    /// As it should.
+    Well,
+    /// What it sent is all that it wanted to, but something was wrong.
+    Complaining(String),
+    /// Nobody knows whether that was all.
+    Broken(Reject, String),
+}
+
+/// The bounds of one call.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// Calls that may wait for their turn.
+    pub queue: usize,
+    /// So long nothing may move, unless it is the client that is waited for.
+    pub silent: Duration,
+    /// The whole call.
+    pub whole: Duration,
+    /// Of the response's body.
+    pub output_bytes: u64,
+}
+
+/// A call under way.
+pub struct Exchange<P> {
+    peer: P,
+    line: String,
+    scratch: Vec<u8>,
+    /// What was read and is no part of the head, or not known to be.
+    read: Vec<u8>,
+    bounds: Bounds,
+    started: Instant,
+    /// When something last moved.
+    moved: Instant,
+    timer: Pin<Box<Sleep>>,
+}
+
+/// What came of waiting for a head.
+enum Begun {
+    Answer(Answer),
+    Wrong(Wrong),
+    Ended,
+    Late,
+}
+
+/// What came of the body.
+enum Done {
+    Ended,
+    /// Nobody wants it any more.
+    Unwanted,
+    Late,
+    TooLong,
+}
+
+impl<P: Peer> Exchange<P> {
+    /// With who answers.
+    pub fn new(peer: P, asked: &Asked, bounds: Bounds) -> Exchange<P> {
+        let now = Instant::now();
+        let due = now + bounds.silent.min(bounds.whole);
+        Exchange {
+            peer,
+            line: asked.line(),
+            scratch: vec![0; limits::PROGRAM_FIRST_BYTES],
+            read: Vec::new(),
+            bounds,
+            started: now,
+            moved: now,
+            timer: Box::pin(sleep_until(due)),
+        }
+    }
+
+    /// Waits for the head of the answer, and makes a response of it.
+    pub async fn answer(
+        mut self,
+        asked: Arc<Asked>,
+        inside: Option<Rc<dyn Inside>>,
+    ) -> Result<Response, Fault> {
+        let mut scanned = 0;
+        let begun = poll_fn(|cx| self.poll_head(cx, &mut scanned)).await;
+        let (reject, why) = match begun {
+            Begun::Answer(Answer::Document(document)) => return Ok(self.document(document, &asked)),
+            Begun::Answer(Answer::Local(path)) => {
+                self.peer.leave(self.bounds.silent);
+                return elsewhere(&asked, inside, path).await;
+            }
+            Begun::Wrong(Wrong::Malformed(why)) => (Reject::SCRIPT_HEAD_MALFORMED, why.to_owned()),
+            Begun::Wrong(Wrong::TooLarge) => {
+                (Reject::SCRIPT_HEAD_TOO_LARGE, "it has no end".to_owned())
+            }
+            Begun::Late => {
+                let seconds = self.moved.elapsed().as_secs();
+                (Reject::HANDLER_SLOW, format!("silent for {seconds} s"))
+            }
+            Begun::Ended => match self.peer.ended().await {
+                Ended::Well => (Reject::SCRIPT_ENDED_EARLY, "it said nothing".to_owned()),
+                Ended::Complaining(how) => (Reject::SCRIPT_ENDED_EARLY, how),
+                Ended::Broken(reject, how) => (reject, how),
+            },
+        };
+        let why = format!("{}: {why}", self.line);
+        let retry = reject == Reject::BACKEND_LEFT && self.read.is_empty();
+        Err(Fault {
+            retry,
+            ..Fault::because(P::NAME, reject, why)
+        })
+    }
+
+    fn document(self, document: Document, asked: &Asked) -> Response {
+        let status = Status(document.status);
+        let name = |(name, value)| (Cow::Owned(name), value);
+        let fields = document.fields.into_iter().map(name).collect();
+        let has_none = matches!(document.status, 204 | 304);
+        let is_bodiless = has_none || asked.method == Method::Head;
+        let (writer, reader) = pipe(limits::PIPE_BYTES);
+        let length = document.length;
+        let work: super::LocalBoxFuture<()> = match is_bodiless {
+            // Nobody reads more of it, but what it has begun it may finish.
+            true => {
+                self.peer.leave(self.bounds.silent);
+                writer.finish();
+                Box::pin(async {})
+            }
+            false => Box::pin(self.send(writer)),
+        };
+        let body = Body::Stream {
+            length,
+            reader,
+            work,
+        };
+        Response {
+            status,
+            fields,
+            body,
+        }
+    }
+
+    /// Moves the body to its end.
+    async fn send(mut self, mut writer: Writer) {
+        let done = poll_fn(|cx| self.poll_body(cx, &mut writer)).await;
+        let what = match done {
+            Done::Unwanted => return,
+            Done::Late => format!(
+                "silent for {} s in its response",
+                self.moved.elapsed().as_secs()
+            ),
+            Done::TooLong => "more output than it may send".to_owned(),
+            Done::Ended => match self.peer.ended().await {
+                Ended::Broken(_, how) => how,
+                ended => {
+                    writer.finish();
+                    if let Ended::Complaining(how) = ended {
+                        log::warn!("{}: {}: {how}", self.line, P::NAME);
+                    }
+                    return self.peer.leave(self.bounds.silent);
+                }
+            },
+        };
+        log::error!(
+            "{}: {}: {what}; its response was broken off",
+            self.line,
+            P::NAME
+        );
+    }
+
+    /// Reads until the head is whole.
+    fn poll_head(&mut self, cx: &mut Context<'_>, scanned: &mut usize) -> Poll<Begun> {
+        loop {
+            self.poll_aside(cx);
+            let read = match self.peer.poll_output(cx, &mut self.scratch) {
+                Poll::Pending => return self.poll_late(cx, true).map(|()| Begun::Late),
+                Poll::Ready(0) => return Poll::Ready(Begun::Ended),
+                Poll::Ready(read) => read,
+            };
+            self.moved = Instant::now();
+            self.read.extend_from_slice(&self.scratch[..read]);
+            match Answer::parse(&self.read, scanned) {
+                Ok(None) => {}
+                Ok(Some((answer, end))) => {
+                    self.read.drain(..end);
+                    return Poll::Ready(Begun::Answer(answer));
+                }
+                Err(wrong) => return Poll::Ready(Begun::Wrong(wrong)),
+            }
+        }
+    }
+
+    /// Moves output to the response's pipe.
+    fn poll_body(&mut self, cx: &mut Context<'_>, writer: &mut Writer) -> Poll<Done> {
+        loop {
+            self.poll_aside(cx);
+            let room = match writer.poll_room(cx) {
+                Poll::Ready(Ok(room)) => room,
+                Poll::Ready(Err(Broken)) => return Poll::Ready(Done::Unwanted),
+                // It is the client that is waited for, which has its own deadline.
+                Poll::Pending => return self.poll_late(cx, false).map(|()| Done::Late),
+            };
+            let moved = if self.read.is_empty() {
+                let part = room.min(self.scratch.len());
+                let part = &mut self.scratch[..part];
+                match self.peer.poll_output(cx, part) {
+                    Poll::Pending => return self.poll_late(cx, true).map(|()| Done::Late),
+                    Poll::Ready(0) => return Poll::Ready(Done::Ended),
+                    Poll::Ready(read) => {
+                        // There is room for it all.
+                        let _ = writer.write_some(&part[..read]);
+                        if read == self.scratch.len() {
+                            self.scratch.resize(limits::PROGRAM_CHUNK_BYTES, 0);
+                        }
+                        read
+                    }
+                }
+            } else {
+                let taken = writer.write_some(&self.read).unwrap_or(room);
+                self.read.drain(..taken.min(self.read.len()));
+                taken
+            };
+            self.moved = Instant::now();
+            match self.bounds.output_bytes.checked_sub(moved as u64) {
+                Some(left) => self.bounds.output_bytes = left,
+                None => return Poll::Ready(Done::TooLong),
+            }
+        }
+    }
+
+    fn poll_aside(&mut self, cx: &mut Context<'_>) {
+        if self.peer.poll_aside(cx) {
+            self.moved = Instant::now();
+        }
+    }
+
+    /// Ready when it takes too long.
+    fn poll_late(&mut self, cx: &mut Context<'_>, is_its_turn: bool) -> Poll<()> {
+        while self.timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            if !is_its_turn {
+                self.moved = now;
+            }
+            let due = (self.moved + self.bounds.silent).min(self.started + self.bounds.whole);
+            if due <= now {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(due);
+        }
+        Poll::Pending
+    }
+}
+
+/// Another page of this server instead.
+async fn elsewhere(
+    asked: &Asked,
+    inside: Option<Rc<dyn Inside>>,
+    path: Vec<u8>,
+) -> Result<Response, Fault> {
+    let Some(inside) = inside.filter(|_| asked.hops < limits::REDIRECTS_INSIDE_MAX) else {
+        let why = format!("{} leads to itself", asked.line());
+        return Err(Fault::because("script", Reject::REDIRECTED_TOO_OFTEN, why));
+    };
+    inside.ask(asked.question(path)).await
+}
+
+/// What a handler needs before it can begin: the request in two, or why there is none.
+pub async fn taken_apart(request: super::Request) -> Result<(Asked, Here), Fault> {
+    // It is to send back what came, passwords and all.
+    if request.method == Method::Trace {
+        return Err(Fault::new("script", Reject::METHOD_NOT_ALLOWED));
+    }
+    let asked = Asked::of(request).await;
+    asked.map_err(|_| Fault::new("script", Reject::BODY_SLOW))
+}

@@ -1,0 +1,446 @@
+//! FastCGI, and SCGI: scripts that a backend runs. Either all below a route's path is its own, or
+//! the files of the site with some endings are.
+
+use super::asked::{Asked, Place, Upload};
+use super::backend::{Backend, Kept, Link, detach};
+use super::exchange::{Bounds, Ended, Exchange, Peer, taken_apart};
+use super::pipe::{Reader, Taken};
+use super::said::Said;
+use super::slots::Slot;
+use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts};
+use crate::limits;
+use crate::wire::cgi::Variables;
+use crate::wire::fcgi::{self, Decoder, End, Step};
+use crate::wire::head::Method;
+use crate::wire::reject::Reject;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// What is spoken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Protocol {
+    /// Records.
+    FastCgi,
+    /// A netstring, and then what CGI has.
+    Scgi,
+}
+
+/// A backend behind a route.
+pub struct FastCgi {
+    settings: Arc<Settings>,
+}
+
+/// How a backend is asked.
+pub struct Settings {
+    /// Whom.
+    pub backend: Arc<Backend>,
+    /// In which language.
+    pub protocol: Protocol,
+    /// Connections are kept.
+    pub keep: bool,
+    /// The bounds of a call.
+    pub bounds: Bounds,
+    /// The route's path, without a slash at its end.
+    pub prefix: Box<[u8]>,
+    /// The folder that paths of the site lie in, as the backend sees it.
+    pub root: Box<[u8]>,
+    /// Variables beside those of the request.
+    pub variables: Vec<(String, String)>,
+}
+
+impl FastCgi {
+    /// With these settings.
+    pub fn new(settings: Settings) -> FastCgi {
+        FastCgi {
+            settings: Arc::new(settings),
+        }
+    }
+}
+
+impl Handler for FastCgi {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+        Box::pin(run(Arc::clone(&self.settings), request, None))
+    }
+}
+
+impl Scripts for FastCgi {
+    fn at(self: Arc<Self>, script: Script) -> Arc<dyn Handler> {
+        Arc::new(At {
+            fastcgi: self,
+            script,
+        })
+    }
+}
+
+/// One script of a site.
+struct At {
+    fastcgi: Arc<FastCgi>,
+    script: Script,
+}
+
+impl Handler for At {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+        let settings = Arc::clone(&self.fastcgi.settings);
+        Box::pin(run(settings, request, Some(self.script.clone())))
+    }
+}
+
+async fn run(
+    settings: Arc<Settings>,
+    request: Request,
+    script: Option<Script>,
+) -> Result<Response, Fault> {
+    let (asked, mut here) = taken_apart(request).await?;
+    // Backends read as much as CONTENT_LENGTH says; without it they would take the body for empty.
+    if here.body.is_some() && asked.length.is_none() {
+        return Err(Fault::new(NAME, Reject::LENGTH_NEEDED));
+    }
+    let asked = Arc::new(asked);
+    let head = settings.request(&asked, script);
+    // What was asked for twice must not be done twice.
+    let is_safe = matches!(asked.method, Method::Get | Method::Head | Method::Options);
+    let mut may_retry = is_safe && here.body.is_none();
+    let mut body = here.body.take();
+    loop {
+        let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
+        let slot = settings
+            .backend
+            .slots
+            .enter(settings.bounds.queue, patience);
+        let slot = slot.await;
+        let slot = slot.map_err(|_| Fault::new(NAME, Reject::CALLS_BUSY))?;
+        let kept = settings.backend.idle();
+        may_retry &= kept.is_some();
+        let mut talk = Talk::new(&settings, slot, &head, body.take(), &asked);
+        match kept.or_else(|| settings.backend.connect_now()) {
+            Some(kept) => talk
+                .begin(kept)
+                .map_err(|error| settings.unreachable(&asked, &error))?,
+            None => talk.link = Some(settings.connect(&asked).await?),
+        }
+        let exchange = Exchange::new(talk, &asked, settings.bounds.clone());
+        match exchange
+            .answer(Arc::clone(&asked), here.inside.clone())
+            .await
+        {
+            // It closed a connection that it was to keep, and hasn't seen this request.
+            Err(fault) if fault.retry && may_retry => {}
+            other => return other,
+        }
+    }
+}
+
+impl Settings {
+    /// The request as the backend gets it, without its body.
+    fn request(&self, asked: &Asked, script: Option<Script>) -> Vec<u8> {
+        let rest = asked.path.strip_prefix(&*self.prefix).unwrap_or_default();
+        let (name, path_info) = match &script {
+            Some(script) => (&script.name[..], &script.path_info[..]),
+            None => (&*self.prefix, rest),
+        };
+        let file = match &script {
+            Some(script) => [&*self.root, &script.name].concat(),
+            None => [&*self.root, &asked.path].concat(),
+        };
+        let mut variables: Variables = asked.variables(&Place {
+            name,
+            path_info,
+            file: &file,
+            root: &self.root,
+        });
+        for (name, value) in &self.variables {
+            variables.set(name, value.as_bytes());
+        }
+        let mut head = Vec::with_capacity(variables.as_bytes().len() + 64);
+        match self.protocol {
+            Protocol::FastCgi => fcgi::push_request(&variables, self.keep, &mut head),
+            Protocol::Scgi => {
+                fcgi::push_scgi_request(&variables, asked.length.unwrap_or(0), &mut head);
+            }
+        }
+        head
+    }
+
+    async fn connect(&self, asked: &Asked) -> Result<Link, Fault> {
+        let connected = self.backend.connect().await;
+        connected.map_err(|error| self.unreachable(asked, &error))
+    }
+
+    fn unreachable(&self, asked: &Asked, error: &io::Error) -> Fault {
+        let reject = match error.kind() {
+            io::ErrorKind::WouldBlock => Reject::BACKEND_BUSY,
+            _ => Reject::BACKEND_UNREACHABLE,
+        };
+        let why = format!("{}: {}: {error}", asked.line(), self.backend.address);
+        Fault::because(NAME, reject, why)
+    }
+}
+
+/// What a backend is called in the log.
+const NAME: &str = "backend";
+
+/// One request on a connection.
+struct Talk {
+    /// None before it is there, and when it has been given back.
+    link: Option<Link>,
+    slot: Option<Slot>,
+    backend: Arc<Backend>,
+    protocol: Protocol,
+    keep: bool,
+    /// On its way to the backend.
+    out: Vec<u8>,
+    out_at: usize,
+    /// The rest of the request's body.
+    reader: Option<Reader>,
+    chunk: Vec<u8>,
+    /// All of it is in `out`.
+    is_told: bool,
+    /// From the backend, and how far it was looked at.
+    input: Vec<u8>,
+    input_at: usize,
+    input_end: usize,
+    decoder: Decoder,
+    end: Option<End>,
+    is_malformed: bool,
+    said: Said,
+}
+
+impl Talk {
+    fn new(
+        settings: &Settings,
+        slot: Slot,
+        head: &[u8],
+        body: Option<Upload>,
+        asked: &Asked,
+    ) -> Talk {
+        let (ahead, reader) = match body {
+            Some(body) => (body.ahead, body.reader),
+            None => (Vec::new(), None),
+        };
+        let mut talk = Talk {
+            link: None,
+            slot: Some(slot),
+            backend: Arc::clone(&settings.backend),
+            protocol: settings.protocol,
+            keep: settings.keep,
+            out: head.to_vec(),
+            out_at: 0,
+            reader,
+            chunk: ahead,
+            is_told: false,
+            input: vec![0; limits::PROGRAM_FIRST_BYTES],
+            input_at: 0,
+            input_end: 0,
+            decoder: Decoder::default(),
+            end: None,
+            is_malformed: false,
+            said: Said::new(&asked.line()),
+        };
+        if !talk.chunk.is_empty() {
+            talk.frame();
+        }
+        if talk.reader.is_none() {
+            talk.finish_input();
+        }
+        talk
+    }
+
+    /// Says what is to be said first.
+    fn begin(&mut self, kept: Kept) -> io::Result<()> {
+        let (link, said) = kept.begin(&self.out, self.is_told)?;
+        self.link = Some(link);
+        self.out_at = said;
+        Ok(())
+    }
+
+    /// Puts a part of the body into `out`.
+    fn frame(&mut self) {
+        match self.protocol {
+            Protocol::FastCgi => fcgi::push_input(&self.chunk, &mut self.out),
+            Protocol::Scgi => self.out.extend_from_slice(&self.chunk),
+        }
+        self.chunk.clear();
+    }
+
+    fn finish_input(&mut self) {
+        self.reader = None;
+        if !std::mem::replace(&mut self.is_told, true) && self.protocol == Protocol::FastCgi {
+            fcgi::push_input(b"", &mut self.out);
+        }
+    }
+
+    /// Nobody listens any more: what is still to be sent is not.
+    fn be_silent(&mut self) {
+        self.reader = None;
+        self.is_told = true;
+        self.out_at = self.out.len();
+    }
+
+    /// Looks at what has come, up to `into`'s length of it; None when there is no more.
+    fn take(&mut self, into: &mut [u8]) -> Option<usize> {
+        while self.input_at < self.input_end && self.end.is_none() && !self.is_malformed {
+            let end = self.input_end.min(self.input_at + into.len());
+            let window = &self.input[self.input_at..end];
+            let step = match self.protocol {
+                Protocol::FastCgi => self.decoder.step(window),
+                Protocol::Scgi => Ok(Step::Output {
+                    consumed: window.len(),
+                    part: 0..window.len(),
+                }),
+            };
+            match step {
+                Ok(Step::Output { consumed, part }) => {
+                    into[..part.len()].copy_from_slice(&window[part.clone()]);
+                    self.input_at += consumed;
+                    return Some(part.len());
+                }
+                Ok(Step::Words { consumed, part }) => {
+                    self.said.take(&window[part]);
+                    self.input_at += consumed;
+                }
+                Ok(Step::More) => self.input_at = end,
+                Ok(Step::End { consumed, end }) => {
+                    self.input_at += consumed;
+                    self.end = Some(end);
+                }
+                Err(fcgi::Malformed) => self.is_malformed = true,
+            }
+        }
+        None
+    }
+
+    /// The rest of what the backend says, which nobody wants.
+    async fn drain(mut self) {
+        let mut nowhere = vec![0; limits::PROGRAM_CHUNK_BYTES];
+        poll_fn(|cx| {
+            loop {
+                self.poll_aside(cx);
+                match self.poll_output(cx, &mut nowhere) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(0) => return Poll::Ready(()),
+                    Poll::Ready(_) => {}
+                }
+            }
+        })
+        .await;
+        self.give_back();
+    }
+
+    /// Keeps the connection for the next call, if that can be.
+    fn give_back(mut self) {
+        let is_clean = self.is_told && self.out_at == self.out.len();
+        let is_over = self.end == Some(End::Complete) && self.input_at == self.input_end;
+        if let Some(link) = self.link.take()
+            && self.keep
+            && is_clean
+            && is_over
+        {
+            self.backend.keep(link);
+        }
+        // Who waits for the place finds the connection.
+        self.slot = None;
+    }
+}
+
+impl Peer for Talk {
+    const NAME: &'static str = NAME;
+
+    fn poll_aside(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut has_moved = false;
+        while let Some(link) = &mut self.link {
+            if self.out_at < self.out.len() {
+                match link.poll_write(cx, &self.out[self.out_at..]) {
+                    Poll::Pending => break,
+                    Poll::Ready(Ok(written)) => {
+                        self.out_at += written;
+                        has_moved = true;
+                    }
+                    // It may have said why before it left.
+                    Poll::Ready(Err(_)) => self.be_silent(),
+                }
+                continue;
+            }
+            self.out.clear();
+            self.out_at = 0;
+            let Some(reader) = &mut self.reader else {
+                break;
+            };
+            match reader.poll_take(cx, &mut self.chunk, limits::PROGRAM_CHUNK_BYTES) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(Taken::Bytes(_))) => self.frame(),
+                Poll::Ready(Ok(Taken::End)) => self.finish_input(),
+                // Half a body is never to be taken for a whole one.
+                Poll::Ready(Err(_)) => {
+                    self.link = None;
+                    self.be_silent();
+                }
+            }
+        }
+        has_moved
+    }
+
+    fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
+        loop {
+            if let Some(taken) = self.take(into) {
+                return Poll::Ready(taken);
+            }
+            let Some(link) = &mut self.link else {
+                return Poll::Ready(0);
+            };
+            if self.end.is_some() || self.is_malformed {
+                // What it didn't want to read it won't any more.
+                self.reader = None;
+                return Poll::Ready(0);
+            }
+            match link.poll_read(cx, &mut self.input) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) if self.protocol == Protocol::Scgi => {
+                    self.end = Some(End::Complete);
+                }
+                Poll::Ready(Ok(0) | Err(_)) => {
+                    self.reader = None;
+                    return Poll::Ready(0);
+                }
+                Poll::Ready(Ok(read)) => {
+                    (self.input_at, self.input_end) = (0, read);
+                    if read == self.input.len() {
+                        self.input.resize(limits::PROGRAM_CHUNK_BYTES, 0);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ended(&mut self) -> Ended {
+        self.said.flush();
+        match self.end {
+            Some(End::Complete) => Ended::Well,
+            Some(End::Overloaded) => {
+                Ended::Broken(Reject::BACKEND_BUSY, "it has too much to do".to_owned())
+            }
+            Some(End::Unable) => {
+                let how = "it can't do what it was asked".to_owned();
+                Ended::Broken(Reject::BACKEND_MALFORMED, how)
+            }
+            None if self.is_malformed => {
+                let how = format!("{}: what it sent is no FastCGI", self.backend.address);
+                Ended::Broken(Reject::BACKEND_MALFORMED, how)
+            }
+            None => {
+                let how = format!("{} closed the connection", self.backend.address);
+                Ended::Broken(Reject::BACKEND_LEFT, how)
+            }
+        }
+    }
+
+    fn leave(self, patience: Duration) {
+        match self.end {
+            Some(_) => self.give_back(),
+            // What it has begun it may finish.
+            None => detach(self.drain(), patience),
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! A program run for one request, as CGI has it: started, fed with the request's body and read at the
+//! same time, and ended with all that it started, whatever happens.
+//!
+//! No handler by itself: [`super::cgi`] and whoever else runs programs says which one, with which
+//! variables. Finding and starting it happens on a pool, for both may wait for the disk.
+
+use super::asked::{Asked, Here, Upload};
+use super::exchange::{Bounds, Ended, Exchange, Peer};
+use super::pipe::{Reader, Taken};
+use super::reaper::{Reaper, reap};
+use super::said::Said;
+use super::slots::{Slot, Slots};
+use super::{Fault, Response};
+use crate::base::pool::{Gone, Pool};
+use crate::base::sys;
+use crate::limits;
+use crate::wire::cgi::Variables;
+use crate::wire::reject::Reject;
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::time::timeout;
+
+/// The ledger of programs that run for requests: how many may, and who waits for their end.
+pub struct Programs {
+    slots: Arc<Slots>,
+    reaper: Arc<Reaper>,
+    pool: Pool,
+}
+
+/// A program to be run.
+pub struct Order {
+    /// Its file, absolute.
+    pub file: CString,
+    /// Its name and arguments, each with a NUL behind it.
+    pub arguments: Vec<u8>,
+    /// All that is in its environment.
+    pub variables: Variables,
+    /// The folder that it stands in.
+    pub folder: CString,
+}
+
+impl Programs {
+    /// With so many places.
+    pub fn new(max: usize) -> Programs {
+        Programs {
+            slots: Arc::new(Slots::new(max)),
+            reaper: Arc::default(),
+            pool: Pool::new("anthill-spawn", limits::PROGRAM_THREADS, SPAWN_QUEUE_MAX),
+        }
+    }
+
+    /// From now on with so many places.
+    pub fn resize(&self, max: usize) {
+        self.slots.resize(max);
+    }
+
+    /// Waits for the end of programs that no call wants any more; blocks, for a few seconds at most.
+    pub fn finish(&self) {
+        self.reaper.finish();
+    }
+
+    /// Runs the program that `find` names, which may block, and answers with what it says.
+    pub async fn run<F>(
+        &self,
+        asked: Arc<Asked>,
+        here: Here,
+        bounds: Bounds,
+        find: F,
+    ) -> Result<Response, Fault>
+    where
+        F: FnOnce(&Asked) -> Result<Order, Fault> + Send + 'static,
+    {
+        let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
+        let slot = self.slots.enter(bounds.queue, patience).await;
+        let slot = slot.map_err(|_| Fault::new("script", Reject::CALLS_BUSY))?;
+        let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(&asked));
+        let has_body = here.body.is_some();
+        let started = self.pool.run(move || {
+            let order = find(&for_job)?;
+            Started::new(&order, has_body, reaper, slot)
+                .map_err(|error| not_started(&for_job, &order, &error))
+        });
+        let started = started.await.map_err(|gone| match gone {
+            Gone::Busy => Fault::new("script", Reject::CALLS_BUSY),
+            Gone::Failed => Fault::new("script", Reject::HANDLER_FAILED),
+        })??;
+        let failed = |error: io::Error| {
+            let why = format!("{}: {error}", asked.line());
+            Fault::because("script", Reject::SCRIPT_NOT_STARTED, why)
+        };
+        let running = Running::new(started, here.body, &asked).map_err(failed)?;
+        let exchange = Exchange::new(running, &asked, bounds);
+        exchange.answer(asked, here.inside).await
+    }
+}
+
+/// More calls than this never wait for a start: `queue` bounds them long before.
+const SPAWN_QUEUE_MAX: usize = 4_096;
+
+/// Why a program wasn't started, as an answer and for the log.
+fn not_started(asked: &Asked, order: &Order, error: &io::Error) -> Fault {
+    let program = order.file.to_string_lossy();
+    let (reject, what) = match error.raw_os_error() {
+        Some(libc::EACCES) => (
+            Reject::SCRIPT_NOT_EXECUTABLE,
+            format!(
+                "{program} can't be executed: chmod +x it, and let the server enter its folder"
+            ),
+        ),
+        Some(libc::ENOENT | libc::ENOTDIR) => (
+            Reject::SCRIPT_NOT_STARTED,
+            format!("{program}: the program in its first line (#!) is not there"),
+        ),
+        Some(libc::ENOEXEC) => (
+            Reject::SCRIPT_NOT_STARTED,
+            format!("{program} is no program: does its first line begin with #!?"),
+        ),
+        Some(libc::ETXTBSY) => (Reject::CHANGING, format!("{program} is being written")),
+        Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
+            (Reject::CALLS_BUSY, format!("{program}: {error}"))
+        }
+        _ => (Reject::SCRIPT_NOT_STARTED, format!("{program}: {error}")),
+    };
+    Fault::because("script", reject, format!("{}: {what}", asked.line()))
+}
+
+/// A program that was started, with our ends of its pipes.
+struct Started {
+    group: Group,
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+impl Started {
+    fn new(order: &Order, has_body: bool, reaper: Arc<Reaper>, slot: Slot) -> io::Result<Started> {
+        let (ours_in, theirs_in) = match has_body {
+            true => {
+                let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC)?;
+                (Some(ours), theirs)
+            }
+            false => {
+                let null = rustix::fs::openat(
+                    CWD,
+                    "/dev/null",
+                    OFlags::RDONLY | OFlags::CLOEXEC,
+                    Mode::empty(),
+                )?;
+                (None, null)
+            }
+        };
+        let (stdout, theirs_out) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (stderr, theirs_err) = pipe_with(PipeFlags::CLOEXEC)?;
+        // Ours alone: programs don't expect to be told to come back later.
+        for ours in ours_in.iter().chain([&stdout, &stderr]) {
+            rustix::io::ioctl_fionbio(ours, true)?;
+        }
+        let leader = spawn(&sys::Program {
+            file: &order.file,
+            arguments: &order.arguments,
+            variables: order.variables.as_bytes(),
+            folder: &order.folder,
+            standard: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
+        })?;
+        Ok(Started {
+            group: Group {
+                leader,
+                reaper,
+                slot: Some(slot),
+                is_left: false,
+            },
+            stdin: ours_in,
+            stdout,
+            stderr,
+        })
+    }
+}
+
+/// Starts a program; one that is just being written may be ready in a moment.
+fn spawn(program: &sys::Program<'_>) -> io::Result<Pid> {
+    for _ in 0..BEING_WRITTEN_LOOKS {
+        match sys::spawn(program) {
+            Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => {
+                std::thread::sleep(BEING_WRITTEN_PAUSE);
+            }
+            other => return other,
+        }
+    }
+    sys::spawn(program)
+}
+
+const BEING_WRITTEN_LOOKS: u32 = 5;
+const BEING_WRITTEN_PAUSE: Duration = Duration::from_millis(10);
+
+/// A program and all that it started. Dropped before it has ended, it is ended.
+struct Group {
+    leader: Pid,
+    reaper: Arc<Reaper>,
+    slot: Option<Slot>,
+    is_left: bool,
+}
+
+impl Group {
+    /// How the program ended, if it has; what it left behind is ended.
+    fn reap(&mut self) -> Option<io::Result<WaitStatus>> {
+        let status = match reap(self.leader) {
+            Ok(None) => return None,
+            Ok(Some(status)) => Ok(status),
+            Err(error) => Err(error),
+        };
+        self.is_left = true;
+        self.reaper.end_rest(self.leader, self.slot.take());
+        Some(status)
+    }
+
+    /// Lets it end by itself for a while, if it hasn't yet.
+    fn leave(mut self, patience: Duration) {
+        if !self.is_left && self.reap().is_none() {
+            self.is_left = true;
+            let until = std::time::Instant::now() + patience;
+            self.reaper.end_later(self.leader, until, self.slot.take());
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.is_left {
+            self.reaper.end(self.leader, self.slot.take());
+        }
+    }
+}
+
+/// A program at work for a request.
+struct Running {
+    // Before its pipes, so that it is told to end before it finds them closed.
+    group: Group,
+    input: Input,
+    stdout: Receiver,
+    stderr: Option<Receiver>,
+    said: Said,
+}
+
+impl Running {
+    fn new(started: Started, body: Option<Upload>, asked: &Asked) -> io::Result<Running> {
+        Ok(Running {
+            input: Input::new(started.stdin, body)?,
+            stdout: Receiver::from_owned_fd_unchecked(started.stdout)?,
+            stderr: Some(Receiver::from_owned_fd_unchecked(started.stderr)?),
+            group: started.group,
+            said: Said::new(&asked.line()),
+        })
+    }
+
+    fn poll_said(&mut self, cx: &mut Context<'_>) {
+        let mut buffer = [0; 1_024];
+        while let Some(stderr) = &mut self.stderr {
+            match poll_read(stderr, cx, &mut buffer) {
+                Poll::Pending => return,
+                Poll::Ready(0) => self.stderr = None,
+                Poll::Ready(read) => self.said.take(&buffer[..read]),
+            }
+        }
+    }
+
+    /// How it ended, if it does so in a moment.
+    async fn exit(&mut self) -> Option<io::Result<WaitStatus>> {
+        let group = &mut self.group;
+        if let Some(status) = group.reap() {
+            return Some(status);
+        }
+        let patience = Duration::from_millis(limits::PROGRAM_EXIT_MILLISECONDS);
+        match pidfd_open(group.leader, PidfdFlags::empty()).map(sys::readable) {
+            Ok(Ok(ending)) => {
+                let _ = timeout(patience, ending.readable()).await;
+            }
+            // Before Linux 5.3 there is only to look again.
+            _ => tokio::time::sleep(patience / 10).await,
+        }
+        group.reap()
+    }
+}
+
+impl Peer for Running {
+    const NAME: &'static str = "script";
+
+    fn poll_aside(&mut self, cx: &mut Context<'_>) -> bool {
+        self.poll_said(cx);
+        self.input.poll(cx)
+    }
+
+    fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
+        poll_read(&mut self.stdout, cx, into)
+    }
+
+    async fn ended(&mut self) -> Ended {
+        let status = self.exit().await;
+        // What it said last is there by now.
+        self.poll_said(&mut Context::from_waker(Waker::noop()));
+        self.said.flush();
+        match status {
+            Some(Ok(status)) if status.exit_status() == Some(0) => Ended::Well,
+            // What was sent may be anything but whole.
+            Some(Ok(status)) if status.signaled() => {
+                Ended::Broken(Reject::SCRIPT_ENDED_EARLY, how(status))
+            }
+            Some(Ok(status)) => Ended::Complaining(how(status)),
+            // It closed its output and goes on; or somebody else has waited for it.
+            _ => Ended::Well,
+        }
+    }
+
+    fn leave(self, patience: Duration) {
+        self.group.leave(patience);
+    }
+}
+
+fn how(status: WaitStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("it ended with {code}"),
+        (_, Some(signal)) => format!("it was ended by signal {signal}"),
+        _ => "it ended".to_owned(),
+    }
+}
+
+/// Bytes read; 0 at the end, which an error is too.
+fn poll_read(from: &mut Receiver, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
+    let mut buffer = ReadBuf::new(into);
+    match ready!(Pin::new(from).poll_read(cx, &mut buffer)) {
+        Ok(()) => Poll::Ready(buffer.filled().len()),
+        Err(_) => Poll::Ready(0),
+    }
+}
+
+/// The request's body on its way to standard input.
+struct Input {
+    stdin: Option<Sender>,
+    reader: Option<Reader>,
+    chunk: Vec<u8>,
+    at: usize,
+}
+
+impl Input {
+    fn new(stdin: Option<OwnedFd>, body: Option<Upload>) -> io::Result<Input> {
+        let (ahead, reader) = match body {
+            Some(body) => (body.ahead, body.reader),
+            None => (Vec::new(), None),
+        };
+        Ok(Input {
+            stdin: stdin.map(Sender::from_owned_fd_unchecked).transpose()?,
+            reader,
+            chunk: ahead,
+            at: 0,
+        })
+    }
+
+    /// Moves what can be moved; has anything?
+    fn poll(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut has_moved = false;
+        while let Some(stdin) = &mut self.stdin {
+            if self.at == self.chunk.len() {
+                self.chunk.clear();
+                self.at = 0;
+                let Some(reader) = &mut self.reader else {
+                    self.stdin = None;
+                    break;
+                };
+                match reader.poll_take(cx, &mut self.chunk, limits::PROGRAM_CHUNK_BYTES) {
+                    Poll::Pending => break,
+                    Poll::Ready(Ok(Taken::Bytes(_))) => {}
+                    // Broken off or whole: who promised more than came is known by the driver.
+                    Poll::Ready(Ok(Taken::End) | Err(_)) => {
+                        self.reader = None;
+                        continue;
+                    }
+                }
+            }
+            match Pin::new(stdin).poll_write(cx, &self.chunk[self.at..]) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(written)) => {
+                    self.at += written;
+                    has_moved = true;
+                }
+                Poll::Ready(Err(_)) => {
+                    // It wants no more of it, and so nobody does.
+                    self.reader = None;
+                    self.stdin = None;
+                }
+            }
+        }
+        has_moved
+    }
+}

@@ -1,0 +1,179 @@
+//! The end of programs: every group of processes that a call has left behind is told to end, is
+//! ended if it doesn't, and is waited for. One ledger for all workers, and a thread only while there
+//! is somebody to wait for.
+
+use super::slots::Slot;
+use crate::limits::{PROGRAM_GRACE_SECONDS, PROGRAM_LOOK_MILLISECONDS};
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, kill_process_group, test_kill_process_group, waitpid,
+};
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Whom it waits for.
+#[derive(Default)]
+pub struct Reaper {
+    state: Mutex<State>,
+    /// Somebody came or went.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    leaving: Vec<Leaving>,
+    has_thread: bool,
+}
+
+/// A group of processes on its way out. Its leader is our child, the others may be anybody's.
+struct Leaving {
+    leader: Pid,
+    is_leader_reaped: bool,
+    /// Until then it may end by itself; None when it was told to end.
+    until: Option<Instant>,
+    kill_at: Instant,
+    /// Its place is taken until it has gone.
+    _slot: Option<Slot>,
+}
+
+impl Reaper {
+    /// Ends this group: SIGTERM now, SIGKILL for who is left after a grace.
+    pub fn end(self: &Arc<Self>, leader: Pid, slot: Option<Slot>) {
+        terminate(leader);
+        self.add(leader, None, slot);
+    }
+
+    /// Lets its leader end by itself until then; the others of its group are ended with it.
+    pub fn end_later(self: &Arc<Self>, leader: Pid, until: Instant, slot: Option<Slot>) {
+        self.add(leader, Some(until), slot);
+    }
+
+    /// Ends who is left of a group whose leader has been reaped, if anybody is.
+    pub fn end_rest(self: &Arc<Self>, leader: Pid, slot: Option<Slot>) {
+        if test_kill_process_group(leader).is_ok() {
+            terminate(leader);
+            self.add_leaving(Leaving {
+                is_leader_reaped: true,
+                ..Leaving::new(leader, None, slot)
+            });
+        }
+    }
+
+    fn add(self: &Arc<Self>, leader: Pid, until: Option<Instant>, slot: Option<Slot>) {
+        self.add_leaving(Leaving::new(leader, until, slot));
+    }
+
+    fn add_leaving(self: &Arc<Self>, leaving: Leaving) {
+        let mut state = self.lock();
+        state.leaving.push(leaving);
+        if !state.has_thread {
+            let reaper = Arc::clone(self);
+            let thread = thread::Builder::new()
+                .name("anthill-reaper".into())
+                .stack_size(STACK_BYTES);
+            match thread.spawn(move || reaper.work()) {
+                Ok(_) => state.has_thread = true,
+                // The next one tries again.
+                Err(error) => log::error!("no thread to wait for programs: {error}"),
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits until all that was told to end has gone, which the grace bounds. What may still end by
+    /// itself is told to.
+    pub fn finish(&self) {
+        let give_up = Instant::now() + 2 * GRACE;
+        let mut state = self.lock();
+        for leaving in state.leaving.iter_mut() {
+            leaving.hurry();
+        }
+        self.changed.notify_all();
+        while !state.leaving.is_empty() && state.has_thread {
+            let left = give_up.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return log::error!("{} programs don't end", state.leaving.len());
+            }
+            let woken = self.changed.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            state.leaving.retain_mut(|leaving| !leaving.step(now));
+            if state.leaving.is_empty() {
+                state.has_thread = false;
+                self.changed.notify_all();
+                return;
+            }
+            let look = Duration::from_millis(PROGRAM_LOOK_MILLISECONDS);
+            let woken = self.changed.wait_timeout(state, look);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+impl Leaving {
+    fn new(leader: Pid, until: Option<Instant>, slot: Option<Slot>) -> Leaving {
+        Leaving {
+            leader,
+            is_leader_reaped: false,
+            until,
+            kill_at: until.unwrap_or_else(Instant::now) + GRACE,
+            _slot: slot,
+        }
+    }
+
+    fn hurry(&mut self) {
+        if self.until.take().is_some() {
+            terminate(self.leader);
+            self.kill_at = Instant::now() + GRACE;
+        }
+    }
+
+    /// Has it gone?
+    fn step(&mut self, now: Instant) -> bool {
+        if self.until.is_some_and(|until| until <= now) {
+            self.hurry();
+        }
+        if !self.is_leader_reaped && !matches!(reap(self.leader), Ok(None)) {
+            self.is_leader_reaped = true;
+            if self.until.is_some() {
+                self.hurry();
+            }
+        }
+        // Nobody of it is there, or nobody whom we may tell anything.
+        if self.is_leader_reaped && test_kill_process_group(self.leader).is_err() {
+            return true;
+        }
+        if self.until.is_none() && self.kill_at <= now {
+            let _ = kill_process_group(self.leader, Signal::KILL);
+        }
+        false
+    }
+}
+
+/// Takes the status of a child that has ended; None while it runs.
+pub fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {
+    let reaped = waitpid(Some(child), WaitOptions::NOHANG)?;
+    Ok(reaped.map(|(_, status)| status))
+}
+
+/// Tells a group to end. It may have gone, and then nobody is told.
+fn terminate(leader: Pid) {
+    let _ = kill_process_group(leader, Signal::TERM);
+    // One that was stopped can't hear.
+    let _ = kill_process_group(leader, Signal::CONT);
+}
+
+const GRACE: Duration = Duration::from_secs(PROGRAM_GRACE_SECONDS);
+/// It only looks and sends signals.
+const STACK_BYTES: usize = 128 * 1024;

@@ -1,0 +1,152 @@
+//! So many at a time, and a short queue for the next: what keeps a flood of calls from becoming a
+//! flood of processes or connections. One ledger for all workers; who waits is served in order.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// A place; dropping it gives it to who waits.
+pub struct Slot(#[expect(dead_code, reason = "it is held, not looked at")] OwnedSemaphorePermit);
+
+/// There is no place, and none in the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Busy;
+
+/// The places.
+pub struct Slots {
+    free: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    size: Mutex<Size>,
+}
+
+struct Size {
+    max: usize,
+    /// So many places still have to be taken away, once they are free.
+    owed: usize,
+}
+
+impl Slots {
+    /// With `max` places, at least one.
+    pub fn new(max: usize) -> Slots {
+        let max = max.clamp(1, Semaphore::MAX_PERMITS);
+        Slots {
+            free: Arc::new(Semaphore::new(max)),
+            waiting: AtomicUsize::new(0),
+            size: Mutex::new(Size { max, owed: 0 }),
+        }
+    }
+
+    /// From now on with `max` places. Who has one keeps it.
+    pub fn resize(&self, max: usize) {
+        let max = max.clamp(1, Semaphore::MAX_PERMITS);
+        let mut size = self.size.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = size.max + size.owed;
+        size.max = max;
+        size.owed = there.saturating_sub(max);
+        if there < max {
+            self.free.add_permits(max - there);
+        }
+        size.owed -= self.free.forget_permits(size.owed);
+    }
+
+    /// Takes a place, waiting for it in a queue of at most `queue_max` for at most `patience`.
+    pub fn enter(
+        self: &Arc<Self>,
+        queue_max: usize,
+        patience: Duration,
+    ) -> impl Future<Output = Result<Slot, Busy>> + use<> {
+        let slots = Arc::clone(self);
+        async move {
+            slots.settle();
+            if let Ok(permit) = Arc::clone(&slots.free).try_acquire_owned() {
+                return Ok(Slot(permit));
+            }
+            let _waiting = Waiting::enter(&slots.waiting, queue_max)?;
+            let permit = Arc::clone(&slots.free).acquire_owned();
+            match tokio::time::timeout(patience, permit).await {
+                Ok(Ok(permit)) => Ok(Slot(permit)),
+                _ => Err(Busy),
+            }
+        }
+    }
+
+    /// Takes away what is owed, if it is free by now.
+    fn settle(&self) {
+        let mut size = self.size.lock().unwrap_or_else(PoisonError::into_inner);
+        if size.owed > 0 {
+            size.owed -= self.free.forget_permits(size.owed);
+        }
+    }
+}
+
+/// One who waits; dropping it leaves the queue.
+struct Waiting<'s>(&'s AtomicUsize);
+
+impl<'s> Waiting<'s> {
+    fn enter(waiting: &'s AtomicUsize, max: usize) -> Result<Waiting<'s>, Busy> {
+        let entered = Waiting(waiting);
+        match waiting.fetch_add(1, Ordering::Relaxed) < max {
+            true => Ok(entered),
+            false => Err(Busy),
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.unwrap().block_on(future)
+    }
+
+    const NONE: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn places_are_given_on_in_order_and_the_queue_is_short() {
+        wait(async {
+            let slots = Arc::new(Slots::new(1));
+            let first = slots.enter(1, NONE).await.unwrap();
+            assert_eq!(slots.enter(0, NONE).await.err(), Some(Busy));
+            // In the queue, but not for long.
+            assert_eq!(slots.enter(1, NONE).await.err(), Some(Busy));
+            let second = slots.enter(1, Duration::from_secs(60));
+            let (second, ()) = tokio::join!(second, async { drop(first) });
+            assert!(second.is_ok());
+        });
+    }
+
+    #[test]
+    fn more_and_fewer_places() {
+        wait(async {
+            let slots = Arc::new(Slots::new(3));
+            let mut held = Vec::new();
+            for _ in 0..3 {
+                held.push(slots.enter(0, NONE).await.unwrap());
+            }
+            slots.resize(1);
+            assert!(slots.enter(0, NONE).await.is_err());
+            held.pop();
+            assert!(slots.enter(0, NONE).await.is_err());
+            held.pop();
+            assert!(slots.enter(0, NONE).await.is_err());
+            held.pop();
+            held.push(slots.enter(0, NONE).await.unwrap());
+            assert!(slots.enter(0, NONE).await.is_err());
+            slots.resize(2);
+            held.push(slots.enter(0, NONE).await.unwrap());
+            assert!(slots.enter(0, NONE).await.is_err());
+        });
+    }
+}

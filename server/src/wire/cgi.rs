@@ -1,0 +1,417 @@
+//! CGI (RFC 3875) as bytes: the meta-variables of a request, and the head of what a script answers.
+//!
+//! FastCGI and SCGI say the same in another framing, so all of them use this. What comes from a
+//! client can't name a variable of its own choice, and what comes from a script can't break the
+//! framing of a response.
+
+use super::fields::Fields;
+use super::head::Version;
+use super::scan;
+use crate::limits::{CGI_FIELDS_MAX, CGI_HEAD_BYTES_MAX};
+
+/// What is known of a request and of the script that answers it. Paths are decoded.
+pub struct Meta<'a> {
+    /// `GET` and the like.
+    pub method: &'a str,
+    /// The version that the client spoke.
+    pub version: Version,
+    /// Without a port; may be empty in HTTP/1.0.
+    pub host: &'a [u8],
+    /// Where the client was told to connect to.
+    pub port: u16,
+    /// As it was sent, still encoded.
+    pub raw_path: &'a [u8],
+    /// Without its `?`.
+    pub query: Option<&'a [u8]>,
+    /// All field lines.
+    pub fields: Fields<'a>,
+    /// Who asks.
+    pub peer: &'a str,
+    /// Came over TLS.
+    pub secure: bool,
+    /// Who logged in here.
+    pub user: Option<&'a str>,
+    /// Of the body, if there is one and its length is known.
+    pub length: Option<u64>,
+    /// The script's own path on the site.
+    pub script_name: &'a [u8],
+    /// What follows it.
+    pub path_info: &'a [u8],
+    /// The script's file.
+    pub script_file: &'a [u8],
+    /// The folder that paths of the site lie in.
+    pub root: &'a [u8],
+}
+
+/// Names and values, as `NAME=VALUE` with a NUL behind each.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Variables(Vec<u8>);
+
+impl Variables {
+    /// Of one request (RFC 3875 §4.1), with what programs have come to expect beside.
+    pub fn of(meta: &Meta<'_>) -> Variables {
+        let mut all = Variables(Vec::with_capacity(1_024));
+        all.push("GATEWAY_INTERFACE", b"CGI/1.1");
+        all.push("SERVER_SOFTWARE", b"anthill");
+        let host = if meta.host.is_empty() {
+            b"localhost"
+        } else {
+            meta.host
+        };
+        all.push("SERVER_NAME", host);
+        all.push("SERVER_PORT", meta.port.to_string().as_bytes());
+        all.push("SERVER_PROTOCOL", protocol(meta.version).as_bytes());
+        all.push("REQUEST_METHOD", meta.method.as_bytes());
+        all.push(
+            "REQUEST_SCHEME",
+            if meta.secure { b"https" } else { b"http" },
+        );
+        if meta.secure {
+            all.push("HTTPS", b"on");
+        }
+        let query = meta.query.map(|query| [b"?", query].concat());
+        let query = query.unwrap_or_default();
+        all.push_parts("REQUEST_URI", &[meta.raw_path, &query]);
+        all.push("QUERY_STRING", meta.query.unwrap_or_default());
+        all.push("SCRIPT_NAME", meta.script_name);
+        all.push("SCRIPT_FILENAME", meta.script_file);
+        all.push("DOCUMENT_ROOT", meta.root);
+        all.push("PATH_INFO", meta.path_info);
+        if !meta.path_info.is_empty() {
+            all.push_parts("PATH_TRANSLATED", &[meta.root, meta.path_info]);
+        }
+        all.push("REMOTE_ADDR", meta.peer.as_bytes());
+        all.push("REMOTE_HOST", meta.peer.as_bytes());
+        if let Some(user) = meta.user {
+            all.push("AUTH_TYPE", b"Basic");
+            all.push("REMOTE_USER", user.as_bytes());
+        }
+        if let Some(length) = meta.length {
+            all.push("CONTENT_LENGTH", length.to_string().as_bytes());
+        }
+        if let Some(kind) = meta.fields.first("content-type") {
+            all.push("CONTENT_TYPE", kind);
+        }
+        // PHP runs as CGI only where it sees that a server decided so.
+        all.push("REDIRECT_STATUS", b"200");
+        all.push_fields(meta);
+        all
+    }
+
+    /// One more. What can't stand in an environment is left out: a name that is empty or has a `=`,
+    /// and NUL in either.
+    pub fn push(&mut self, name: &str, value: &[u8]) {
+        self.push_parts(name, &[value]);
+    }
+
+    /// The same, instead of any that has the name.
+    pub fn set(&mut self, name: &str, value: &[u8]) {
+        let mut others = Vec::with_capacity(self.0.len() + name.len() + value.len() + 2);
+        for text in self.0.split_inclusive(|byte| *byte == 0) {
+            let is_same = text.strip_prefix(name.as_bytes());
+            if is_same.is_none_or(|rest| rest.first() != Some(&b'=')) {
+                others.extend_from_slice(text);
+            }
+        }
+        self.0 = others;
+        self.push(name, value);
+    }
+
+    fn push_parts(&mut self, name: &str, parts: &[&[u8]]) {
+        let odd = name.is_empty() || name.bytes().any(|byte| byte == b'=' || byte == 0);
+        if odd || parts.iter().any(|part| part.contains(&0)) {
+            return;
+        }
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.push(b'=');
+        parts.iter().for_each(|part| self.0.extend_from_slice(part));
+        self.0.push(0);
+    }
+
+    /// The client's own fields (RFC 3875 §4.1.18).
+    ///
+    /// A hyphen becomes an underscore, so a field whose name has an underscore could pass for
+    /// another one: it is dropped, as is every name with anything but letters, digits and hyphens.
+    /// `Proxy` would become HTTP_PROXY, which programs take for their own configuration.
+    fn push_fields(&mut self, meta: &Meta<'_>) {
+        let lines = || meta.fields.iter();
+        for (nth, (name, _)) in lines().enumerate() {
+            let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+            let is_same = |other: &[u8]| other.eq_ignore_ascii_case(name);
+            let is_dropped = DROPPED.iter().any(|other| is_same(other.as_bytes()))
+                || meta.user.is_some() && is_same(b"authorization");
+            let came_before = lines().take(nth).any(|(other, _)| is_same(other));
+            if is_dropped || came_before || !name.iter().all(is_plain) {
+                continue;
+            }
+            let as_variable = |byte: &u8| match byte {
+                b'-' => b'_',
+                byte => byte.to_ascii_uppercase(),
+            };
+            let start = self.0.len();
+            self.0.extend_from_slice(b"HTTP_");
+            self.0.extend(name.iter().map(as_variable));
+            self.0.push(b'=');
+            let glue: &[u8] = if is_same(b"cookie") { b"; " } else { b", " };
+            let all = lines().filter(|(other, _)| is_same(other));
+            for (more, (_, value)) in all.enumerate() {
+                self.0.extend_from_slice(if more > 0 { glue } else { b"" });
+                self.0.extend_from_slice(value);
+            }
+            match self.0[start..].contains(&0) {
+                true => self.0.truncate(start),
+                false => self.0.push(0),
+            }
+        }
+    }
+
+    /// Each as `NAME=VALUE` and a NUL, one after the other.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.split(|byte| *byte == 0).filter_map(|text| {
+            let equals = text.iter().position(|byte| *byte == b'=')?;
+            Some((&text[..equals], &text[equals + 1..]))
+        })
+    }
+}
+
+/// Fields that are no script's business, or that a variable of their own has. How a body was framed
+/// is over by then, and what a proxy was told is not for us.
+const DROPPED: [&str; 9] = [
+    "proxy",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "upgrade",
+    "te",
+    "proxy-authorization",
+];
+
+fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::Http10 => "HTTP/1.0",
+        Version::Http11 => "HTTP/1.1",
+        Version::Http2 => "HTTP/2.0",
+        Version::Http3 => "HTTP/3.0",
+    }
+}
+
+/// What a script answers before its body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Another page of this server is to be sent instead (RFC 3875 §6.2.2): its path, with its query.
+    Local(Vec<u8>),
+    /// A document, or a redirect that is the client's to follow.
+    Document(Document),
+}
+
+/// The head of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// 200 to 599.
+    pub status: u16,
+    /// In their order, without those that are the server's own.
+    pub fields: Vec<(String, Vec<u8>)>,
+    /// Of the body, if it was said.
+    pub length: Option<u64>,
+}
+
+/// This is no head that can be sent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// And why.
+    Malformed(&'static str),
+    /// It has no end.
+    TooLarge,
+}
+
+impl Answer {
+    /// Reads the head that begins `bytes`, and how long it is; `Ok(None)` while its end hasn't come.
+    /// `scanned` is how far that was looked for: 0 at first, then kept between calls.
+    ///
+    /// Lines end with LF, or CRLF as on the wire.
+    pub fn parse(bytes: &[u8], scanned: &mut usize) -> Result<Option<(Answer, usize)>, Wrong> {
+        if matches!(bytes, [b'\n', ..] | [b'\r', b'\n', ..]) {
+            return Err(Wrong::Malformed("no fields before the body"));
+        }
+        match end_of_head(bytes, scanned) {
+            Some(end) if end <= CGI_HEAD_BYTES_MAX => {
+                Ok(Some((Head::read(&bytes[..end])?.answer()?, end)))
+            }
+            None if bytes.len() < CGI_HEAD_BYTES_MAX => Ok(None),
+            _ => Err(Wrong::TooLarge),
+        }
+    }
+}
+
+/// Behind the first empty line.
+fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
+    while let Some(at) = scan::find(bytes, b'\n', *scanned) {
+        match &bytes[at + 1..] {
+            [b'\n', ..] => return Some(at + 2),
+            [b'\r', b'\n', ..] => return Some(at + 3),
+            // What follows tells.
+            [] | [b'\r'] => {
+                *scanned = at;
+                return None;
+            }
+            _ => *scanned = at + 1,
+        }
+    }
+    *scanned = bytes.len();
+    None
+}
+
+/// The fields of a head by what they mean.
+#[derive(Default)]
+struct Head {
+    status: Option<u16>,
+    kind: Option<Vec<u8>>,
+    location: Option<Vec<u8>>,
+    length: Option<u64>,
+    others: Vec<(String, Vec<u8>)>,
+}
+
+impl Head {
+    fn read(bytes: &[u8]) -> Result<Head, Wrong> {
+        let mut head = Head::default();
+        for (nth, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            if line.is_empty() {
+                break;
+            }
+            if nth >= CGI_FIELDS_MAX {
+                return Err(Wrong::TooLarge);
+            }
+            match line.strip_prefix(b"HTTP/1.") {
+                // Many write the first line of a response, though only Status is CGI.
+                Some(rest) if nth == 0 => {
+                    head.status = Some(status(rest.get(2..).unwrap_or_default())?);
+                }
+                _ => head.note(line)?,
+            }
+        }
+        Ok(head)
+    }
+
+    fn note(&mut self, line: &[u8]) -> Result<(), Wrong> {
+        let colon = line.iter().position(|byte| *byte == b':');
+        let colon = colon.ok_or(Wrong::Malformed("a line without colon"))?;
+        let (name, value) = (&line[..colon], scan::trim(&line[colon + 1..]));
+        if name.is_empty() || !name.iter().all(|byte| scan::is_token(*byte)) {
+            return Err(Wrong::Malformed("a line that is no field"));
+        }
+        if scan::value_end(value, 0) != value.len() {
+            return Err(Wrong::Malformed("a control character in a field"));
+        }
+        let is = |field: &str| name.eq_ignore_ascii_case(field.as_bytes());
+        if is("status") {
+            once(&mut self.status, status(value)?)
+        } else if is("content-type") {
+            once(&mut self.kind, value.to_vec())
+        } else if is("location") {
+            once(&mut self.location, value.to_vec())
+        } else if is("content-length") {
+            once(&mut self.length, length(value)?)
+        } else if is("transfer-encoding") {
+            // Its body would be framed twice (RFC 3875 §6.3.4).
+            Err(Wrong::Malformed("Transfer-Encoding, which is the server's"))
+        } else {
+            if !SERVERS_OWN.iter().any(|field| is(field)) {
+                let name = String::from_utf8_lossy(name).into_owned();
+                self.others.push((name, value.to_vec()));
+            }
+            Ok(())
+        }
+    }
+
+    fn answer(self) -> Result<Answer, Wrong> {
+        let Head {
+            status,
+            kind,
+            location,
+            length,
+            mut others,
+        } = self;
+        let status = match (status, &location) {
+            (Some(status), _) => status,
+            // More fields than this (a cookie, say) would be lost: then the client follows it.
+            (None, Some(path)) if others.is_empty() && is_local(path) => {
+                return Ok(Answer::Local(path.clone()));
+            }
+            (None, Some(_)) => 302,
+            (None, None) if kind.is_some() => 200,
+            // RFC 3875 §6.2: at least one of the three.
+            (None, None) => return Err(Wrong::Malformed("no Content-Type")),
+        };
+        if let Some(location) = location {
+            others.insert(0, ("Location".to_owned(), location));
+        }
+        if let Some(kind) = kind.filter(|kind| !kind.is_empty()) {
+            others.insert(0, ("Content-Type".to_owned(), kind));
+        }
+        Ok(Answer::Document(Document {
+            status,
+            fields: others,
+            length,
+        }))
+    }
+}
+
+/// What the server says by itself, or what belongs to a connection.
+const SERVERS_OWN: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "upgrade",
+    "te",
+    "trailer",
+    "date",
+    "server",
+    "http2-settings",
+];
+
+/// A field that means one thing; the same again is no harm.
+fn once<T: PartialEq>(slot: &mut Option<T>, value: T) -> Result<(), Wrong> {
+    match slot {
+        Some(before) if *before != value => Err(Wrong::Malformed("two values for one field")),
+        _ => {
+            *slot = Some(value);
+            Ok(())
+        }
+    }
+}
+
+/// `404 Not Found`; of a final response alone.
+fn status(value: &[u8]) -> Result<u16, Wrong> {
+    match value {
+        [a @ b'2'..=b'5', b, c, rest @ ..]
+            if b.is_ascii_digit() && c.is_ascii_digit() && matches!(rest, [] | [b' ', ..]) =>
+        {
+            let digits = [a, b, c].map(|digit| u16::from(digit - b'0'));
+            Ok(digits[0] * 100 + digits[1] * 10 + digits[2])
+        }
+        _ => Err(Wrong::Malformed("no status of a response")),
+    }
+}
+
+fn length(value: &[u8]) -> Result<u64, Wrong> {
+    let digits = std::str::from_utf8(value).ok();
+    let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let length = digits.and_then(|text| text.parse().ok());
+    length.ok_or(Wrong::Malformed("malformed Content-Length"))
+}
+
+/// A path of this server, as against a URL; `//` begins the name of another one.
+fn is_local(location: &[u8]) -> bool {
+    matches!(location, [b'/', rest @ ..] if rest.first() != Some(&b'/'))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! Heads of scripts, cut everywhere; variables that nobody can forge.
+
+use super::super::check;
+use super::*;
+use proptest::prelude::*;
+
+fn parse(text: &str) -> Result<Option<(Answer, usize)>, Wrong> {
+    Answer::parse(text.as_bytes(), &mut 0)
+}
+
+fn document(text: &str) -> Document {
+    match parse(text) {
+        Ok(Some((Answer::Document(document), _))) => document,
+        other => panic!("{text:?}: {other:?}"),
+    }
+}
+
+const GOOD: [&str; 4] = [
+    "Content-Type: text/plain\n\nbody",
+    "Status: 404 Not Found\r\nContent-Type:text/html \r\nX-A: b\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\nbody",
+    "Location: /other?x=1\n\nbody",
+    "HTTP/1.1 201 Created\r\nContent-Type: a/b\nContent-Length: 4\r\n\nbody",
+];
+
+#[test]
+fn heads_at_every_split_point() {
+    for text in GOOD {
+        let whole = parse(text).unwrap().expect("a head");
+        assert_eq!(&text[whole.1..], "body");
+        for cut in 0..whole.1 {
+            let mut scanned = 0;
+            assert_eq!(
+                Answer::parse(&text.as_bytes()[..cut], &mut scanned),
+                Ok(None)
+            );
+            let rest = Answer::parse(text.as_bytes(), &mut scanned);
+            assert_eq!(rest, Ok(Some(whole.clone())), "{text:?} cut at {cut}");
+        }
+        let mut scanned = 0;
+        let bytewise = (0..=text.len())
+            .find_map(|end| Answer::parse(&text.as_bytes()[..end], &mut scanned).transpose());
+        assert_eq!(bytewise, Some(Ok(whole)));
+    }
+}
+
+#[test]
+fn documents() {
+    assert_eq!(document(GOOD[0]).status, 200);
+    let second = document(GOOD[1]);
+    assert_eq!(second.status, 404);
+    let names: Vec<&str> = second
+        .fields
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(names, ["Content-Type", "X-A", "Set-Cookie", "Set-Cookie"]);
+    assert_eq!(second.fields[0].1, b"text/html");
+    let fourth = document(GOOD[3]);
+    assert_eq!((fourth.status, fourth.length), (201, Some(4)));
+    // What is the server's is left out.
+    let fields =
+        document("Content-Type: a/b\nDate: now\nserver: x\nConnection: close\nKeep-Alive: 1\n\n");
+    assert_eq!(fields.fields.len(), 1);
+    // Twice the same is once.
+    assert_eq!(
+        document("Content-Type: a/b\nContent-Type: a/b\n\n")
+            .fields
+            .len(),
+        1
+    );
+    assert_eq!(document("Status: 204\n\n").status, 204);
+}
+
+#[test]
+fn redirects() {
+    let local = |text: &str| matches!(parse(text), Ok(Some((Answer::Local(_), _))));
+    assert!(local("Location: /a\n\n"));
+    assert!(local("Location: /a\nContent-Type: a/b\n\n"));
+    assert!(!local("Location: //evil.test/a\n\n"));
+    assert!(!local("Location: https://a.test/\n\n"));
+    assert!(!local("Status: 302\nLocation: /a\n\n"));
+    // A cookie is not to be lost.
+    let cookie = document("Location: /a\nSet-Cookie: b=c\n\n");
+    assert_eq!(cookie.status, 302);
+    assert_eq!(cookie.fields.len(), 2);
+    assert_eq!(document("Location: https://a.test/\n\n").status, 302);
+    assert_eq!(document("Status: 301 Gone\nLocation: b\n\n").status, 301);
+}
+
+#[test]
+fn what_is_no_head() {
+    for text in [
+        "\nbody",
+        "\r\nbody",
+        "hello\n\n",
+        "X-A: b\n\n",
+        "Content-Type: a/b\n folded\n\n",
+        "Content-Type : a/b\n\n",
+        ": a/b\n\n",
+        "Content-Type: a\0b\n\n",
+        "Content-Type: a/b\rX: y\n\n",
+        "Content-Type: a/b\nContent-Type: c/d\n\n",
+        "Content-Type: a/b\nContent-Length: 1\nContent-Length: 2\n\n",
+        "Content-Type: a/b\nContent-Length: -1\n\n",
+        "Content-Type: a/b\nContent-Length: \n\n",
+        "Content-Type: a/b\nTransfer-Encoding: chunked\n\n",
+        "Status: 100 Continue\n\n",
+        "Status: 600\n\n",
+        "Status: 20\n\n",
+        "Status: 200OK\n\n",
+        "Status: two hundred\n\n",
+        "HTTP/1.1\n\n",
+        "HTTP/2 200\n\n",
+    ] {
+        let wrong = parse(text);
+        assert!(
+            matches!(wrong, Err(Wrong::Malformed(_))),
+            "{text:?}: {wrong:?}"
+        );
+    }
+    let long = format!(
+        "Content-Type: a/b\nX-A: {}\n\n",
+        "x".repeat(CGI_HEAD_BYTES_MAX)
+    );
+    assert_eq!(parse(&long), Err(Wrong::TooLarge));
+    assert_eq!(parse(&long[..CGI_HEAD_BYTES_MAX]), Err(Wrong::TooLarge));
+    let many = "X-A: b\n".repeat(CGI_FIELDS_MAX + 1) + "\n";
+    assert_eq!(parse(&many), Err(Wrong::TooLarge));
+}
+
+fn meta<'a>(fields: &'a str) -> Meta<'a> {
+    Meta {
+        method: "POST",
+        version: Version::Http11,
+        host: b"a.test",
+        port: 8080,
+        raw_path: b"/cgi-bin/a.cgi/x%20y",
+        query: Some(b"q=1&r"),
+        fields: Fields(fields.as_bytes()),
+        peer: "192.0.2.7",
+        secure: true,
+        user: None,
+        length: Some(5),
+        script_name: b"/cgi-bin/a.cgi",
+        path_info: b"/x y",
+        script_file: b"/srv/cgi/a.cgi",
+        root: b"/srv/www",
+    }
+}
+
+fn variable(all: &Variables, name: &str) -> Option<String> {
+    let found = all.iter().find(|(its, _)| *its == name.as_bytes());
+    found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+}
+
+#[test]
+fn the_variables_of_rfc_3875() {
+    let all = Variables::of(&meta("Host: a.test:8080\r\nContent-Type: text/x\r\n"));
+    #[rustfmt::skip] // A table reads better in columns.
+    let expected = [
+        ("CONTENT_LENGTH", "5"), ("CONTENT_TYPE", "text/x"), ("GATEWAY_INTERFACE", "CGI/1.1"),
+        ("PATH_INFO", "/x y"), ("PATH_TRANSLATED", "/srv/www/x y"), ("QUERY_STRING", "q=1&r"),
+        ("REMOTE_ADDR", "192.0.2.7"), ("REMOTE_HOST", "192.0.2.7"), ("REQUEST_METHOD", "POST"),
+        ("SCRIPT_NAME", "/cgi-bin/a.cgi"), ("SERVER_NAME", "a.test"), ("SERVER_PORT", "8080"),
+        ("SERVER_PROTOCOL", "HTTP/1.1"), ("SERVER_SOFTWARE", "anthill"), ("HTTPS", "on"),
+        ("REQUEST_URI", "/cgi-bin/a.cgi/x%20y?q=1&r"), ("SCRIPT_FILENAME", "/srv/cgi/a.cgi"),
+        ("DOCUMENT_ROOT", "/srv/www"), ("REDIRECT_STATUS", "200"), ("HTTP_HOST", "a.test:8080"),
+        ("REQUEST_SCHEME", "https"),
+    ];
+    for (name, value) in expected {
+        assert_eq!(variable(&all, name).as_deref(), Some(value), "{name}");
+    }
+    assert_eq!(all.iter().count(), expected.len());
+    let mut bare = meta("");
+    (bare.query, bare.path_info, bare.length, bare.secure) = (None, b"", None, false);
+    let bare = Variables::of(&bare);
+    assert_eq!(variable(&bare, "QUERY_STRING").as_deref(), Some(""));
+    for name in ["PATH_TRANSLATED", "CONTENT_LENGTH", "HTTPS", "AUTH_TYPE"] {
+        assert_eq!(variable(&bare, name), None, "{name}");
+    }
+}
+
+#[test]
+fn fields_become_variables_and_none_can_pass_for_another() {
+    let fields = "Proxy: evil\r\nX-Real-Ip: a\r\nX_Real_Ip: b\r\nx-real-ip: c\r\nX.Y: d\r\n\
+        Content_Length: 9\r\nCookie: a=1\r\nCookie: b=2\r\nTransfer-Encoding: chunked\r\n\
+        Authorization: Basic eDp5\r\nPROXY: evil\r\n";
+    let all = Variables::of(&meta(fields));
+    assert_eq!(variable(&all, "HTTP_PROXY"), None);
+    assert_eq!(variable(&all, "HTTP_X_REAL_IP").as_deref(), Some("a, c"));
+    assert_eq!(variable(&all, "HTTP_COOKIE").as_deref(), Some("a=1; b=2"));
+    assert_eq!(variable(&all, "HTTP_CONTENT_LENGTH"), None);
+    assert_eq!(variable(&all, "HTTP_TRANSFER_ENCODING"), None);
+    assert!(variable(&all, "HTTP_AUTHORIZATION").is_some());
+    let ours = all.iter().filter(|(name, _)| name.starts_with(b"HTTP_"));
+    assert_eq!(ours.count(), 3);
+    // A password that was for us stays ours.
+    let mut known = meta(fields);
+    known.user = Some("alice");
+    let all = Variables::of(&known);
+    assert_eq!(variable(&all, "HTTP_AUTHORIZATION"), None);
+    assert_eq!(variable(&all, "REMOTE_USER").as_deref(), Some("alice"));
+    assert_eq!(variable(&all, "AUTH_TYPE").as_deref(), Some("Basic"));
+}
+
+#[test]
+fn what_no_environment_can_hold_is_left_out() {
+    let mut all = Variables::default();
+    all.push("A", b"b=c");
+    all.push("B", b"x\0C=y");
+    all.push("D=E", b"f");
+    all.push("", b"g");
+    assert_eq!(all.as_bytes(), b"A=b=c\0");
+    assert_eq!(variable(&all, "A").as_deref(), Some("b=c"));
+    all.push("AB", b"c");
+    all.set("A", b"d");
+    assert_eq!(all.as_bytes(), b"AB=c\0A=d\0");
+}
+
+proptest! {
+    #[test]
+    fn invariants_of_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        check::script(&bytes);
+    }
+
+    #[test]
+    fn invariants_of_near_heads(
+        text in "((Status|Content-Type|Location|Proxy|X_Y|X-Y): ?(404 No|a/b|/c|x)?(\n|\r\n|\r)){0,5}\n?"
+    ) {
+        check::script(text.as_bytes());
+    }
+}

@@ -1,0 +1,443 @@
+//! FastCGI 1.0 as bytes: a request in records, and records taken apart however they were cut; and
+//! SCGI, which says the same in one netstring.
+//!
+//! One request at a time goes over a connection, so it is always request 1 (multiplexing is what
+//! hardly any backend has learnt).
+
+use super::cgi::Variables;
+use std::ops::Range;
+
+const VERSION: u8 = 1;
+const REQUEST: u16 = 1;
+const BEGIN_REQUEST: u8 = 1;
+const END_REQUEST: u8 = 3;
+const PARAMS: u8 = 4;
+const STDIN: u8 = 5;
+const STDOUT: u8 = 6;
+const STDERR: u8 = 7;
+const GET_VALUES_RESULT: u8 = 10;
+const UNKNOWN_TYPE: u8 = 11;
+const RESPONDER: u8 = 1;
+const KEEP_CONNECTION: u8 = 1;
+const HEADER_BYTES: usize = 8;
+/// What one record holds at most.
+const CONTENT_BYTES_MAX: usize = 0xffff;
+
+/// Appends a request without its body; the connection stays open after it if `keep`.
+pub fn push_request(variables: &Variables, keep: bool, out: &mut Vec<u8>) {
+    let flags = if keep { KEEP_CONNECTION } else { 0 };
+    push_record(BEGIN_REQUEST, &[0, RESPONDER, flags, 0, 0, 0, 0, 0], out);
+    let mut pairs = Vec::with_capacity(variables.as_bytes().len() + 64);
+    for (name, value) in variables.iter() {
+        push_length(name.len(), &mut pairs);
+        push_length(value.len(), &mut pairs);
+        pairs.extend_from_slice(name);
+        pairs.extend_from_slice(value);
+    }
+    // A pair may be cut between two records: they are one stream.
+    for part in pairs.chunks(CONTENT_BYTES_MAX) {
+        push_record(PARAMS, part, out);
+    }
+    push_record(PARAMS, b"", out);
+}
+
+/// Appends a part of the request's body; the empty one is its end.
+pub fn push_input(bytes: &[u8], out: &mut Vec<u8>) {
+    for part in bytes.chunks(CONTENT_BYTES_MAX) {
+        push_record(STDIN, part, out);
+    }
+    if bytes.is_empty() {
+        push_record(STDIN, b"", out);
+    }
+}
+
+fn push_record(kind: u8, content: &[u8], out: &mut Vec<u8>) {
+    let ([request_high, request_low], length) = (REQUEST.to_be_bytes(), content.len() as u16);
+    let [high, low] = length.to_be_bytes();
+    out.extend_from_slice(&[VERSION, kind, request_high, request_low, high, low, 0, 0]);
+    out.extend_from_slice(content);
+}
+
+fn push_length(length: usize, out: &mut Vec<u8>) {
+    match u8::try_from(length) {
+        Ok(short @ 0..0x80) => out.push(short),
+        _ => out.extend_from_slice(&(length as u32 | 1 << 31).to_be_bytes()),
+    }
+}
+
+/// Appends a request of SCGI without its body, whose length must be known.
+pub fn push_scgi_request(variables: &Variables, length: u64, out: &mut Vec<u8>) {
+    let mut all = format!("CONTENT_LENGTH\0{length}\0SCGI\x001\0").into_bytes();
+    for (name, value) in variables
+        .iter()
+        .filter(|(name, _)| *name != b"CONTENT_LENGTH")
+    {
+        for part in [name, value] {
+            all.extend_from_slice(part);
+            all.push(0);
+        }
+    }
+    out.extend_from_slice(format!("{}:", all.len()).as_bytes());
+    out.extend_from_slice(&all);
+    out.push(b',');
+}
+
+/// What a look at a backend's bytes found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// A part of the response; the range is of the bytes that were given.
+    Output {
+        /// Bytes that are done with.
+        consumed: usize,
+        /// Where the part is in them; never empty.
+        part: Range<usize>,
+    },
+    /// Words for the log, in the same way.
+    Words {
+        /// Bytes that are done with.
+        consumed: usize,
+        /// Where they are.
+        part: Range<usize>,
+    },
+    /// Nothing more can be told from these; all of them are done with.
+    More,
+    /// The request is over.
+    End {
+        /// Bytes that are done with.
+        consumed: usize,
+        /// What the backend says of it.
+        end: End,
+    },
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It was answered to its end.
+    Complete,
+    /// The backend has too much to do.
+    Overloaded,
+    /// It can't do what was asked of it: several requests at once, or another role.
+    Unable,
+}
+
+/// This is no FastCGI, or not what was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Malformed;
+
+/// Takes a backend's records apart. After [`Step::End`] it is ready for the next request.
+#[derive(Default)]
+pub struct Decoder {
+    /// The header, or the content of an END_REQUEST, as far as it has come.
+    kept: [u8; HEADER_BYTES],
+    kept_bytes: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, Default)]
+enum State {
+    #[default]
+    Header,
+    Content {
+        kind: u8,
+        left: usize,
+        padding: usize,
+    },
+    Padding {
+        left: usize,
+        ends: Option<End>,
+    },
+}
+
+impl Decoder {
+    /// Looks at what has come and isn't done with.
+    pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
+        let mut at = 0;
+        loop {
+            match self.state {
+                State::Header => {
+                    if !self.keep(bytes, &mut at) {
+                        return Ok(Step::More);
+                    }
+                    self.begin()?;
+                }
+                State::Content {
+                    left: 0, padding, ..
+                } => {
+                    self.state = State::Padding {
+                        left: padding,
+                        ends: None,
+                    }
+                }
+                State::Content { .. } if at == bytes.len() => return Ok(Step::More),
+                State::Content {
+                    kind: END_REQUEST,
+                    left,
+                    padding,
+                } => {
+                    if !self.keep(bytes, &mut at) {
+                        return Ok(Step::More);
+                    }
+                    let ends = Some(match self.kept[4] {
+                        0 => End::Complete,
+                        2 => End::Overloaded,
+                        _ => End::Unable,
+                    });
+                    // More than it should be is as good as padding.
+                    let left = left - HEADER_BYTES + padding;
+                    self.state = State::Padding { left, ends };
+                }
+                State::Content {
+                    kind,
+                    left,
+                    padding,
+                } => {
+                    let end = bytes.len().min(at + left);
+                    let part = at..end;
+                    let left = left - part.len();
+                    self.state = State::Content {
+                        kind,
+                        left,
+                        padding,
+                    };
+                    match kind {
+                        STDOUT => {
+                            return Ok(Step::Output {
+                                consumed: end,
+                                part,
+                            });
+                        }
+                        STDERR => {
+                            return Ok(Step::Words {
+                                consumed: end,
+                                part,
+                            });
+                        }
+                        _ => at = end,
+                    }
+                }
+                State::Padding { left, ends } => {
+                    let skipped = left.min(bytes.len() - at);
+                    at += skipped;
+                    self.state = State::Padding {
+                        left: left - skipped,
+                        ends,
+                    };
+                    if skipped < left {
+                        return Ok(Step::More);
+                    }
+                    self.state = State::Header;
+                    if let Some(end) = ends {
+                        return Ok(Step::End { consumed: at, end });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps what has come until it is eight bytes; is it?
+    fn keep(&mut self, bytes: &[u8], at: &mut usize) -> bool {
+        let taken = (HEADER_BYTES - self.kept_bytes).min(bytes.len() - *at);
+        self.kept[self.kept_bytes..][..taken].copy_from_slice(&bytes[*at..*at + taken]);
+        self.kept_bytes += taken;
+        *at += taken;
+        let is_whole = self.kept_bytes == HEADER_BYTES;
+        if is_whole {
+            self.kept_bytes = 0;
+        }
+        is_whole
+    }
+
+    fn begin(&mut self) -> Result<(), Malformed> {
+        let [version, kind, id_high, id_low, high, low, padding, _] = self.kept;
+        let id = u16::from_be_bytes([id_high, id_low]);
+        let left = usize::from(u16::from_be_bytes([high, low]));
+        let is_known = match kind {
+            STDOUT | STDERR => id == REQUEST,
+            END_REQUEST => id == REQUEST && left >= HEADER_BYTES,
+            // About the backend itself, and nothing to us.
+            GET_VALUES_RESULT | UNKNOWN_TYPE => id == 0,
+            _ => false,
+        };
+        if version != VERSION || !is_known {
+            return Err(Malformed);
+        }
+        self.state = State::Content {
+            kind,
+            left,
+            padding: usize::from(padding),
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A record with padding, as a backend would send it.
+    fn record(kind: u8, id: u8, content: &[u8], padding: u8) -> Vec<u8> {
+        let [high, low] = (content.len() as u16).to_be_bytes();
+        let mut record = vec![1, kind, 0, id, high, low, padding, 0];
+        record.extend_from_slice(content);
+        record.resize(record.len() + usize::from(padding), 0xaa);
+        record
+    }
+
+    fn conversation() -> Vec<u8> {
+        [
+            record(STDERR, 1, b"oh\nno\n", 2),
+            record(UNKNOWN_TYPE, 0, &[99, 0, 0, 0, 0, 0, 0, 0], 0),
+            record(STDOUT, 1, b"Content-Type: a/b\n\n", 5),
+            record(STDOUT, 1, b"body", 0),
+            record(STDOUT, 1, b"", 0),
+            record(STDERR, 1, b"", 3),
+            record(END_REQUEST, 1, &[0; 8], 7),
+        ]
+        .concat()
+    }
+
+    /// Output, words, how it ended, and how many bytes were used.
+    fn decode(
+        bytes: &[u8],
+        part_bytes: usize,
+    ) -> Result<(Vec<u8>, Vec<u8>, Option<End>, usize), Malformed> {
+        let (mut decoder, mut at) = (Decoder::default(), 0);
+        let (mut output, mut words) = (Vec::new(), Vec::new());
+        loop {
+            let window = &bytes[at..bytes.len().min(at + part_bytes)];
+            match decoder.step(window)? {
+                Step::Output { consumed, part } => {
+                    output.extend_from_slice(&window[part]);
+                    at += consumed;
+                }
+                Step::Words { consumed, part } => {
+                    words.extend_from_slice(&window[part]);
+                    at += consumed;
+                }
+                Step::End { consumed, end } => {
+                    return Ok((output, words, Some(end), at + consumed));
+                }
+                Step::More => {
+                    at += window.len();
+                    if at == bytes.len() {
+                        return Ok((output, words, None, at));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn records_cut_everywhere() {
+        let bytes = conversation();
+        let output = b"Content-Type: a/b\n\nbody".to_vec();
+        let whole = (
+            output,
+            b"oh\nno\n".to_vec(),
+            Some(End::Complete),
+            bytes.len(),
+        );
+        for part_bytes in 1..=bytes.len() {
+            assert_eq!(
+                decode(&bytes, part_bytes),
+                Ok(whole.clone()),
+                "{part_bytes} at a time"
+            );
+        }
+        for cut in 0..bytes.len() {
+            let (.., end, used) = decode(&bytes[..cut], cut.max(1)).unwrap();
+            assert_eq!((end, used), (None, cut), "cut at {cut}");
+        }
+        // What follows is the next request's.
+        let twice = [bytes.clone(), bytes.clone()].concat();
+        assert_eq!(decode(&twice, twice.len()).unwrap().3, bytes.len());
+    }
+
+    #[test]
+    fn what_is_no_fastcgi() {
+        let with = |at: usize, byte: u8| {
+            let mut record = record(STDOUT, 1, b"x", 0);
+            record[at] = byte;
+            decode(&record, 99)
+        };
+        assert!(with(0, 1).is_ok());
+        assert_eq!(with(0, 2), Err(Malformed));
+        for kind in [0, BEGIN_REQUEST, 2, PARAMS, STDIN, 8, 9, 12, 255] {
+            assert_eq!(with(1, kind), Err(Malformed), "type {kind}");
+        }
+        assert_eq!(with(3, 2), Err(Malformed));
+        assert_eq!(
+            decode(&record(END_REQUEST, 1, &[0; 7], 0), 99),
+            Err(Malformed)
+        );
+        assert_eq!(decode(b"HTTP/1.1 400 Bad Request\r\n", 99), Err(Malformed));
+    }
+
+    #[test]
+    fn how_it_ended() {
+        for (status, end) in [
+            (0, End::Complete),
+            (1, End::Unable),
+            (2, End::Overloaded),
+            (3, End::Unable),
+        ] {
+            let record = record(END_REQUEST, 1, &[0, 0, 0, 9, status, 0, 0, 0], 0);
+            assert_eq!(decode(&record, 99).unwrap().2, Some(end));
+        }
+        let long = record(END_REQUEST, 1, &[0; 20], 4);
+        assert_eq!(
+            decode(&long, 3),
+            Ok((vec![], vec![], Some(End::Complete), long.len()))
+        );
+    }
+
+    #[test]
+    fn a_request_as_the_specification_has_it() {
+        let mut variables = Variables::default();
+        variables.push("A", b"b");
+        variables.push("LONG", &[b'x'; 200]);
+        let mut out = Vec::new();
+        push_request(&variables, true, &mut out);
+        push_input(b"hi", &mut out);
+        push_input(b"", &mut out);
+        let mut expected = vec![1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0];
+        expected.extend_from_slice(&[1, 4, 0, 1, 0, 4 + 5 + 204, 0, 0, 1, 1, b'A', b'b']);
+        expected.extend_from_slice(&[4, 0x80, 0, 0, 200]);
+        expected.extend_from_slice(b"LONG");
+        expected.extend_from_slice(&[b'x'; 200]);
+        expected.extend_from_slice(&[1, 4, 0, 1, 0, 0, 0, 0]);
+        expected.extend_from_slice(&[1, 5, 0, 1, 0, 2, 0, 0, b'h', b'i', 1, 5, 0, 1, 0, 0, 0, 0]);
+        assert_eq!(out, expected);
+    }
+
+    #[test]
+    fn a_request_of_scgi() {
+        let mut variables = Variables::default();
+        variables.push("CONTENT_LENGTH", b"27");
+        variables.push("REQUEST_METHOD", b"POST");
+        let mut out = Vec::new();
+        push_scgi_request(&variables, 27, &mut out);
+        assert_eq!(
+            out,
+            b"44:CONTENT_LENGTH\x0027\0SCGI\x001\0REQUEST_METHOD\0POST\0,"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn invariants_of_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            check::records(&bytes);
+        }
+
+        #[test]
+        fn invariants_of_near_records(
+            records in proptest::collection::vec((3..8u8, 1..2u8, 0..12usize, 0..4u8), 0..6)
+        ) {
+            let all: Vec<_> = records.iter().map(|it| record(it.0, it.1, &vec![0; it.2], it.3)).collect();
+            check::records(&all.concat());
+        }
+    }
+}

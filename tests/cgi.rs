@@ -1,0 +1,928 @@
+//! CGI with real programs, good ones and every kind of bad one, over every version of HTTP.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::support::wire::{BOTH, Wire, wait_until};
+use crate::support::{Folder, Ran, Server, eventually, lossy, run, server_table, site_table};
+
+const ROUTE: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
+const PATIENCE: Duration = Duration::from_secs(30);
+const PLAIN: &str = "printf 'Content-Type: text/plain\\n\\n'\n";
+
+/// Writes a script of the shell that can be run.
+fn shell(folder: &Folder, name: &str, text: &str) {
+    script(folder, name, &format!("#!/bin/sh\n{text}\n"));
+}
+
+fn script(folder: &Folder, name: &str, text: &str) {
+    let name = format!("scripts/{name}");
+    folder.write(&name, text);
+    executable(&folder.path(&name));
+}
+
+fn executable(file: &Path) {
+    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).expect("a mode");
+}
+
+fn folder() -> Folder {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    fs::create_dir(folder.path("scripts")).expect("a folder");
+    folder
+}
+
+fn config(server: &str, site: &str) -> String {
+    server_table(server) + &site_table("http = \"serve\"") + ROUTE + site
+}
+
+fn start(folder: Folder) -> Server {
+    Server::start_in(folder, &config("", ""))
+}
+
+fn with_script(name: &str, text: &str) -> Server {
+    let folder = folder();
+    shell(&folder, name, text);
+    start(folder)
+}
+
+/// The rule that the access log has for this path.
+fn rule(server: &Server, path: &str) -> String {
+    let line = server.output.wait_for(path, |line| line.contains(path));
+    let rule = line.split(" rule=").nth(1).unwrap_or("none");
+    rule.split(' ').next().unwrap_or_default().to_owned()
+}
+
+fn curl(server: &Server, arguments: &[&str], url: &str) -> Ran {
+    let ran = server.curl(&[arguments, &[url]].concat());
+    assert!(ran.success, "{arguments:?} {url}: {}", ran.errors());
+    ran
+}
+
+/// Is there a process of this number that isn't only waited for?
+fn is_alive(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+    status.is_ok_and(|status| !status.contains(") Z "))
+}
+
+/// The numbers that a script has written into a file of its folder, once there are so many.
+fn pids(server: &Server, file: &str, count: usize) -> Vec<String> {
+    let file = server.folder.path("scripts").join(file);
+    eventually("process numbers", || {
+        let text = fs::read_to_string(&file).ok()?;
+        let pids: Vec<String> = text.lines().map(str::to_owned).collect();
+        (pids.len() >= count && text.ends_with('\n')).then_some(pids)
+    })
+}
+
+fn all_end(pids: &[String]) {
+    wait_until(PATIENCE, "the end of all its processes", || {
+        (!pids.iter().any(|pid| is_alive(pid))).then_some(())
+    });
+}
+
+/// Nobody of ours is left unwaited for.
+fn no_zombies(server: &Server) {
+    wait_until(PATIENCE, "no zombies", || {
+        let parent = server.pid().to_string();
+        let children = run("ps", &["-o", "pid=", "--ppid", &parent], b"");
+        children.text().trim().is_empty().then_some(())
+    });
+}
+
+#[test]
+fn the_same_over_every_version() {
+    let server = with_script(
+        "a.cgi",
+        &format!("{PLAIN}echo \"$SERVER_PROTOCOL $PATH_INFO\""),
+    );
+    for (how, url, protocol) in [
+        ("--http1.0", server.http(""), "HTTP/1.0"),
+        ("--http1.1", server.https(""), "HTTP/1.1"),
+        ("--http2", server.https(""), "HTTP/2.0"),
+    ] {
+        let ran = curl(&server, &["-i", how], &(url + "/run/a.cgi/more/x%20y"));
+        assert!(
+            ran.text().ends_with(&format!("{protocol} /more/x y\n")),
+            "{}",
+            ran.text()
+        );
+        assert!(
+            ran.text()
+                .to_lowercase()
+                .contains("content-type: text/plain\r\n")
+        );
+    }
+    #[cfg(feature = "http3")]
+    assert_eq!(
+        crate::h3::play(&server, &["fetch", "/run/a.cgi/more"]),
+        "200 HTTP/3.0 /more"
+    );
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        for _ in 0..3 {
+            let response = wire.get("/run/a.cgi", "");
+            assert_eq!(
+                (response.status, response.text().as_str()),
+                (200, "HTTP/1.1 \n")
+            );
+            let head = wire.ask("HEAD", "/run/a.cgi", "");
+            assert_eq!(
+                (head.status, head.field("content-type")),
+                (200, Some("text/plain"))
+            );
+        }
+    }
+    no_zombies(&server);
+}
+
+#[test]
+fn what_a_program_is_told_and_what_not() {
+    let folder = folder();
+    let text = "#!/usr/bin/env python3\nimport json, os, sys, signal\n\
+        open_files = sorted(int(fd) for fd in os.listdir('/proc/self/fd'))\n\
+        print('Content-Type: application/json\\n')\n\
+        print(json.dumps({'env': dict(os.environ), 'argv': sys.argv, 'cwd': os.getcwd(),\n\
+        'fds': open_files, 'group': os.getpgrp() == os.getpid(), 'session': os.getsid(0) == os.getpid(),\n\
+        'mask': len(signal.pthread_sigmask(signal.SIG_BLOCK, [])),\n\
+        'pipe': '0000000000001000' in open('/proc/self/status').read().split('SigIgn:')[1][:20]}))\n";
+    script(&folder, "env.py", text);
+    let server = Server::start_in(
+        folder,
+        &(config(
+            "",
+            "env = { \"APP\" = \"ant\", \"SERVER_PORT\" = \"443\" }\n",
+        )),
+    );
+    let mut arguments = vec!["-d", "x=1"];
+    for field in [
+        "Proxy: http://evil.test",
+        "X-A: one",
+        "X_A: two",
+        "X-A: three",
+        "Content_Type: evil",
+        "Authorization: Basic eDp5",
+    ] {
+        arguments.extend(["-H", field]);
+    }
+    let ran = curl(
+        &server,
+        &arguments,
+        &server.http("/run/env.py/in/fo?-s+-d%20a"),
+    );
+    let said: serde::Value = serde::parse(&ran.text());
+    let env = |name: &str| said.text(&["env", name]);
+    let folder = server.folder.path("").canonicalize().expect("there");
+    let scripts = folder.join("scripts");
+    let file = scripts.join("env.py");
+    for (name, value) in [
+        ("REQUEST_METHOD", "POST"),
+        ("QUERY_STRING", "-s+-d%20a"),
+        ("SCRIPT_NAME", "/run/env.py"),
+        ("PATH_INFO", "/in/fo"),
+        ("REQUEST_URI", "/run/env.py/in/fo?-s+-d%20a"),
+        ("SCRIPT_FILENAME", file.to_str().expect("plain")),
+        ("CONTENT_LENGTH", "3"),
+        ("CONTENT_TYPE", "application/x-www-form-urlencoded"),
+        ("REMOTE_ADDR", "127.0.0.1"),
+        ("SERVER_NAME", "localhost"),
+        ("SERVER_PORT", "443"),
+        ("HTTP_X_A", "one, three"),
+        ("APP", "ant"),
+    ] {
+        assert_eq!(
+            env(name).as_deref(),
+            Some(value),
+            "{name} in {}",
+            ran.text()
+        );
+    }
+    for name in [
+        "HTTP_PROXY",
+        "HTTP_CONTENT_TYPE",
+        "HTTPS",
+        "HOME",
+        "CARGO_MANIFEST_DIR",
+    ] {
+        assert_eq!(env(name), None, "{name}");
+    }
+    assert_eq!(
+        said.text(&["argv"]).as_deref(),
+        Some(format!("[\"{}\"]", file.display()).as_str())
+    );
+    assert_eq!(said.text(&["cwd"]).as_deref(), scripts.to_str());
+    // Its three, and the folder that it lists.
+    assert_eq!(said.text(&["fds"]).as_deref(), Some("[0, 1, 2, 3]"));
+    for what in ["group", "session"] {
+        assert_eq!(said.text(&[what]).as_deref(), Some("true"), "{what}");
+    }
+    assert_eq!(said.text(&["mask"]).as_deref(), Some("0"));
+}
+
+/// As much JSON as the test above needs, by the program that made it.
+mod serde {
+    use crate::support::run;
+
+    pub struct Value(String);
+
+    pub fn parse(text: &str) -> Value {
+        Value(text.to_owned())
+    }
+
+    impl Value {
+        pub fn text(&self, path: &[&str]) -> Option<String> {
+            let code = "import json, sys\nit = json.load(sys.stdin)\n\
+                for name in sys.argv[1:]:\n    it = it.get(name)\n\
+                print('\\0' if it is None else it if isinstance(it, str) else json.dumps(it), end='')";
+            let arguments = [&["-c", code], path].concat();
+            let ran = run("python3", &arguments, self.0.as_bytes());
+            assert!(ran.success, "{}", ran.errors());
+            Some(ran.text()).filter(|text| text != "\0")
+        }
+    }
+}
+
+#[test]
+fn what_is_no_script_is_refused_with_its_number() {
+    let folder = folder();
+    folder.write("secret/key", "SECRET\n");
+    folder.write("scripts/plain.cgi", "#!/bin/sh\necho SECRET\n");
+    folder.write("scripts/sub/x", "SECRET\n");
+    shell(&folder, ".hidden", PLAIN);
+    script(&folder, "lost", "#!/not/there\nSECRET\n");
+    script(&folder, "none", "SECRET\n");
+    symlink("../secret/key", folder.path("scripts/out")).expect("a link");
+    let server = start(folder);
+    for (path, status, rule_number) in [
+        ("/run/nothing", 404, "501"),
+        ("/run/", 404, "501"),
+        ("/run", 404, "501"),
+        ("/run/sub", 404, "501"),
+        ("/run/sub/", 404, "501"),
+        ("/run/sub/x", 403, "510"),
+        ("/run/plain.cgi", 403, "510"),
+        ("/run/plain.cgi/info", 403, "510"),
+        ("/run/.hidden", 404, "502"),
+        ("/run/sub/.x/y", 404, "502"),
+        ("/run/out", 404, "503"),
+        ("/run/lost", 502, "710"),
+        ("/run/none", 502, "710"),
+    ] {
+        let mut wire = Wire::plain(&server);
+        let response = wire.get(path, "");
+        assert_eq!(response.status, status, "{path}: {response:?}");
+        assert!(!response.text().contains("SECRET"), "{path}: {response:?}");
+        assert_eq!(rule(&server, &format!("{path} ")), rule_number, "{path}");
+    }
+    let mut wire = Wire::plain(&server);
+    assert_eq!(wire.ask("TRACE", "/run/none", "").status, 405);
+    let said = |what: &str| server.errors.wait_for(what, |line| line.contains(what));
+    said("GET /run/plain.cgi: ");
+    said("chmod +x");
+    said("the program in its first line (#!) is not there");
+    said("is no program");
+}
+
+#[test]
+fn a_script_that_fails_before_its_response_is_a_502() {
+    let folder = folder();
+    for (name, text) in [
+        (
+            "mid",
+            "printf 'Content-Type: text/plain\\nX-Half: '; exit 3",
+        ),
+        ("nothing", "echo oh no >&2; exit 1"),
+        ("killed", "kill -9 $$"),
+        ("untyped", "printf 'X-A: b\\n\\nSECRET'"),
+        ("bare", "echo SECRET; echo; echo SECRET"),
+        (
+            "large",
+            "printf 'X-A: '; yes aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa | tr -d '\\n'",
+        ),
+        (
+            "twice",
+            "printf 'Content-Type: a/b\\nContent-Type: c/d\\n\\n'",
+        ),
+        (
+            "split",
+            "printf 'Content-Type: a/b\\nX-A: b\\rX-B: c\\n\\n'",
+        ),
+        (
+            "chunked",
+            "printf 'Content-Type: a/b\\nTransfer-Encoding: chunked\\n\\n'",
+        ),
+    ] {
+        shell(&folder, name, text);
+    }
+    let server = start(folder);
+    for (name, rule_number) in [
+        ("mid", "711"),
+        ("nothing", "711"),
+        ("killed", "711"),
+        ("untyped", "712"),
+        ("bare", "712"),
+        ("large", "713"),
+        ("twice", "712"),
+        ("split", "712"),
+        ("chunked", "712"),
+    ] {
+        let path = format!("/run/{name}");
+        for over in BOTH {
+            let mut wire = Wire::over(&server, over);
+            let response = wire.get(&path, "");
+            assert_eq!(response.status, 502, "{name}: {response:?}");
+            assert!(!response.text().contains("SECRET"), "{name}: {response:?}");
+            assert_eq!(wire.get("/", "").status, 200);
+        }
+        assert_eq!(rule(&server, &format!("{path} ")), rule_number, "{name}");
+    }
+    let said = |what: &str| server.errors.wait_for(what, |line| line.contains(what));
+    said("GET /run/nothing: script said: oh no");
+    said("GET /run/nothing: it ended with 1");
+    said("GET /run/killed: it was ended by signal 9");
+    no_zombies(&server);
+}
+
+#[test]
+fn a_script_that_dies_in_its_response_breaks_it_off() {
+    let server = with_script("a", &format!("{PLAIN}echo some; kill -9 $$"));
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        let response = wire.get("/run/a", "");
+        assert_eq!(
+            (response.status, response.whole),
+            (200, false),
+            "{response:?}"
+        );
+    }
+    let ran = server.curl(&["--http2", &server.https("/run/a")]);
+    assert!(!ran.success, "taken for whole");
+    server.errors.wait_for("why", |line| {
+        line.contains("/run/a") && line.contains("signal 9")
+    });
+    // One that only says that something was wrong has sent what it wanted to.
+    let server = with_script("b", &format!("{PLAIN}echo all; exit 5"));
+    let response = Wire::plain(&server).get("/run/b", "");
+    assert!(response.whole && response.text() == "all\n", "{response:?}");
+    server.errors.wait_for("a word", |line| {
+        line.contains("GET /run/b: script: it ended with 5")
+    });
+}
+
+#[test]
+fn fifty_megabytes_both_ways_at_once() {
+    let folder = folder();
+    let body: Vec<u8> = (0..(50u64 << 20) / 8)
+        .flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        .collect();
+    folder.write("body", &body);
+    shell(&folder, "echo", &format!("{PLAIN}exec cat"));
+    let server = start(folder);
+    let file = format!("@{}", server.folder.path("body").display());
+    for (how, field, url) in [
+        ("--http1.1", "Expect:", server.http("/run/echo")),
+        (
+            "--http1.1",
+            "Transfer-Encoding: chunked",
+            server.http("/run/echo"),
+        ),
+        (
+            "--http1.1",
+            "Expect: 100-continue",
+            server.https("/run/echo"),
+        ),
+        ("--http2", "X-A: b", server.https("/run/echo")),
+    ] {
+        let ran = curl(&server, &[how, "-H", field, "--data-binary", &file], &url);
+        assert!(
+            ran.stdout == body,
+            "{how} {field}: {} bytes",
+            ran.stdout.len()
+        );
+    }
+    #[cfg(feature = "http3")]
+    assert_eq!(
+        crate::h3::play(&server, &["script", "/run/echo", "8"]),
+        "echoed"
+    );
+    no_zombies(&server);
+}
+
+#[test]
+fn bodies_that_are_counted_first_or_not_read_at_all() {
+    let folder = folder();
+    shell(
+        &folder,
+        "length",
+        &format!("{PLAIN}echo \"$CONTENT_LENGTH\"; cat"),
+    );
+    shell(&folder, "deaf", &format!("{PLAIN}echo deaf"));
+    shell(
+        &folder,
+        "late",
+        "body=$(cat | wc -c)\nprintf 'Content-Type: a/b\\n\\n'; echo $body",
+    );
+    let server = start(folder);
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        wire.send(
+            "POST /run/length HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
+             2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
+        );
+        assert_eq!(wire.response("POST").text(), "5\nhello");
+        wire.send("POST /run/deaf HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
+        assert_eq!(wire.response("POST").text(), "deaf\n");
+    }
+    let file = server.folder.path("large");
+    fs::write(&file, vec![b'x'; 3_000_000]).expect("written");
+    let file = format!("@{}", file.display());
+    for how in ["--http1.1", "--http2"] {
+        let sent = ["-H", "Expect:", "--data-binary", &file, how];
+        let ran = curl(&server, &sent, &server.https("/run/late"));
+        assert_eq!(ran.text(), "3000000\n");
+        let ran = curl(
+            &server,
+            &["-F", &format!("a={file}"), how],
+            &server.https("/run/late"),
+        );
+        assert!(ran.text().trim().parse::<u32>().expect("a number") > 3_000_000);
+    }
+    // What is not read in the end ends the connection, but not before the answer has arrived.
+    let ran = server.curl(&[
+        "-H",
+        "Expect:",
+        "--data-binary",
+        &file,
+        &server.http("/run/deaf"),
+    ]);
+    assert_eq!(ran.text(), "deaf\n", "{}", ran.errors());
+    no_zombies(&server);
+}
+
+#[test]
+fn statuses_and_redirects() {
+    let folder = folder();
+    shell(
+        &folder,
+        "missing",
+        "printf 'Status: 404 Not Here\\nContent-Type: text/plain\\n\\ngone'",
+    );
+    shell(
+        &folder,
+        "cookies",
+        "printf 'Content-Type: a/b\\nSet-Cookie: a\\nSet-Cookie: b\\nDate: x\\nServer: x\\nConnection: close\\n\\n'",
+    );
+    shell(&folder, "empty", "printf 'Status: 204\\n\\n'");
+    shell(&folder, "away", "printf 'Location: https://a.test/b\\n\\n'");
+    shell(&folder, "page", "printf 'Location: /index.html?a=b\\n\\n'");
+    shell(
+        &folder,
+        "script",
+        "printf 'Location: /run/told?from=script\\n\\n'",
+    );
+    shell(
+        &folder,
+        "told",
+        &format!("{PLAIN}echo \"$REQUEST_METHOD $QUERY_STRING $CONTENT_LENGTH\""),
+    );
+    shell(&folder, "loop", "printf 'Location: /run/loop\\n\\n'");
+    shell(&folder, "lost", "printf 'Location: /nothing\\n\\n'");
+    shell(&folder, "guarded", "printf 'Location: /guarded/\\n\\n'");
+    shell(&folder, "folder", "printf 'Location: /sub\\n\\n'");
+    shell(&folder, "large", "printf 'Location: /large.bin\\n\\n'");
+    folder.write("public/guarded/index.html", "SECRET");
+    folder.write("public/sub/index.html", "sub");
+    let large = vec![b'x'; 3_000_000];
+    folder.write("public/large.bin", &large);
+    let guard = "[[site.route]]\npath = \"/guarded\"\nallow = []\n";
+    let server = Server::start_in(folder, &config("", guard));
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        let mut get = |path: &str| {
+            let response = wire.get(path, "");
+            assert!(response.whole, "{path}: {response:?}");
+            response
+        };
+        let missing = get("/run/missing");
+        assert_eq!((missing.status, missing.text().as_str()), (404, "gone"));
+        let cookies = get("/run/cookies");
+        let count = |name: &str| {
+            let named = cookies
+                .fields
+                .iter()
+                .filter(|(its, _)| its.eq_ignore_ascii_case(name));
+            named.count()
+        };
+        assert_eq!(
+            (count("set-cookie"), count("date"), count("server")),
+            (2, 1, 1)
+        );
+        assert!(!cookies.closes());
+        assert_eq!(get("/run/empty").status, 204);
+        let away = get("/run/away");
+        assert_eq!(
+            (away.status, away.field("location")),
+            (302, Some("https://a.test/b"))
+        );
+        let page = get("/run/page");
+        assert_eq!((page.status, page.text().as_str()), (200, "<p>hello</p>\n"));
+        assert!(page.field("etag").is_some());
+        assert_eq!(get("/run/script").text(), "GET from=script \n");
+        assert_eq!(get("/run/lost").status, 404);
+        assert_eq!(get("/run/guarded").status, 403);
+        let slash = get("/run/folder");
+        assert_eq!(
+            (slash.status, slash.field("location")),
+            (301, Some("/sub/"))
+        );
+        assert_eq!(get("/run/loop").status, 508);
+        assert!(get("/run/large").body == large);
+        // The body was for the first one.
+        let sent = "POST /run/script HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello";
+        wire.send(sent);
+        assert_eq!(wire.response("POST").text(), "GET from=script \n");
+        let head = wire.ask("HEAD", "/run/page", "");
+        assert_eq!(
+            (head.status, head.field("content-length")),
+            (200, Some("13"))
+        );
+    }
+    for how in ["--http1.1", "--http2"] {
+        let ran = curl(&server, &[how], &server.https("/run/large"));
+        assert!(ran.stdout == large, "{how}");
+    }
+    assert_eq!(rule(&server, "/run/loop "), "715");
+    assert_eq!(rule(&server, "/run/guarded "), "403");
+    no_zombies(&server);
+}
+
+/// Notes its number and that of a child, which both don't want to end.
+const STUBBORN: &str = "trap '' TERM\n(trap '' TERM; while :; do sleep 1; done) >/dev/null 2>&1 &\n\
+    { echo $$; echo $!; } > pids\n";
+
+#[test]
+fn endless_output_ends_when_the_client_leaves() {
+    let text = format!("{STUBBORN}{PLAIN}while :; do echo all work and no play; done");
+    for over in BOTH {
+        let server = with_script("a", &text);
+        let mut wire = Wire::over(&server, over);
+        wire.send("GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        wire.take(100_000);
+        let pids = pids(&server, "pids", 2);
+        assert!(pids.iter().all(|pid| is_alive(pid)));
+        drop(wire);
+        all_end(&pids);
+        no_zombies(&server);
+        assert_eq!(Wire::plain(&server).get("/", "").status, 200);
+    }
+}
+
+#[test]
+fn a_client_that_leaves_a_silent_script_ends_it() {
+    let server = with_script("a", &format!("{STUBBORN}sleep 1000"));
+    let mut wire = Wire::plain(&server);
+    wire.send("GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let pids = pids(&server, "pids", 2);
+    drop(wire);
+    all_end(&pids);
+    no_zombies(&server);
+}
+
+#[test]
+fn streams_that_are_reset_end_their_scripts() {
+    let server = with_script("a", &format!("{STUBBORN}{PLAIN}while :; do echo x; done"));
+    let url = server.https("/run/a");
+    let ran = server.curl(&["--http2", "--max-time", "1", "-o", "/dev/null", &url]);
+    assert!(!ran.success);
+    all_end(&pids(&server, "pids", 2));
+    no_zombies(&server);
+}
+
+#[test]
+fn a_silent_script_is_ended_with_all_it_started() {
+    let folder = folder();
+    shell(&folder, "a", &format!("{STUBBORN}sleep 1000"));
+    shell(&folder, "b", &format!("{PLAIN}echo begun; sleep 1000"));
+    let limits = "limits = { script_silent_seconds = 1 }";
+    let server = Server::start_in(folder, &config(limits, ""));
+    let response = Wire::plain(&server).get("/run/a", "");
+    assert_eq!(response.status, 504, "{response:?}");
+    assert_eq!(rule(&server, "/run/a "), "702");
+    all_end(&pids(&server, "pids", 2));
+    let response = Wire::plain(&server).get("/run/b", "");
+    assert_eq!(
+        (response.status, response.whole),
+        (200, false),
+        "{response:?}"
+    );
+    server.errors.wait_for("why", |line| {
+        line.contains("GET /run/b: script: silent for")
+    });
+    no_zombies(&server);
+}
+
+#[test]
+fn output_has_its_bound() {
+    let folder = folder();
+    shell(&folder, "a", &format!("{PLAIN}yes"));
+    let limits = "limits = { script_output_bytes = 1000000 }";
+    let server = Server::start_in(folder, &config(limits, ""));
+    let response = Wire::plain(&server).get("/run/a", "");
+    assert!(
+        !response.whole && response.body.len() <= 1_100_000,
+        "{}",
+        response.body.len()
+    );
+    server
+        .errors
+        .wait_for("why", |line| line.contains("more output than it may send"));
+    no_zombies(&server);
+}
+
+#[test]
+fn what_a_script_leaves_behind_is_ended_too() {
+    // In the background with its output closed: the response is whole at once.
+    let text = format!("{PLAIN}echo done\nsleep 1000 >/dev/null 2>&1 &\necho $! > pids");
+    let server = with_script("a", &text);
+    let response = Wire::plain(&server).get("/run/a", "");
+    assert!(
+        response.whole && response.text() == "done\n",
+        "{response:?}"
+    );
+    all_end(&pids(&server, "pids", 1));
+    no_zombies(&server);
+}
+
+/// A script that closes its output and goes on doesn't hold its response up.
+#[test]
+fn a_script_may_finish_after_its_response() {
+    let text = format!("{PLAIN}echo done\nexec >&- 2>&-\nsleep 1; echo later > after");
+    let server = with_script("a", &text);
+    let response = Wire::plain(&server).get("/run/a", "");
+    assert!(
+        response.whole && response.text() == "done\n",
+        "{response:?}"
+    );
+    let after = server.folder.path("scripts/after");
+    eventually("what it did then", || after.is_file().then_some(()));
+    no_zombies(&server);
+}
+
+#[test]
+fn more_than_may_run_wait_and_then_are_told_to_come_back() {
+    let folder = folder();
+    // Runs until a file is there.
+    let wait = "echo $$ >> pids\nwhile [ ! -e go ]; do sleep 0.05; done\n";
+    shell(&folder, "a", &format!("{wait}{PLAIN}echo done"));
+    let limits = "limits = { scripts = 1, script_queue = 1 }";
+    let server = Server::start_in(folder, &config(limits, ""));
+    let ask = "GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut first = Wire::plain(&server);
+    first.send(ask);
+    pids(&server, "pids", 1);
+    // Of two more, one finds a place in the queue.
+    let mut others = [Wire::plain(&server), Wire::over(&server, BOTH[1])];
+    let answers: Vec<_> = others
+        .iter_mut()
+        .map(|wire| {
+            wire.send(ask);
+        })
+        .collect();
+    assert_eq!(answers.len(), 2);
+    server
+        .output
+        .wait_for("a refusal", |line| line.contains(" rule=714"));
+    server.folder.write("scripts/go", "");
+    assert_eq!(first.response("GET").text(), "done\n");
+    let mut statuses = Vec::new();
+    for wire in &mut others {
+        let response = wire.response("GET");
+        statuses.push(response.status);
+        let retry = response.field("retry-after").is_some();
+        assert_eq!(retry, response.status == 503, "{response:?}");
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 503]);
+    no_zombies(&server);
+}
+
+#[test]
+fn a_server_that_stops_takes_its_scripts_with_it() {
+    let folder = folder();
+    shell(
+        &folder,
+        "a",
+        &format!("{STUBBORN}{PLAIN}while :; do echo x; sleep 1; done"),
+    );
+    let mut server = Server::start_in(folder, &config("limits = { drain_seconds = 1 }", ""));
+    let mut wire = Wire::plain(&server);
+    wire.send("GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    wire.take(50);
+    let pids = pids(&server, "pids", 2);
+    server.signal("TERM");
+    assert_eq!(server.wait(PATIENCE), Some(0));
+    // It didn't leave before they did.
+    assert!(!pids.iter().any(|pid| is_alive(pid)));
+}
+
+#[test]
+fn many_at_once_and_none_is_lost() {
+    let server = with_script("a", &format!("{PLAIN}echo hello"));
+    let asked: Vec<_> = (0..8)
+        .map(|_| {
+            let url = server.http("/run/a?[1-25]");
+            thread::spawn(move || run("curl", &["-sS", &url], b"").text())
+        })
+        .collect();
+    for answers in asked {
+        assert_eq!(answers.join().expect("curl"), "hello\n".repeat(25));
+    }
+    no_zombies(&server);
+}
+
+#[test]
+fn interpreters_by_ending() {
+    let folder = folder();
+    folder.write("scripts/a.py", "import os, sys\nprint('Content-Type: text/plain\\n')\nprint(sys.argv[0] == os.environ['SCRIPT_FILENAME'])\n");
+    folder.write("scripts/b.pl", "print \"Content-Type: text/plain\\n\\n\"; print scalar(@ARGV), $ENV{PATH_INFO}, \"\\n\";\n");
+    let tool = |name: &str| crate::support::tool(name).display().to_string();
+    let more = format!(
+        "interpreter = {{ \".py\" = \"{}\", \"*.pl\" = \"{}\" }}\n",
+        tool("python3"),
+        tool("perl")
+    );
+    let server = Server::start_in(folder, &config("", &more));
+    assert_eq!(
+        Wire::plain(&server).get("/run/a.py?-c+print", "").text(),
+        "True\n"
+    );
+    assert_eq!(Wire::plain(&server).get("/run/b.pl/x", "").text(), "0/x\n");
+}
+
+const PHP: &str = "<?php /* SECRET */ header('X-Php: yes');\n\
+    echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '', ' ',\n\
+    $_GET['q'] ?? '', ' ', $_POST['p'] ?? '', ' ', strlen(file_get_contents('php://input')), \"\\n\";\n";
+
+/// A site whose files ending in .php are run by php-cgi.
+#[test]
+fn php_among_the_files_of_a_site() {
+    let folder = folder();
+    folder.write("public/index.php", PHP);
+    folder.write("public/sub/index.php", PHP);
+    folder.write("public/sub/UPPER.PHP", PHP);
+    folder.write("public/page.html", "page");
+    folder.write("public/guarded/a.php", PHP);
+    let site =
+        site_table("http = \"serve\"\nindex = [\"index.php\"]\ntry = [\"$path\", \"/index.php\"]");
+    let php = crate::support::tool("php-cgi8.2").display().to_string();
+    let routes = format!(
+        "[[site.route]]\npath = \"/\"\ninterpreter = {{ \".php\" = \"{php}\" }}\n\
+         [[site.route]]\npath = \"/guarded/\"\nallow = []\n\
+         [[site.route]]\npath = \"/old/\"\nrewrite = \"/sub/index.php\"\n"
+    );
+    let server = Server::start_in(folder, &(server_table("") + &site + &routes));
+    for (path, text) in [
+        ("/?q=1", "GET /index.php  1  0\n"),
+        ("/index.php?q=2", "GET /index.php  2  0\n"),
+        ("/index.php/more/x?q=2", "GET /index.php /more/x 2  0\n"),
+        ("/sub/", "GET /sub/index.php    0\n"),
+        ("/sub/UPPER.PHP", "GET /sub/UPPER.PHP    0\n"),
+        // A front controller.
+        ("/no/such/page?q=3", "GET /index.php  3  0\n"),
+        ("/old/x?q=4", "GET /sub/index.php  4  0\n"),
+        ("/page.html", "page"),
+    ] {
+        for over in BOTH {
+            let response = Wire::over(&server, over).get(path, "");
+            assert_eq!(
+                (response.status, response.text().as_str()),
+                (200, text),
+                "{path}"
+            );
+            assert_eq!(response.field("x-php").is_some(), text != "page", "{path}");
+        }
+    }
+    for path in ["/guarded/a.php", "/guarded/a.php/x", "/%67uarded/a.php"] {
+        let response = Wire::plain(&server).get(path, "");
+        assert_eq!(response.status, 403, "{path}");
+        assert!(!response.text().contains("SECRET"));
+    }
+    // With and without a length.
+    let posted = "POST /index.php  1 value 7\n";
+    for field in ["X-A: b", "Transfer-Encoding: chunked"] {
+        for how in ["--http1.1", "--http2"] {
+            let sent = ["-d", "p=value", "-H", field, how];
+            let ran = curl(&server, &sent, &server.https("/index.php?q=1"));
+            assert_eq!(ran.text(), posted, "{how} {field}");
+        }
+    }
+    no_zombies(&server);
+}
+
+#[test]
+fn what_can_not_be_meant_is_refused_when_it_is_read() {
+    let folder = folder();
+    folder.write("public/404.php", "SECRET");
+    let check = |routes: &str, site: &str| {
+        let text =
+            server_table("") + &site_table(site) + "[[site.route]]\npath = \"/x\"\n" + routes;
+        folder.write("anthill.toml", text);
+        let file = folder.path("anthill.toml");
+        let done = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
+        assert_ne!(done.code, Some(0), "{routes}");
+        done.stderr
+    };
+    for (routes, site, what) in [
+        ("cgi = \"nothing\"", "", "there is no folder"),
+        (
+            "cgi = \"scripts\"\nroot = \"public\"",
+            "",
+            "a route has one target",
+        ),
+        ("env = { A = \"b\" }", "", "`env` is for programs"),
+        (
+            "cgi = \"scripts\"\nenv = { \"A-B\" = \"c\" }",
+            "",
+            "no name of a variable",
+        ),
+        (
+            "interpreter = { \"php\" = \"/bin/sh\" }",
+            "",
+            "with its dot: \".php\"",
+        ),
+        ("interpreter = {}", "", "names none"),
+        (
+            "interpreter = { \".php\" = \"/not/there\" }",
+            "",
+            "there is no program",
+        ),
+        (
+            "interpreter = { \".php\" = \"/bin/sh\" }",
+            "errors = { 404 = \"404.php\" }",
+            "an error page can't be one",
+        ),
+    ] {
+        let said = check(routes, site);
+        assert!(said.contains(what), "{routes}: {said}");
+    }
+    // Scripts that lie where their source is served.
+    folder.write("public/bin/a.cgi", "SECRET");
+    let text = server_table("")
+        + &site_table("")
+        + "[[site.route]]\npath = \"/x\"\ncgi = \"public/bin\"\n";
+    folder.write("anthill.toml", text);
+    let done =
+        crate::support::anthill(&["check".as_ref(), folder.path("anthill.toml").as_os_str()]);
+    assert!(
+        done.stderr
+            .contains("so the source of its scripts is sent below /bin/"),
+        "{done:?}"
+    );
+}
+
+/// What it costs while scripts run: the server's own copies of nothing.
+#[test]
+fn a_script_that_is_started_costs_no_copy_of_the_server() {
+    let server = with_script("a", &format!("{PLAIN}echo x"));
+    let mut strace = Command::new(crate::support::tool("strace"));
+    let log = server.folder.path("calls");
+    strace.args(["-f", "-qq", "-e", "trace=clone,clone3,fork,vfork", "-o"]);
+    strace.arg(&log).arg("-p").arg(server.pid().to_string());
+    let mut tracing = strace.spawn().expect("strace");
+    let seen = eventually("a traced start", || {
+        assert_eq!(Wire::plain(&server).get("/run/a", "").status, 200);
+        let text = lossy(&fs::read(&log).unwrap_or_default());
+        text.lines()
+            .find(|line| line.contains("CLONE_VFORK"))
+            .map(str::to_owned)
+    });
+    let _ = Command::new("kill").arg(tracing.id().to_string()).status();
+    let _ = tracing.wait();
+    assert!(seen.contains("CLONE_VM"), "{seen}");
+}
+
+/// The example runs as it is.
+#[test]
+fn the_example() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/scripts");
+    let example = example.canonicalize().expect("the example");
+    let text = fs::read_to_string(example.join("anthill.toml")).expect("its configuration");
+    let (_, site) = text.split_once("[[site]]").expect("a site");
+    let at = |name: &str| format!("\"{}\"", example.join(name).display());
+    let site = site.replace("\"public\"", &at("public"));
+    let site = site.replace("\"programs\"", &at("programs"));
+    let server = Server::start_in(Folder::new(), &(server_table("") + "[[site]]" + &site));
+    let mut wire = Wire::plain(&server);
+    let hello = wire.get("/run/hello?x", "").text();
+    assert!(hello.ends_with("and asked for /run/hello?x.\n"), "{hello}");
+    assert_eq!(wire.get("/run/home", "").body, wire.get("/", "").body);
+    let sent = ["-d", "text=one+two+%3Cthree%3E"];
+    let words = curl(&server, &sent, &server.https("/run/words.py")).text();
+    assert!(
+        words.contains("<p>3 words") && words.contains("&lt;three&gt;"),
+        "{words}"
+    );
+}

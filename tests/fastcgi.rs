@@ -1,0 +1,563 @@
+//! FastCGI and SCGI with real backends: php-fpm, a Python application under uWSGI, and one of our own
+//! that does what no good backend does.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use crate::support::wire::{BOTH, Wire, wait_until};
+use crate::support::{Folder, Server, eventually, run, server_table, site_table, tool};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A backend that runs until the test is over.
+struct Backend(Child);
+
+impl Backend {
+    fn start(mut command: Command, socket: &Path) -> Backend {
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let child = command.stderr(Stdio::null()).spawn();
+        let backend = Backend(child.unwrap_or_else(|error| panic!("{command:?}: {error}")));
+        eventually("a backend that listens", || {
+            UnixStream::connect(socket).ok()
+        });
+        backend
+    }
+
+    /// php-fpm with so many processes, at `fpm.sock`.
+    fn php(folder: &Folder, children: u32) -> Backend {
+        let path = |name: &str| folder.path(name).display().to_string();
+        folder.write(
+            "fpm.conf",
+            format!(
+                "[global]\nerror_log = {}\ndaemonize = no\n[www]\nlisten = {}\nuser = nobody\n\
+                 group = nogroup\nlisten.mode = 0666\npm = static\npm.max_children = {children}\n",
+                path("fpm.log"),
+                path("fpm.sock"),
+            ),
+        );
+        // Its processes are nobody, and read what we wrote.
+        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(folder.path(""), everybody).expect("a mode");
+        let mut command = Command::new(tool("php-fpm8.2"));
+        command.arg("-F").arg("-y").arg(folder.path("fpm.conf"));
+        Backend::start(command, &folder.path("fpm.sock"))
+    }
+
+    /// A Python application under uWSGI, which speaks `protocol` at `app.sock`.
+    fn python(folder: &Folder, protocol: &str) -> Backend {
+        folder.write("app.py", APP);
+        let mut command = Command::new(tool("uwsgi-core"));
+        command.args([
+            "--plugins-dir",
+            "/usr/lib/uwsgi/plugins",
+            "--plugin",
+            "python3",
+        ]);
+        command
+            .arg(format!("--{protocol}-socket"))
+            .arg(folder.path("app.sock"));
+        command.arg("--wsgi-file").arg(folder.path("app.py"));
+        command.args(["--need-app", "--die-on-term", "--buffer-size", "32768"]);
+        Backend::start(command, &folder.path("app.sock"))
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        // So that its own children end too.
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ = self.0.wait();
+    }
+}
+
+const APP: &str = "def application(environ, start_response):\n\
+    \x20   start_response('200 OK', [('Content-Type', 'text/plain')])\n\
+    \x20   body = environ['wsgi.input'].read(int(environ.get('CONTENT_LENGTH') or 0))\n\
+    \x20   said = ' '.join(environ.get(name, '-') for name in\n\
+    \x20       ('REQUEST_METHOD', 'SCRIPT_NAME', 'PATH_INFO', 'QUERY_STRING', 'HTTP_X_A', 'HTTP_PROXY'))\n\
+    \x20   yield said.encode() + b'\\n'\n\
+    \x20   yield body\n";
+
+const PHP: &str = "<?php /* SECRET */ header('X-Php: yes');\n\
+    echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '', ' ',\n\
+    $_GET['q'] ?? '', ' ', $_POST['p'] ?? '', ' ', strlen(file_get_contents('php://input')), \"\\n\";\n";
+
+fn php_folder() -> Folder {
+    Folder::new()
+        .with("public/index.php", PHP)
+        .with("public/sub/index.php", PHP)
+        .with("public/page.html", "page")
+        .with("public/guarded/a.php", PHP)
+        .with(
+            "public/fails.php",
+            "<?php error_log('oh no'); header('Status: 500'); echo 'failed';",
+        )
+        .with(
+            "public/status.php",
+            "<?php http_response_code(418); setcookie('a', 'b'); setcookie('c', 'd');",
+        )
+        .with("public/to.php", "<?php header('Location: /page.html');")
+        .with("public/pid.php", "<?php echo getmypid();")
+        .with(
+            "public/echo.php",
+            "<?php $in = fopen('php://input', 'r'); while (!feof($in)) echo fread($in, 8192);",
+        )
+        .with("public/sleep.php", "<?php sleep(60);")
+}
+
+fn php_server(folder: Folder, limits: &str, more: &str) -> Server {
+    let site =
+        site_table("http = \"serve\"\nindex = [\"index.php\"]\ntry = [\"$path\", \"/index.php\"]");
+    let route = format!(
+        "[[site.route]]\npath = \"/\"\nfastcgi = \"unix:fpm.sock\"\nfiles = \".php\"\n{more}\n\
+         [[site.route]]\npath = \"/guarded/\"\nallow = []\n\
+         [[site.route]]\npath = \"/old/\"\nrewrite = \"/sub/index.php\"\n"
+    );
+    Server::start_in(folder, &(server_table(limits) + &site + &route))
+}
+
+#[test]
+fn php_applications() {
+    for keep in ["", "keep = 1"] {
+        let folder = php_folder();
+        let _php = Backend::php(&folder, 1);
+        let server = php_server(folder, "", keep);
+        for (path, text) in [
+            ("/?q=1", "GET /index.php  1  0\n"),
+            ("/index.php/more/x?q=2", "GET /index.php /more/x 2  0\n"),
+            ("/sub/", "GET /sub/index.php    0\n"),
+            // A front controller, by `try` and by `rewrite`.
+            ("/no/such/page?q=3", "GET /index.php  3  0\n"),
+            ("/old/x?q=4", "GET /sub/index.php  4  0\n"),
+            ("/page.html", "page"),
+        ] {
+            for over in BOTH {
+                let response = Wire::over(&server, over).get(path, "");
+                assert_eq!(
+                    (response.status, response.text().as_str()),
+                    (200, text),
+                    "{path}"
+                );
+            }
+            let ran = server.curl(&["--http2", &server.https(path)]);
+            assert_eq!(ran.text(), text, "{path}: {}", ran.errors());
+        }
+        #[cfg(feature = "http3")]
+        assert_eq!(
+            crate::h3::play(&server, &["fetch", "/?q=5"]),
+            "200 GET /index.php  5  0"
+        );
+        let mut wire = Wire::plain(&server);
+        let status = wire.get("/status.php", "");
+        let cookies = status
+            .fields
+            .iter()
+            .filter(|(name, _)| name == "set-cookie" || name == "Set-Cookie");
+        assert_eq!((status.status, cookies.count()), (418, 2), "{status:?}");
+        let to = wire.get("/to.php", "");
+        assert_eq!((to.status, to.field("location")), (302, Some("/page.html")));
+        assert_eq!(wire.ask("HEAD", "/index.php", "").status, 200);
+        let failed = wire.get("/fails.php?why", "");
+        assert_eq!((failed.status, failed.text().as_str()), (500, "failed"));
+        server.errors.wait_for("what it said", |line| {
+            line.contains("GET /fails.php?why: script said: ") && line.contains("oh no")
+        });
+        let guarded = wire.get("/guarded/a.php", "");
+        assert!(guarded.status == 403 && !guarded.text().contains("SECRET"));
+        for field in ["X-A: b", "Transfer-Encoding: chunked"] {
+            let sent = ["-d", "p=value", "-H", field];
+            let ran = server.curl(&[&sent[..], &[&server.https("/index.php?q=1")]].concat());
+            assert_eq!(ran.text(), "POST /index.php  1 value 7\n", "{field}");
+        }
+    }
+}
+
+#[test]
+fn large_bodies_both_ways_at_once() {
+    let folder = php_folder();
+    let body: Vec<u8> = (0..(20u64 << 20) / 8)
+        .flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        .collect();
+    folder.write("body", &body);
+    let _php = Backend::php(&folder, 1);
+    let server = php_server(folder, "", "keep = 1");
+    let file = format!("@{}", server.folder.path("body").display());
+    for how in ["--http1.1", "--http2"] {
+        for _ in 0..2 {
+            let sent = [
+                how,
+                "-H",
+                "Expect:",
+                "-H",
+                "Content-Type: x/y",
+                "--data-binary",
+                &file,
+            ];
+            let ran = server.curl(&[&sent[..], &[&server.https("/echo.php")]].concat());
+            assert!(
+                ran.stdout == body,
+                "{how}: {} bytes {}",
+                ran.stdout.len(),
+                ran.errors()
+            );
+        }
+    }
+    // Without a length a backend would take nothing for all of it.
+    let sent = [
+        "-H",
+        "Transfer-Encoding: chunked",
+        "--data-binary",
+        &file,
+        "-o",
+        "/dev/null",
+    ];
+    let more = ["-w", "%{http_code}"];
+    let ran = server.curl(&[&sent[..], &more, &[&server.http("/echo.php")]].concat());
+    assert_eq!(ran.text(), "411", "{}", ran.errors());
+    let line = server
+        .output
+        .wait_for("a refusal", |line| line.contains(" 411 "));
+    assert!(line.contains("rule=720"), "{line}");
+}
+
+/// As many clients as like may come: there are never more connections than `keep` says, and they
+/// go from one to the next.
+#[test]
+fn kept_connections_are_handed_on() {
+    let folder = php_folder();
+    let _php = Backend::php(&folder, 2);
+    let server = php_server(folder, "", "keep = 2");
+    let asked: Vec<_> = (0..6)
+        .map(|_| {
+            let url = server.http("/pid.php?[1-30]");
+            thread::spawn(move || run("curl", &["-sS", "-w", "\\n", &url], b"").text())
+        })
+        .collect();
+    let mut pids: Vec<String> = asked
+        .into_iter()
+        .flat_map(|it| {
+            it.join()
+                .expect("curl")
+                .lines()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(pids.len(), 180);
+    pids.sort_unstable();
+    pids.dedup();
+    assert!((1..=2).contains(&pids.len()), "{pids:?}");
+    // Two that are idle, and both of them pinned.
+    let sockets = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("its descriptors");
+    let socket = format!("{}", server.folder.path("fpm.sock").display());
+    drop(sockets);
+    let unix = fs::read_to_string("/proc/net/unix").expect("sockets");
+    let connected = unix
+        .lines()
+        .filter(|line| line.ends_with(&socket) && line.contains(" 03 "));
+    assert!(connected.count() <= 2, "{unix}");
+}
+
+#[test]
+fn a_backend_that_is_started_anew() {
+    let folder = php_folder();
+    let php = Backend::php(&folder, 1);
+    let server = php_server(folder, "", "keep = 1");
+    let mut wire = Wire::plain(&server);
+    let before = wire.get("/pid.php", "").text();
+    drop(php);
+    // Nobody is there.
+    let gone = wire.get("/pid.php", "");
+    assert_eq!(gone.status, 502, "{gone:?}");
+    let line = server
+        .output
+        .wait_for("a refusal", |line| line.contains(" 502 "));
+    assert!(line.contains("rule=716"), "{line}");
+    server
+        .errors
+        .wait_for("why", |line| line.contains("GET /pid.php: unix:"));
+    let php = Backend::php(&server.folder, 1);
+    let after = wire.get("/pid.php", "");
+    assert_eq!(after.status, 200, "{after:?}");
+    assert_ne!(after.text(), before);
+    // The kept connection has ended with its process, and the next one is made without a word.
+    let pid = after.text();
+    assert!(
+        Command::new("kill")
+            .args(["-KILL", &pid])
+            .status()
+            .expect("kill")
+            .success()
+    );
+    wait_until(PATIENCE, "the end of it", || {
+        (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
+    });
+    let again = wire.get("/pid.php", "");
+    assert_eq!(again.status, 200, "{again:?}");
+    assert_ne!(again.text(), pid);
+    drop(php);
+}
+
+#[test]
+fn a_silent_backend_is_given_up() {
+    let folder = php_folder();
+    let _php = Backend::php(&folder, 2);
+    let server = php_server(folder, "limits = { script_silent_seconds = 1 }", "");
+    let response = Wire::plain(&server).get("/sleep.php", "");
+    assert_eq!(response.status, 504, "{response:?}");
+    assert_eq!(Wire::plain(&server).get("/index.php", "").status, 200);
+}
+
+#[test]
+fn a_python_application() {
+    for (key, protocol) in [("fastcgi", "fastcgi"), ("scgi", "scgi")] {
+        let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+        let _app = Backend::python(&folder, protocol);
+        let route = format!(
+            "[[site.route]]\npath = \"/app\"\n{key} = \"unix:app.sock\"\nenv = {{ \"HTTP_X_A\" = \"set\" }}\n"
+        );
+        let config = server_table("") + &site_table("http = \"serve\"") + &route;
+        let server = Server::start_in(folder, &config);
+        for over in BOTH {
+            let mut wire = Wire::over(&server, over);
+            let response = wire.get("/app/some/where?q=1", "Proxy: evil\r\n");
+            assert_eq!(
+                response.text(),
+                "GET /app /some/where q=1 set -\n",
+                "{protocol}"
+            );
+            wire.send("POST /app HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello");
+            assert_eq!(
+                wire.response("POST").text(),
+                "POST /app   set -\nhello",
+                "{protocol}"
+            );
+            assert_eq!(wire.get("/", "").text(), "<p>hello</p>\n");
+        }
+        let body = "x".repeat(3_000_000);
+        server.folder.write("body", &body);
+        let file = format!("@{}", server.folder.path("body").display());
+        for how in ["--http1.1", "--http2"] {
+            let ran = server.curl(&[
+                how,
+                "-H",
+                "Expect:",
+                "--data-binary",
+                &file,
+                &server.https("/app/"),
+            ]);
+            let expected = format!("POST /app /  set -\n{body}");
+            assert!(ran.text() == expected, "{protocol} {how}: {}", ran.errors());
+        }
+    }
+}
+
+/// A backend that plays each of these in turn, one for each connection, and says what became of it.
+fn actor(folder: &Folder, scenes: Vec<Scene>) -> mpsc::Receiver<String> {
+    let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
+    let (said, hears) = mpsc::channel();
+    thread::spawn(move || {
+        for scene in scenes {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            read_request(&mut stream);
+            let _ = said.send(scene(&mut stream));
+        }
+    });
+    hears
+}
+
+type Scene = Box<dyn FnOnce(&mut UnixStream) -> String + Send>;
+
+/// Up to the empty STDIN.
+fn read_request(stream: &mut UnixStream) {
+    let mut header = [0; 8];
+    loop {
+        stream.read_exact(&mut header).expect("a record");
+        let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
+        let mut content = vec![0; length + usize::from(header[6])];
+        stream.read_exact(&mut content).expect("its content");
+        if header[1] == 5 && length == 0 {
+            return;
+        }
+    }
+}
+
+fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    let [high, low] = (content.len() as u16).to_be_bytes();
+    [&[1, kind, 0, 1, high, low, 3, 0], content, &[0; 3]].concat()
+}
+
+fn scene(bytes: Vec<u8>) -> Scene {
+    Box::new(move |stream| {
+        stream.write_all(&bytes).expect("written");
+        String::new()
+    })
+}
+
+fn actor_server(folder: Folder) -> Server {
+    let route = "[[site.route]]\npath = \"/app\"\nfastcgi = \"unix:actor.sock\"\n";
+    Server::start_in(
+        folder,
+        &(server_table("") + &site_table("http = \"serve\"") + route),
+    )
+}
+
+#[test]
+fn records_byte_by_byte_truncated_and_wrong() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let head = record(6, b"Content-Type: text/plain\r\n\r\n");
+    let good = [
+        head.clone(),
+        record(7, b"a word\n"),
+        record(6, b"hello"),
+        record(3, &[0; 8]),
+    ]
+    .concat();
+    let bytewise = good.clone();
+    let scenes: Vec<Scene> = vec![
+        scene(good.clone()),
+        Box::new(move |stream| {
+            for byte in bytewise {
+                stream.write_all(&[byte]).expect("written");
+            }
+            String::new()
+        }),
+        // Nothing at all.
+        scene(Vec::new()),
+        // Half a header, half a head.
+        scene(good[..5].to_vec()),
+        scene(head[..20].to_vec()),
+        // A whole head, and then nothing.
+        scene([head.clone(), record(6, b"half")].concat()),
+        // Another protocol, another type, another request.
+        scene(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
+        scene(record(9, b"x")),
+        scene({
+            let mut other = record(6, b"x");
+            other[3] = 2;
+            other
+        }),
+        scene(record(3, &[0, 0, 0, 0, 2, 0, 0, 0])),
+        scene(record(3, &[0, 0, 0, 0, 1, 0, 0, 0])),
+        scene(record(3, &[0; 8])),
+        scene([record(6, b"no head\n\n"), record(3, &[0; 8])].concat()),
+        scene(good.clone()),
+    ];
+    let count = scenes.len();
+    let played = actor(&folder, scenes);
+    let server = actor_server(folder);
+    let expected = [
+        (200, "none"),
+        (200, "none"),
+        (502, "717"),
+        (502, "717"),
+        (502, "717"),
+        (200, "broken"),
+        (502, "718"),
+        (502, "718"),
+        (502, "718"),
+        (503, "719"),
+        (502, "718"),
+        (502, "711"),
+        (502, "712"),
+        (200, "none"),
+    ];
+    assert_eq!(expected.len(), count);
+    for (nth, (status, rule)) in expected.into_iter().enumerate() {
+        let path = format!("/app/{nth}/");
+        let response = Wire::plain(&server).get(&path, "");
+        assert_eq!(response.status, status, "{nth}: {response:?}");
+        assert_eq!(response.whole, rule != "broken", "{nth}: {response:?}");
+        let line = server.output.wait_for(&path, |line| line.contains(&path));
+        match rule {
+            "none" => assert_eq!(response.text(), "hello", "{nth}"),
+            "broken" => assert_eq!(response.text(), "half"),
+            rule => assert!(line.contains(&format!("rule={rule}")), "{nth}: {line}"),
+        }
+        assert_eq!(
+            response.field("retry-after").is_some(),
+            status == 503,
+            "{nth}"
+        );
+        played.recv_timeout(PATIENCE).expect("played");
+    }
+    server.errors.wait_for("a word", |line| {
+        line.contains("GET /app/0/: script said: a word")
+    });
+    server.errors.wait_for("why", |line| {
+        line.contains("GET /app/5/: backend: ") && line.contains("closed the connection")
+    });
+}
+
+#[test]
+fn a_client_that_leaves_is_told_to_the_backend() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let scenes: Vec<Scene> = (0..2)
+        .map(|_| -> Scene {
+            Box::new(|stream| {
+                let head = record(6, b"Content-Type: text/plain\r\n\r\n");
+                stream.write_all(&head).expect("written");
+                let mut seen = 0;
+                while stream.write_all(&record(6, &[b'x'; 1_000])).is_ok() {
+                    seen += 1;
+                }
+                format!("left after {seen}")
+            })
+        })
+        .collect();
+    let played = actor(&folder, scenes);
+    let server = actor_server(folder);
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        wire.send("GET /app HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        wire.take(100_000);
+        drop(wire);
+        let said = played.recv_timeout(PATIENCE).expect("played");
+        assert!(said.starts_with("left after"), "{said}");
+    }
+}
+
+#[test]
+fn what_can_not_be_meant_is_refused_when_it_is_read() {
+    let folder = Folder::new()
+        .with("public/index.html", "")
+        .with("public/a.php", "");
+    for (routes, what) in [
+        ("fastcgi = \"php-fpm\"", "is no address of a backend"),
+        ("fastcgi = \"unix:\"", "is no address of a backend"),
+        (
+            "fastcgi = \"127.0.0.1:9\"\nscgi = \"127.0.0.1:9\"",
+            "not both `fastcgi` and `scgi`",
+        ),
+        ("fastcgi = \"127.0.0.1:9\"\ncgi = \"public\"", "not by both"),
+        (
+            "fastcgi = \"127.0.0.1:9\"\nroot = \"public\"",
+            "a route has one target",
+        ),
+        ("fastcgi = \"127.0.0.1:9\"\nkeep = 0", "nothing to `keep`"),
+        ("scgi = \"127.0.0.1:9\"\nkeep = 2", "nothing to `keep`"),
+        (
+            "fastcgi = \"127.0.0.1:9\"\nfiles = \"php\"",
+            "with its dot: \".php\"",
+        ),
+        ("fastcgi = \"127.0.0.1:9\"\nfiles = []", "names none"),
+        (
+            "fastcgi = \"127.0.0.1:9\"\nscript_root = \"www\"",
+            "absolute, as the backend sees it",
+        ),
+        ("files = \".php\"", "this belongs to `fastcgi`"),
+    ] {
+        let text = server_table("") + &site_table("") + "[[site.route]]\npath = \"/x\"\n" + routes;
+        folder.write("anthill.toml", text);
+        let file = folder.path("anthill.toml");
+        let done = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
+        assert_ne!(done.code, Some(0), "{routes}");
+        assert!(done.stderr.contains(what), "{routes}: {}", done.stderr);
+    }
+}
