@@ -29,7 +29,7 @@ fn support(name: &str) -> PathBuf {
 }
 
 /// Plays a scene of tests/support/h3_client.py; what it said.
-fn play(server: &Server, scene: &[&str]) -> String {
+pub fn play(server: &Server, scene: &[&str]) -> String {
     let mut command = python();
     command
         .arg(support("h3_client.py"))

@@ -2,6 +2,7 @@
 
 mod access;
 mod acme;
+mod cache;
 mod changing;
 mod cli;
 mod clients;

@@ -10,6 +10,7 @@ pub mod wire;
 pub mod site;
 pub mod tls;
 pub mod handler;
+pub mod cache;
 pub mod config;
 pub mod world;
 pub mod serve;

@@ -6,8 +6,8 @@ use super::greeting;
 use super::listeners::{LET_IN, Listeners};
 use super::socket::{self, ControlSocket, Question};
 use super::start::{
-    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, logins,
-    memory_auto, prepare_state, tls_supplies, user_ids,
+    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, load_pages,
+    logins, memory_auto, prepare_state, tls_supplies, user_ids,
 };
 use super::status;
 use super::watch::{Changes, Place, Watch};
@@ -22,8 +22,8 @@ use crate::serve::h3;
 use crate::serve::worker::{self, Command, Shared};
 use crate::site::Budget;
 use crate::tls::SelfSigned;
-use crate::world::World;
 use crate::world::build::{self, Supplies};
+use crate::world::{Host, World};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -144,8 +144,11 @@ impl Plane {
         direct_errors(&config, &sinks, &error_log)?;
         let (tickets, self_signed) = tls_supplies(&config)?;
         let memory = config.server.memory_max.unwrap_or_else(memory_auto);
+        let origin = Instant::now();
+        let budget = Arc::new(Budget::new(memory as usize));
         let supplies = Supplies {
-            budget: Arc::new(Budget::new(memory as usize)),
+            cache: load_pages(&config, origin, &budget),
+            budget,
             sinks,
             logins: logins()?,
             tickets,
@@ -166,7 +169,7 @@ impl Plane {
             addresses: Arc::default(),
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
             quic: h3::Seats::default(),
-            origin: Instant::now(),
+            origin,
         });
         compress_in_background(supplies.budget.clone());
         let acme = Acme::new(supplies.challenges.clone());
@@ -581,12 +584,33 @@ impl Plane {
         match line {
             "status" => Ok(status::text(self)),
             "status json" => Ok(status::json(self)),
+            line if line.starts_with("purge ") => self.purge(&line["purge ".len()..]),
             "reload" => Err("error: the server is stopping\n".to_owned()),
             _ => Err(format!(
                 "error: unknown command `{}`\n",
                 line.escape_debug()
             )),
         }
+    }
+
+    /// Forgets kept pages: `SITE PATH`.
+    fn purge(&self, what: &str) -> Result<String, String> {
+        let (site, path) = what.split_once(' ').unwrap_or((what, ""));
+        let is_named = |host: &&Arc<Host>| host.names.iter().any(|name| name == site);
+        let Some(host) = self.world.hosts.iter().find(is_named) else {
+            let names = self.world.hosts.iter().flat_map(|host| &host.names);
+            let names: Vec<&str> = names.map(String::as_str).collect();
+            let names = names.join(", ");
+            return Err(format!("error: there is no site `{site}`\nhelp: {names}\n"));
+        };
+        if !path.starts_with('/') {
+            return Err(format!(
+                "error: `{path}` is no path of a site\nhelp: it begins with a slash: /news, or /news/* for all below it\n"
+            ));
+        }
+        let gone = self.supplies.cache.purge(&host.names[0], path);
+        let pages = if gone == 1 { "page" } else { "pages" };
+        Ok(format!("{gone} {pages} forgotten\n"))
     }
 
     /// Lets requests under way finish; a second signal ends it at once.
@@ -625,6 +649,10 @@ impl Plane {
                     break;
                 }
             }
+        }
+        let state = self.config.server.state.get_ref();
+        if let Err(error) = self.supplies.cache.save(state) {
+            log::error!("the pages that were to be kept can't be written: {error}");
         }
         self.supplies
             .sinks

@@ -6,6 +6,7 @@ use super::listeners::Listeners;
 use crate::base::clock;
 use crate::base::log::{Destination, ErrorLog, Sinks};
 use crate::base::sys;
+use crate::cache::Cache;
 use crate::config::{self, Config, OperatorError};
 use crate::limits;
 use crate::site::Budget;
@@ -16,6 +17,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, OperatorError> {
     let mut listeners = Listeners::default();
@@ -124,6 +126,17 @@ pub(super) fn tls_supplies(config: &Config) -> Result<TlsSupplies, OperatorError
         )
     })?;
     Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
+}
+
+/// The page cache, with what the last server on this state folder left for it.
+pub(super) fn load_pages(config: &Config, origin: Instant, budget: &Arc<Budget>) -> Arc<Cache> {
+    let cache = Cache::new(origin, budget.clone());
+    match cache.load(config.server.state.get_ref()) {
+        Ok(0) => {}
+        Ok(count) => log::info!("{count} pages were kept over the restart"),
+        Err(error) => log::warn!("the pages that were kept can't be read: {error}"),
+    }
+    Arc::new(cache)
 }
 
 /// The ledger of logins.

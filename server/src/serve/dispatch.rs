@@ -1,7 +1,10 @@
 //! The one meeting place: a request's [`Head`] and the World give a [`Reply`], whichever version of
-//! HTTP asked. Pure but for the login cache; nothing here waits.
+//! HTTP asked. Pure but for the ledgers of logins and of kept pages; nothing here waits.
 
+use super::live;
+use crate::cache::{Cached, Caller, Found};
 use crate::handler::Handler;
+use crate::handler::pipe::pipe;
 use crate::site::{Answer, Listing, Load, Site, Stored};
 use crate::tls::Identity;
 use crate::wire::head::{Head, Method};
@@ -305,6 +308,7 @@ impl Gate<'_, '_> {
         match self.host.target(path) {
             None => self.ask_own_site(path),
             Some((Target::Handler(handler), _)) => Reply::Live(handler.clone()),
+            Some((Target::Cached(cached), _)) => self.ask_cache(cached),
             Some((Target::Redirect(to), rest)) => {
                 let mut location = to.to_vec();
                 if to.ends_with(b"/") {
@@ -331,6 +335,25 @@ impl Gate<'_, '_> {
                 let prefix = &path[..path.len() - rest.len()];
                 self.ask_site(site, prefix, rest)
             }
+        }
+    }
+
+    /// A page that was kept, or a call.
+    fn ask_cache(&self, cached: &Arc<Cached>) -> Reply {
+        let secure = self.facts.identity.is_some();
+        let caller = Caller {
+            user: self.user.as_deref(),
+            secure,
+            now_ms: self.facts.now_ms,
+        };
+        let request = || {
+            let (writer, body) = pipe(1);
+            writer.finish();
+            live::owned(self.head, self.user.clone(), self.facts.peer, secure, body)
+        };
+        match cached.ask(self.head, &caller, request) {
+            Found::Kept(stored) => Reply::Stored(stored),
+            Found::Call(handler) => Reply::Live(handler),
         }
     }
 

@@ -3,8 +3,11 @@
 use super::allow::Allow;
 use super::users::{Logins, Users};
 use super::{Access, Host, Hosts, Route, SecureFields, Target, World};
+use crate::base::digest::sha256;
 use crate::base::log::{Destination, Format, Sink, Sinks};
+use crate::cache::{Cache, Cached, Rule};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
+use crate::handler::Handler;
 use crate::handler::test::Test;
 use crate::site::{Budget, CacheRule, Glob, Site, SiteRules, Symlinks};
 use crate::tls::{
@@ -20,6 +23,8 @@ pub struct Supplies {
     pub budget: Arc<Budget>,
     /// Every log destination, each once.
     pub sinks: Arc<Sinks>,
+    /// Responses of handlers that are kept.
+    pub cache: Arc<Cache>,
     /// Which passwords were right a moment ago.
     pub logins: Arc<Logins>,
     /// Ticket keys; None when nothing is served over TLS.
@@ -289,7 +294,14 @@ impl HostBuilder<'_> {
                 config::TestHandler::Echo => Test::Echo,
                 config::TestHandler::Slow => Test::Slow,
                 config::TestHandler::Endless => Test::Endless,
+                config::TestHandler::Page => Test::Page(Arc::default()),
             }))),
+        };
+        let target = match (target, &route.cache) {
+            (Some(Target::Handler(handler)), Some(cache)) => {
+                Some(self.cached(route, handler, cache))
+            }
+            (target, _) => target,
         };
         let allow = route
             .allow
@@ -306,6 +318,28 @@ impl HostBuilder<'_> {
             allow,
             users,
         })
+    }
+
+    /// A handler with the page cache before it.
+    fn cached(
+        &self,
+        route: &config::Route,
+        handler: Arc<dyn Handler>,
+        cache: &config::PageCache,
+    ) -> Target {
+        let site = self.site.names.first().map(|name| name.get_ref().as_str());
+        let rule = Rule {
+            seconds: cache.seconds,
+            stale_while_revalidate: cache.stale_while_revalidate,
+            stale_if_error: cache.stale_if_error,
+            page_bytes: usize::try_from(cache.page_bytes).unwrap_or(usize::MAX),
+            ignores_cookies: cache.ignore_cookies,
+            disk: cache.disk,
+        };
+        let site: Arc<str> = site.unwrap_or("*").into();
+        let number = route_number(&site, route);
+        let cache = self.supplies.cache.clone();
+        Target::Cached(Arc::new(Cached::new(cache, rule, handler, site, number)))
     }
 
     fn users(&self, path: &Spanned<PathBuf>) -> Result<Users, OperatorError> {
@@ -390,6 +424,24 @@ impl HostBuilder<'_> {
             self.config.point(glob.span(), format!("this pattern can't be understood: {error}"), help)
         })
     }
+}
+
+/// Tells what a route's handler makes from what others make, over reloads and restarts: by the site's
+/// name, the route's path, and what is said of the handler, wherever in the file that stands.
+fn route_number(site: &str, route: &config::Route) -> u64 {
+    let mut said = format!("{site}\n{}\n", route.path.get_ref());
+    let handler = format!("{:?}", route.target);
+    for part in handler.split("span: ") {
+        // What follows is `12..34, value: …`.
+        let is_place = part.starts_with(|first: char| first.is_ascii_digit());
+        let value = part.split_once(", ").filter(|_| is_place);
+        said.push_str(value.map_or(part, |(_, value)| value));
+    }
+    let digest = sha256(said.as_bytes());
+    digest
+        .iter()
+        .take(8)
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 impl World {

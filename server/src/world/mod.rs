@@ -8,6 +8,7 @@ pub mod build;
 pub mod users;
 
 use crate::base::log::{Format, Sink};
+use crate::cache::Cached;
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::site::Site;
@@ -137,6 +138,8 @@ pub enum Target {
     Site(Arc<Site>),
     /// Live.
     Handler(Arc<dyn Handler>),
+    /// Live, with the page cache before it.
+    Cached(Arc<Cached>),
 }
 
 impl Access {
