@@ -144,6 +144,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
     let self_signed = SelfSigned::load_or_make(&path("state"), &names, now).expect("a certificate");
     let budget = Arc::new(Budget::new(16 << 20));
     let supplies = Supplies {
+        hits: Arc::default(),
         cache: Arc::new(Cache::new(Instant::now(), budget.clone())),
         budget,
         sinks: Arc::new(Sinks::default()),

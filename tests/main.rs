@@ -13,6 +13,7 @@ mod h2_attacks;
 mod h2_clients;
 #[cfg(feature = "http3")]
 mod h3;
+mod hits;
 mod hosts;
 mod http;
 mod journal;

@@ -11,6 +11,7 @@ pub mod site;
 pub mod tls;
 pub mod handler;
 pub mod cache;
+pub mod hits;
 pub mod config;
 pub mod world;
 pub mod serve;

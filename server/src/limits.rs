@@ -257,3 +257,11 @@ pub const CACHE_COMING_SECONDS: u64 = 30;
 pub const CACHE_CHUNK_BYTES: usize = 16 * 1024;
 /// Pages that are kept over a restart, bytes: a slow disk writes so much within a few seconds.
 pub const CACHE_DISK_BYTES_MAX: usize = 64 << 20;
+/// Pages of one site whose views are counted apart; those of more count for the site alone.
+pub const HITS_PATHS_MAX: usize = 10_000;
+/// Days that are remembered of a site: a year, and the same month before.
+pub const HITS_DAYS_MAX: usize = 400;
+/// Days with views that are remembered of a page.
+pub const HITS_PAGE_DAYS_MAX: usize = 31;
+/// Paths that a worker counts before it tells the ledger.
+pub const HITS_TALLY_PATHS_MAX: usize = 1_024;

@@ -175,7 +175,7 @@ impl Cached {
             let asker = self.asker(&request);
             let joined = self.cache.join(&place, &asker, self.cache.now_ms());
             let (fill, old) = match joined {
-                Join::Page(page) => return Ok(self.of_page(&page, &request, "hit")),
+                Join::Page(page) => return Ok(self.of_old_page(&page, &request, "hit")),
                 Join::Pass => return self.pass(request, "bypass").await,
                 Join::Lead(fill, old) => {
                     let lead = Lead {
@@ -204,7 +204,7 @@ impl Cached {
                 }
                 Told::Over(Phase::Done(page)) if is_same(&page.varied) => {
                     let status = format!("fwd={why}; collapsed");
-                    return Ok(self.of_page(&page, &request, &status));
+                    return Ok(of_page(&page, &request, &status));
                 }
                 Told::Over(Phase::Passed) => return self.pass(request, why).await,
                 Told::Over(Phase::Failed(reject)) => {
@@ -236,7 +236,7 @@ impl Cached {
         match old.filter(|page| page.good_for(self.cache.now_ms()) != Use::Dead) {
             Some(page) => {
                 let status = format!("fwd=stale; fwd-status={}", reject.status.0);
-                Ok(self.of_page(page, request, &status))
+                Ok(self.of_old_page(page, request, &status))
             }
             None => Err(Fault {
                 stage: "the call that a page was waited for",
@@ -247,19 +247,14 @@ impl Cached {
         }
     }
 
-    /// A page as a live response.
-    fn of_page(&self, page: &Arc<Page>, request: &Request, status: &str) -> Response {
+    /// A page that was there before, as a live response.
+    fn of_old_page(&self, page: &Arc<Page>, request: &Request, status: &str) -> Response {
         let kept = page.kept(self.cache.now_ms());
-        let mut fields = page.fields();
-        let mut status = status.to_owned();
-        if !status.contains("collapsed") && !status.contains("stored") {
-            let age = kept.age_seconds.to_string().into_bytes();
-            fields.push((Cow::Borrowed("Age"), age));
-            status.push_str(&format!("; ttl={}", kept.ttl_seconds));
-        }
-        let page = page.clone();
-        let own = page.variant.status();
-        of_head(&own, &fields, request, &status, move || content(page))
+        let status = format!("{status}; ttl={}", kept.ttl_seconds);
+        let mut response = of_page(page, request, &status);
+        let age = kept.age_seconds.to_string().into_bytes();
+        response.fields.push((Cow::Borrowed("Age"), age));
+        response
     }
 
     /// A handler changed something: what was kept of it counts no more (RFC 9111 §4.4), nor of where
@@ -278,6 +273,14 @@ impl Cached {
             }
         }
     }
+}
+
+/// A page as a live response.
+fn of_page(page: &Arc<Page>, request: &Request, status: &str) -> Response {
+    let page = page.clone();
+    let own = page.variant.status();
+    let fields = page.fields();
+    of_head(&own, &fields, request, status, move || content(page))
 }
 
 /// A page on the spot.
@@ -379,13 +382,20 @@ impl Lead<'_> {
         };
         let hand = Hand::new();
         spawn_local(work.run(own, hand.weak()));
-        let status = format!("fwd={why}; stored");
+        let status = |is_kept| {
+            let stored = if is_kept { "; stored" } else { "" };
+            format!("fwd={why}{stored}")
+        };
         match reader.wait(true).await {
             Told::Head(head) => {
                 let body = || streamed(head.length, reader, Some(hand));
+                let status = status(head.is_kept);
                 Ok(of_head(&head.status, &head.fields, &request, &status, body))
             }
-            Told::Over(Phase::Done(page)) => Ok(cached.of_page(&page, &request, &status)),
+            Told::Over(Phase::Done(page)) => {
+                let is_kept = page.terms.lifetime.end() > 0;
+                Ok(of_page(&page, &request, &status(is_kept)))
+            }
             Told::Over(Phase::Failed(reject)) => match hand.take() {
                 Some(Handed::Answer(Err(fault))) => Err(fault),
                 _ => cached.failed(old.as_ref(), &request, reject),

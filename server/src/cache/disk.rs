@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// Where in the state folder.
 fn file(state: &Path) -> PathBuf {
@@ -76,12 +77,11 @@ impl Cache {
         let (now_ms, unix_ms) = (self.now_ms(), clock::unix_ms_now());
         let mut count = 0;
         while !rest.is_empty() {
-            let page = take_page(&mut rest, now_ms, unix_ms)?;
+            let page = take_page(&mut rest, now_ms, unix_ms, &self.bytes)?;
             // Whoever set the clock back made it younger than it is.
             let is_past = page.born_ms <= now_ms as i64;
-            if is_past && page.good_for(now_ms) != Use::Dead {
+            if is_past && page.good_for(now_ms) != Use::Dead && self.make_room(&page) {
                 let page = Arc::new(page);
-                self.make_room(&page);
                 let mut shard = self.shard(&page.place.key);
                 self.put(&mut shard, page.clone());
                 count += 1;
@@ -137,7 +137,12 @@ fn push_page(out: &mut Vec<u8>, page: &Page, now_ms: u64, unix_ms: u64) {
     push(out, page.variant.bytes());
 }
 
-fn take_page(rest: &mut &[u8], now_ms: u64, unix_ms: u64) -> Option<Page> {
+fn take_page(
+    rest: &mut &[u8],
+    now_ms: u64,
+    unix_ms: u64,
+    ledger: &Arc<AtomicUsize>,
+) -> Option<Page> {
     let site = text(take(rest)?)?;
     let path = take(rest)?.into();
     let key = take(rest)?.into();
@@ -195,6 +200,7 @@ fn take_page(rest: &mut &[u8], now_ms: u64, unix_ms: u64) -> Option<Page> {
         true,
         now_ms,
         unix_ms / 1_000,
+        ledger,
     );
     page.born_ms = now_ms as i64 - (unix_ms as i64 - born_unix_ms as i64);
     Some(page)

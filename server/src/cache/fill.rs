@@ -4,6 +4,7 @@
 //! lies here until it is a page, and each takes it from here at a pace of its own, so that one who is
 //! slow holds up nobody.
 
+use super::Cache;
 use super::key::{Asker, Kind, Varied};
 use super::page::{Page, Place};
 use crate::wire::reject::Reject;
@@ -21,6 +22,34 @@ pub(super) struct Fill {
     /// Something changed since it began: what comes of it isn't kept.
     doomed: AtomicBool,
     state: Mutex<State>,
+    /// The memory that its content takes, as long as anybody reads it.
+    grant: Mutex<Option<Grant>>,
+}
+
+/// Memory for content that is coming, given back in the end.
+pub(super) struct Grant {
+    cache: Arc<Cache>,
+    bytes: usize,
+}
+
+impl Grant {
+    pub(super) fn new(cache: Arc<Cache>) -> Grant {
+        Grant { cache, bytes: 0 }
+    }
+
+    fn grow(&mut self, bytes: usize) -> bool {
+        let is_granted = self.cache.take(bytes);
+        if is_granted {
+            self.bytes += bytes;
+        }
+        is_granted
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.cache.give_back(self.bytes);
+    }
 }
 
 struct State {
@@ -60,6 +89,8 @@ pub(super) struct Head {
     /// Bytes of its content, where that is known.
     pub(super) length: Option<u64>,
     pub(super) varied: Varied,
+    /// It is to become a page that stays.
+    pub(super) is_kept: bool,
 }
 
 /// What who waits is told.
@@ -97,7 +128,16 @@ impl Fill {
                 seats: Vec::new(),
                 readers: 0,
             }),
+            grant: Mutex::default(),
         }
+    }
+
+    /// Takes memory for so much more content; false if there is none.
+    pub(super) fn grow(&self, cache: &Arc<Cache>, bytes: usize) -> bool {
+        let mut grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner);
+        grant
+            .get_or_insert_with(|| Grant::new(cache.clone()))
+            .grow(bytes)
     }
 
     /// Is it likely to bring what is asked for?
@@ -156,11 +196,7 @@ impl Fill {
 
 impl State {
     fn wake(&mut self) {
-        for waker in &mut self.seats {
-            if let Some(waker) = waker {
-                waker.wake_by_ref();
-            }
-        }
+        self.seats.iter().flatten().for_each(Waker::wake_by_ref);
     }
 }
 

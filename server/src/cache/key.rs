@@ -122,7 +122,10 @@ impl Kind {
 
 /// The fields of a request that an answer depends on, and what they said (RFC 9111 §4.1).
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Varied(Vec<(Box<str>, Option<Box<[u8]>>)>);
+pub struct Varied(Vec<Said>);
+
+/// A field's name, and what it said if it was there.
+pub type Said = (Box<str>, Option<Box<[u8]>>);
 
 impl Varied {
     /// What Vary of the response names, as the request had it.
@@ -142,12 +145,12 @@ impl Varied {
     }
 
     /// From its parts.
-    pub fn from_parts(parts: Vec<(Box<str>, Option<Box<[u8]>>)>) -> Varied {
+    pub fn from_parts(parts: Vec<Said>) -> Varied {
         Varied(parts)
     }
 
     /// Its parts.
-    pub fn parts(&self) -> &[(Box<str>, Option<Box<[u8]>>)] {
+    pub fn parts(&self) -> &[Said] {
         &self.0
     }
 
@@ -166,9 +169,8 @@ impl Varied {
 
     /// Bytes in memory.
     pub fn weight(&self) -> usize {
-        let part = |(name, value): &(Box<str>, Option<Box<[u8]>>)| {
-            name.len() + value.as_ref().map_or(0, |value| value.len()) + 48
-        };
+        let part =
+            |(name, value): &Said| name.len() + value.as_ref().map_or(0, |value| value.len()) + 48;
         self.0.iter().map(part).sum()
     }
 }

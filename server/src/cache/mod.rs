@@ -12,6 +12,9 @@ mod page;
 pub mod policy;
 mod work;
 
+#[cfg(test)]
+mod tests;
+
 pub use cached::{Cached, Caller, Found};
 pub use policy::Rule;
 
@@ -33,8 +36,8 @@ pub struct Cache {
     budget: Arc<Budget>,
     shards: Box<[Mutex<Shard>]>,
     hashes: RandomState,
-    /// Of all pages.
-    bytes: AtomicUsize,
+    /// Of all pages, those that have been forgotten and are still being sent too.
+    bytes: Arc<AtomicUsize>,
     pages: AtomicUsize,
     /// Of contents that are still coming.
     coming: AtomicUsize,
@@ -98,7 +101,7 @@ impl Cache {
             budget,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hashes: RandomState::new(),
-            bytes: AtomicUsize::new(0),
+            bytes: Arc::default(),
             pages: AtomicUsize::new(0),
             coming: AtomicUsize::new(0),
             calls: AtomicU64::new(0),
@@ -239,9 +242,7 @@ impl Cache {
 
     /// A call is over: those who wait are told, and a page that came of it stays.
     fn settle(&self, fill: &Arc<Fill>, page: Option<&Arc<Page>>, phase: Phase) {
-        if let Some(page) = page {
-            self.make_room(page);
-        }
+        let page = page.filter(|page| self.make_room(page));
         {
             let mut shard = self.shard(&fill.place.key);
             let shard = &mut *shard;
@@ -273,7 +274,7 @@ impl Cache {
                 std::ptr::eq(other, &*oldest)
             });
         }
-        self.bytes.fetch_add(page.weight(), Ordering::Relaxed);
+        page.count();
         self.pages.fetch_add(1, Ordering::Relaxed);
         shard.pages += 1;
         shard.queue.push_back(Arc::downgrade(&page));
@@ -290,10 +291,7 @@ impl Cache {
         let mut gone = 0;
         slot.pages.retain(|page| {
             let goes = is_meant(page);
-            if goes {
-                gone += 1;
-                self.bytes.fetch_sub(page.weight(), Ordering::Relaxed);
-            }
+            gone += usize::from(goes);
             !goes
         });
         *count -= gone;
@@ -302,8 +300,8 @@ impl Cache {
     }
 
     /// Evicts until there is room for `page`: what isn't used from any part of the ledger, before
-    /// what is from the page's own.
-    fn make_room(&self, page: &Page) {
+    /// what is from the page's own. False if there is none: all is being sent to somebody.
+    fn make_room(&self, page: &Page) -> bool {
         let room = self.bytes_max().saturating_sub(page.weight());
         let first = shard_of(&page.place.key);
         let parts = [false, true]
@@ -311,7 +309,7 @@ impl Cache {
             .flat_map(|spares_none| (0..SHARDS).map(move |nth| (spares_none, nth)));
         for (spares_none, nth) in parts {
             if self.bytes.load(Ordering::Relaxed) <= room {
-                return;
+                return true;
             }
             let mut shard = lock(&self.shards[(first + nth) % SHARDS]);
             while self.bytes.load(Ordering::Relaxed) > room {
@@ -327,6 +325,7 @@ impl Cache {
                 }
             }
         }
+        self.bytes.load(Ordering::Relaxed) <= room
     }
 
     fn pass_hash(&self, key: &[u8], kind: &Kind) -> u64 {
@@ -370,6 +369,10 @@ impl Shard {
         for _ in 0..self.queue.len() {
             let weak = self.queue.pop_front()?;
             let Some(page) = weak.upgrade() else { continue };
+            if page.is_in_use() {
+                self.queue.push_back(weak);
+                continue;
+            }
             let is_used = page.good_for(now_ms) != Use::Dead && page.variant.take_touch();
             if is_used && !spares_none {
                 self.queue.push_back(weak);

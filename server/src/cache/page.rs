@@ -8,7 +8,7 @@ use crate::wire::date::format_imf;
 use crate::wire::status::Status;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A response in the ledger. Times are milliseconds of the ledger's clock.
 pub struct Page {
@@ -28,6 +28,24 @@ pub struct Page {
     pub disk: bool,
     /// Its handler failed: it isn't asked again before then.
     pub spared_until_ms: AtomicU64,
+    /// What its variant counts in the ledger, as long as anybody has it.
+    lease: Arc<Lease>,
+}
+
+/// Bytes of a ledger, given back at the end.
+struct Lease {
+    ledger: Arc<AtomicUsize>,
+    bytes: AtomicUsize,
+}
+
+/// The variant's hold of it.
+struct Held(#[allow(dead_code, reason = "it is there to be dropped")] Arc<Lease>);
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let bytes = *self.bytes.get_mut();
+        self.ledger.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// What of a site a page is of.
@@ -58,8 +76,14 @@ impl Page {
         disk: bool,
         now_ms: u64,
         now: u64,
+        ledger: &Arc<AtomicUsize>,
     ) -> Page {
-        let variant = variant(status, fields, content, now);
+        let lease = Arc::new(Lease {
+            ledger: ledger.clone(),
+            bytes: AtomicUsize::new(0),
+        });
+        let held = Box::new(Held(lease.clone()));
+        let variant = variant(status, fields, content, now, held);
         Page {
             variant: Arc::new(variant),
             place,
@@ -69,7 +93,22 @@ impl Page {
             born_ms: now_ms as i64 - terms.age as i64 * 1_000,
             disk,
             spared_until_ms: AtomicU64::new(0),
+            lease,
         }
+    }
+
+    /// From now on it counts in the ledger, until nobody has it any more.
+    pub fn count(&self) {
+        let bytes = self.weight();
+        let before = self.lease.bytes.swap(bytes, Ordering::Relaxed);
+        self.lease
+            .ledger
+            .fetch_add(bytes - before.min(bytes), Ordering::Relaxed);
+    }
+
+    /// Is somebody sending it? Then to forget it frees nothing.
+    pub fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.variant) > 1
     }
 
     /// May whoever asks have it?
@@ -172,7 +211,13 @@ impl Page {
     }
 }
 
-fn variant(status: Status, fields: &Fields, content: Box<[u8]>, now: u64) -> Variant {
+fn variant(
+    status: Status,
+    fields: &Fields,
+    content: Box<[u8]>,
+    now: u64,
+    held: Box<Held>,
+) -> Variant {
     let length = content.len().to_string();
     let made = policy::values(fields, "Date").next();
     let made = made.map_or_else(|| format_imf(now).to_vec(), <[u8]>::to_vec);
@@ -184,7 +229,7 @@ fn variant(status: Status, fields: &Fields, content: Box<[u8]>, now: u64) -> Var
         .map(|(name, value)| (&**name, value.as_slice()))
         .filter(|(name, _)| !is_ours(name.as_bytes()));
     let all = first.into_iter().chain(theirs).chain(last);
-    Variant::of_response(status, all, content)
+    Variant::of_response(status, all, content, held)
 }
 
 /// Fields that are said anew each time, or that belong to one connection.

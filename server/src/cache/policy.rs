@@ -111,7 +111,10 @@ pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, now: u6
         return Verdict::Pass;
     }
     if status.0 >= 500 && !EXPLICIT_STATUSES.contains(&status.0) {
-        return Verdict::Share;
+        return match asked == Asked::default() {
+            true => Verdict::Share,
+            false => Verdict::Pass,
+        };
     }
     let age = values(fields, "Age").next().map_or(0, seconds);
     let said = said_lifetime(&control, fields, now);
@@ -372,6 +375,10 @@ mod tests {
             let told = told(&keeping(), *asked, 200, lines);
             assert_eq!(told, *expected, "{asked:?} {lines:?}");
         }
+        // An error may be about who asked.
+        assert_eq!(told(&keeping(), personal, 500, &[]), "pass");
+        let public = ["Cache-Control: public"];
+        assert_eq!(told(&keeping(), authorized, 500, &public), "pass");
     }
 
     #[test]

@@ -272,12 +272,17 @@ impl Work {
 
     /// The old page is good still.
     fn freshened(&mut self, old: &Arc<Page>, response: &Response, asked: &[u8], now: u64) {
-        let fields = old.freshened(response);
+        let mut fields = old.freshened(response);
         let status = old.variant.status();
         let verdict = policy::judge(&self.cached.rule, self.asked, status, &fields, now);
         let terms = match verdict {
             Verdict::Keep(terms) => Some(terms),
-            Verdict::Share | Verdict::Pass => None,
+            Verdict::Share | Verdict::Pass => {
+                // Its new fields are for one client alone; the old ones were for all.
+                fields = old.fields();
+                self.cache().drop_page(old);
+                None
+            }
         };
         let content = old.variant.bytes().into();
         self.done(status, &fields, content, asked, terms);
@@ -297,8 +302,7 @@ impl Work {
             Body::Whole(bytes) => (bytes.len() as u64, true),
             Body::Stream { length, .. } => (length.unwrap_or(0), length.is_some()),
         };
-        let mut grant = Grant::new(self.cache().clone());
-        if length > bytes_max as u64 || !grant.grow(length as usize) {
+        if length > bytes_max as u64 || !self.fill.grow(self.cache(), length as usize) {
             return self.pass(response, giving);
         }
         let Response {
@@ -316,6 +320,7 @@ impl Work {
             fields: fields.clone(),
             length: known.then_some(length),
             varied: Varied::of(&fields, Fields(asked)),
+            is_kept: terms.is_some(),
         });
         let rest = Rest {
             reader,
@@ -324,7 +329,7 @@ impl Work {
         let gathering = Gathering {
             fill: &self.fill,
             rest,
-            grant: &mut grant,
+            cache: self.cache(),
             length: known.then_some(length),
             bytes_max,
             since: Instant::now(),
@@ -368,6 +373,7 @@ impl Work {
             self.cached.rule.disk,
             self.cache().now_ms(),
             clock::unix_seconds_now(),
+            &self.cache().bytes,
         ));
         let kept = terms.is_some().then(|| page.clone());
         self.settle(kept.as_ref(), Phase::Done(page));
@@ -400,7 +406,7 @@ const CONDITIONS: [&str; 6] = [
 struct Gathering<'w> {
     fill: &'w Fill,
     rest: Rest,
-    grant: &'w mut Grant,
+    cache: &'w Arc<Cache>,
     length: Option<u64>,
     bytes_max: usize,
     since: Instant,
@@ -450,36 +456,10 @@ impl Gathering<'_> {
                 return Gathered::Broken;
             }
             so_far = self.fill.push(&chunk);
-            let has_room = self.length.is_some() || self.grant.grow(chunk.len());
+            let has_room = self.length.is_some() || self.fill.grow(self.cache, chunk.len());
             if so_far > self.bytes_max || !has_room {
                 return Gathered::TooMuch(self.rest);
             }
         }
-    }
-}
-
-/// Memory for content that is coming, given back in the end.
-struct Grant {
-    cache: Arc<Cache>,
-    bytes: usize,
-}
-
-impl Grant {
-    fn new(cache: Arc<Cache>) -> Grant {
-        Grant { cache, bytes: 0 }
-    }
-
-    fn grow(&mut self, bytes: usize) -> bool {
-        let is_granted = self.cache.take(bytes);
-        if is_granted {
-            self.bytes += bytes;
-        }
-        is_granted
-    }
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        self.cache.give_back(self.bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! `anthill reload`, `status`, `purge` and `stop`: they ask the running server over its control socket.
+//! `anthill reload`, `status`, `hits`, `purge` and `stop`: they ask the running server over its control socket.
 //!
 //! One line goes there; back come `ok` or `error` on a line of its own and then text for the
 //! person who asked, until the server closes.
@@ -23,6 +23,20 @@ pub(super) fn status(typed: &Typed) -> Result<ExitCode, OperatorError> {
         "status"
     };
     ask(typed, 0, question, Some(Duration::from_secs(10)))
+}
+
+pub(super) fn hits(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    let form = if typed.has("json") { "json" } else { "text" };
+    let site = match typed.operand_at(0).map(|site| site.to_str()) {
+        None => "",
+        Some(Some(site)) if !site.contains(['\n', '\r', ' ']) => site,
+        Some(_) => {
+            return Err(OperatorError::new("SITE is no host name")
+                .help("a name of the site as the configuration has it"));
+        }
+    };
+    let question = format!("hits {form} {site}");
+    ask(typed, 1, &question, Some(Duration::from_secs(30)))
 }
 
 pub(super) fn purge(typed: &Typed) -> Result<ExitCode, OperatorError> {

@@ -164,6 +164,34 @@ pub(super) static COMMANDS: &[Command] = &[
         run: control_client::status,
     },
     Command {
+        name: "hits",
+        about: "Show how often the pages of a site were seen",
+        details: &[
+            "Of SITE, by one of its names as the configuration has it, else of all: views by day \
+             (UTC) and by page, with those by bots and of assets apart.",
+            CLIENT_DETAILS,
+        ],
+        operands: &[
+            Operand {
+                name: "SITE",
+                required: false,
+                values: Values::Any,
+            },
+            WHAT,
+        ],
+        options: &[
+            Opt {
+                long: "json",
+                short: None,
+                value: None,
+                about: "As JSON, for programs",
+            },
+            STATE,
+            CONTROL,
+        ],
+        run: control_client::hits,
+    },
+    Command {
         name: "purge",
         about: "Forget pages that the page cache keeps",
         details: &[

@@ -183,6 +183,8 @@ pub struct Site {
     pub cache: Vec<CacheFiles>,
     /// Fields by file; all that match apply.
     pub headers: Vec<HeaderFiles>,
+    /// Whether views of its pages are counted.
+    pub hits: bool,
     /// An access log of its own; `None` = the server's.
     pub log: Option<Spanned<LogTo>>,
     /// `[[site.route]]`, in their order.
@@ -272,6 +274,8 @@ pub enum Target {
     Rewrite(Spanned<String>),
     /// Another folder.
     Root(Spanned<PathBuf>),
+    /// How often the page was seen whose path follows.
+    Hits(Spanned<bool>),
     /// A handler that only tests need.
     Test(TestHandler),
 }

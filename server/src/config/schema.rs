@@ -89,6 +89,7 @@ static SITE: Shape = Shape {
         "mime",
         "cache",
         "headers",
+        "hits",
         "log",
         "route",
     ],
@@ -122,9 +123,9 @@ static HEADERS: Shape = Shape {
 static ROUTE: Shape = Shape {
     name: "[[site.route]]",
     keys: &[
-        "path", "allow", "users", "redirect", "rewrite", "root", "cache", "test",
+        "path", "allow", "users", "redirect", "rewrite", "root", "cache", "hits", "test",
     ],
-    later: &["cgi", "fastcgi", "git", "proxy", "balance", "hits"],
+    later: &["cgi", "fastcgi", "git", "proxy", "balance"],
 };
 static PAGE_CACHE: Shape = Shape {
     name: "cache",
@@ -564,6 +565,7 @@ fn site(mut table: Table<'_, '_>) -> Result<Site, OperatorError> {
         mime: mime(&mut table)?,
         cache: cache(&mut table)?,
         headers: headers(&mut table)?,
+        hits: table.take("hits")?.unwrap_or(true),
         log: log_to(&mut table, "log")?,
         routes,
         span: table.span.clone(),
@@ -820,6 +822,11 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
     if let Some(root) = table.take::<Spanned<PathBuf>>("root")? {
         add("root", root.span(), Target::Root(root));
     }
+    if let Some(hits) = table.take::<Spanned<bool>>("hits")?
+        && *hits.get_ref()
+    {
+        add("hits", hits.span(), Target::Hits(hits));
+    }
     let tests = [
         ("echo", TestHandler::Echo),
         ("slow", TestHandler::Slow),
@@ -861,7 +868,7 @@ fn page_cache(
     };
     let is_stored = matches!(
         target,
-        None | Some(Target::Root(_) | Target::Redirect(_) | Target::Rewrite(_))
+        None | Some(Target::Root(_) | Target::Redirect(_) | Target::Rewrite(_) | Target::Hits(_))
     );
     if is_stored {
         let help =

@@ -69,6 +69,7 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
     let made = |error: crate::tls::TlsError| OperatorError::failure(error.to_string());
     let budget = Arc::new(Budget::new(0));
     let supplies = Supplies {
+        hits: Arc::default(),
         cache: Arc::new(Cache::new(Instant::now(), budget.clone())),
         budget,
         sinks: Arc::new(Sinks::default()),

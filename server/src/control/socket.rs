@@ -1,5 +1,5 @@
-//! The control socket: `reload`, `status`, `purge` and `stop` come through it, one line each, from whoever
-//! may open it (mode 0600).
+//! The control socket: `reload`, `status`, `hits`, `purge` and `stop` come through it, one line each, from
+//! whoever may open it (mode 0600).
 //!
 //! Questions are read and answers written by tasks of their own, so that nobody who is slow, or says
 //! nothing at all, holds up the control plane.

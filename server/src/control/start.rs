@@ -8,6 +8,7 @@ use crate::base::log::{Destination, ErrorLog, Sinks};
 use crate::base::sys;
 use crate::cache::Cache;
 use crate::config::{self, Config, OperatorError};
+use crate::hits::Hits;
 use crate::limits;
 use crate::site::Budget;
 use crate::tls::{SelfSigned, Tickets};
@@ -137,6 +138,15 @@ pub(super) fn load_pages(config: &Config, origin: Instant, budget: &Arc<Budget>)
         Err(error) => log::warn!("the pages that were kept can't be read: {error}"),
     }
     Arc::new(cache)
+}
+
+/// The counts of views, as the last server on this state folder left them.
+pub(super) fn load_hits(config: &Config) -> Arc<Hits> {
+    let hits = Hits::default();
+    if let Err(error) = hits.load(config.server.state.get_ref()) {
+        log::warn!("the hit counts can't be read: {error}");
+    }
+    Arc::new(hits)
 }
 
 /// The ledger of logins.

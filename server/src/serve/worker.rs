@@ -16,6 +16,7 @@ use crate::base::clock::Clock;
 use crate::base::pool::Pool;
 use crate::base::stats::Counters;
 use crate::base::sys;
+use crate::hits::{SiteHits, Tally};
 use crate::limits;
 use crate::wire::date;
 use crate::world::World;
@@ -48,7 +49,7 @@ pub enum Command {
     Unlisten(SocketAddr, bool),
     /// Speak HTTP/3 on this socket, for all workers. Bound, non-blocking.
     Quic(std::net::UdpSocket),
-    /// Hand the logs what is buffered; answer when done.
+    /// Hand the logs what is buffered, and the ledger of hits what was counted; answer when done.
     FlushLogs(oneshot::Sender<()>),
     /// Accept nothing more, end idle connections, let requests under way finish for at most this
     /// long, then end.
@@ -94,6 +95,8 @@ pub struct Worker {
     /// A small response is put together here.
     pub(super) joined: RefCell<Vec<u8>>,
     pub(super) logs: RefCell<Logs>,
+    /// Views that were counted and not told yet.
+    tally: RefCell<Tally>,
     /// What connections of HTTP/2 need while they are looked at.
     pub(super) h2: h2::Shelf,
     /// What those of HTTP/3 share.
@@ -180,6 +183,8 @@ const TURNS_MAX: usize = 256;
 const ACCEPTS_MAX: usize = 16;
 /// How often deadlines are looked at and buffered log lines handed over.
 const SWEEP: Duration = Duration::from_millis(500);
+/// Views are told to the ledger every so many sweeps.
+const SWEEPS_TO_TELL: u32 = 20;
 /// So many connections, and memory counts for more than the microseconds that it takes to be sparing.
 const MANY: usize = 100;
 /// A connection that asks nothing for so long is likely to go on so.
@@ -214,6 +219,7 @@ pub fn run(
         lead: RefCell::default(),
         joined: RefCell::default(),
         logs: RefCell::default(),
+        tally: RefCell::default(),
         h2: h2::Shelf::default(),
         h3: h3::Shelf::default(),
         world: RefCell::new(Rc::new(world)),
@@ -248,6 +254,7 @@ impl Worker {
                 Command::World(world, done) => {
                     self.world.replace(Rc::new(world));
                     self.logs.borrow_mut().forget();
+                    self.tally.borrow_mut().forget(self.clock.unix_seconds());
                     h3::configure(&self);
                     let _ = done.send(());
                 }
@@ -260,6 +267,7 @@ impl Worker {
                 }
                 Command::FlushLogs(done) => {
                     self.logs.borrow_mut().flush();
+                    self.tell_views();
                     let _ = done.send(());
                 }
                 Command::Drain(deadline) => return self.drain(deadline).await,
@@ -578,6 +586,18 @@ impl Worker {
         }
     }
 
+    /// Somebody has seen a page.
+    pub(super) fn count(&self, hits: &Arc<SiteHits>, path: &[u8], is_bot: bool) {
+        let now = self.clock.unix_seconds();
+        self.tally.borrow_mut().count(hits, path, is_bot, now);
+        self.has_lines();
+    }
+
+    fn tell_views(&self) {
+        self.clock.tick();
+        self.tally.borrow_mut().tell(self.clock.unix_seconds());
+    }
+
     /// The phase whose deadline ended this connection, if one did.
     pub(super) fn expired(&self, row: usize) -> Option<Phase> {
         let rows = self.rows.borrow();
@@ -586,13 +606,19 @@ impl Worker {
 
     /// Ends what has outstayed its deadline, and hands buffered log lines over.
     async fn sweep(self: Rc<Self>) {
+        let mut sweeps = 0u32;
         loop {
-            if self.rows.borrow().open == 0 && self.logs.borrow().is_empty() {
+            let has_told = self.logs.borrow().is_empty() && self.tally.borrow().is_empty();
+            if self.rows.borrow().open == 0 && has_told {
                 self.busy.notified().await;
             }
             tokio::time::sleep(SWEEP).await;
             self.clock.tick();
             self.logs.borrow_mut().flush();
+            sweeps += 1;
+            if sweeps % SWEEPS_TO_TELL == 0 || self.rows.borrow().open == 0 {
+                self.tell_views();
+            }
             let now_ms = self.clock.millis();
             let ended = self.rows.borrow_mut().expire(now_ms);
             self.stats.deadlines.add(ended);
@@ -632,6 +658,7 @@ impl Worker {
             );
         }
         self.logs.borrow_mut().flush();
+        self.tell_views();
         // They hold the worker, and it holds them.
         let left = self.rows.take();
         drop(left);

@@ -24,6 +24,8 @@ pub struct Variant {
     pub(super) status: Status,
     /// The head says when it was made: nobody else does.
     pub(super) is_dated: bool,
+    /// Goes when this does: the account of whoever keeps it.
+    _lease: Option<Box<dyn Send + Sync>>,
     /// How it was used since the ledger last looked: 0 = never yet, 1 = not again, 2 = again.
     touched: AtomicU8,
 }
@@ -90,22 +92,25 @@ impl Variant {
             kept,
             status: Status::OK,
             is_dated: false,
+            _lease: None,
             touched: AtomicU8::new(0),
         }
     }
 
     /// A handler's response, to be sent again as it is: its status, all its fields (Server, Date and
-    /// Content-Length among them), and its content.
+    /// Content-Length among them), and its content. `lease` is dropped when nobody holds it any more.
     pub fn of_response<'f>(
         status: Status,
         fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
         content: Box<[u8]>,
+        lease: Box<dyn Send + Sync>,
     ) -> Variant {
         let heads = Heads::of(status, fields);
         let content = Content::Memory(content);
         Variant {
             status,
             is_dated: true,
+            _lease: Some(lease),
             ..Variant::new(heads, 0, Coding::Identity, content, None)
         }
     }

@@ -9,6 +9,7 @@ use crate::cache::{Cache, Cached, Rule};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
 use crate::handler::Handler;
 use crate::handler::test::Test;
+use crate::hits::{Hits, SiteHits, Views};
 use crate::site::{Budget, CacheRule, Glob, Site, SiteRules, Symlinks};
 use crate::tls::{
     Challenges, Ciphers, Identity, MinVersion, PairSpec, SelfSigned, Tickets, Tls, TlsSettings,
@@ -25,6 +26,8 @@ pub struct Supplies {
     pub sinks: Arc<Sinks>,
     /// Responses of handlers that are kept.
     pub cache: Arc<Cache>,
+    /// Views of pages.
+    pub hits: Arc<Hits>,
     /// Which passwords were right a moment ago.
     pub logins: Arc<Logins>,
     /// Ticket keys; None when nothing is served over TLS.
@@ -275,6 +278,7 @@ impl HostBuilder<'_> {
             routes,
             identity: tls.map_or(Identity::NONE, |tls| tls.identity(name.as_deref())),
             access: log,
+            hits: self.hits(),
             names,
         })
     }
@@ -290,6 +294,12 @@ impl HostBuilder<'_> {
                 Some(Target::Rewrite(to.get_ref().as_bytes().into()))
             }
             Some(config::Target::Root(root)) => Some(Target::Site(self.open_site(root)?)),
+            Some(config::Target::Hits(_)) => {
+                let prefix = route.path.get_ref().trim_end_matches('/');
+                let name = self.site.names.first().map_or("*", |name| name.get_ref());
+                let views = Views::new(self.supplies.hits.of(name), prefix.as_bytes());
+                Some(Target::Handler(Arc::new(views)))
+            }
             Some(config::Target::Test(test)) => Some(Target::Handler(Arc::new(match test {
                 config::TestHandler::Echo => Test::Echo,
                 config::TestHandler::Slow => Test::Slow,
@@ -318,6 +328,13 @@ impl HostBuilder<'_> {
             allow,
             users,
         })
+    }
+
+    /// Where views are counted, if they are.
+    fn hits(&self) -> Option<Arc<SiteHits>> {
+        let name = self.site.names.first().map(Spanned::get_ref);
+        let name = name.filter(|_| self.site.hits)?;
+        Some(self.supplies.hits.of(name))
     }
 
     /// A handler with the page cache before it.

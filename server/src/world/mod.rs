@@ -10,6 +10,7 @@ pub mod users;
 use crate::base::log::{Format, Sink};
 use crate::cache::Cached;
 use crate::handler::Handler;
+use crate::hits::SiteHits;
 use crate::limits::Limits;
 use crate::site::Site;
 use crate::tls::{Challenges, Identity, Tls};
@@ -76,6 +77,8 @@ pub struct Host {
     pub identity: Identity,
     /// This site's log.
     pub access: Option<Access>,
+    /// Where views of its pages are counted; None where they aren't.
+    pub hits: Option<Arc<SiteHits>>,
 }
 
 /// Fields that every response of a site has over TLS, and none has without: ready for every version of
