@@ -125,7 +125,7 @@ mod tests {
         site.add(b"/", 1, 0, 101);
         site.add(b"/a.png", 1, 0, 101);
         site.add(b"/bots", 0, 7, 101);
-        let written = text(&[site.clone()]);
+        let written = text(std::slice::from_ref(&site));
         let again = Hits::default();
         read(&again, &written);
         let back = again.of("example.org");

@@ -66,10 +66,9 @@ impl Hits {
     /// Writes what has changed since; blocks.
     pub fn save(&self, state: &Path) -> io::Result<()> {
         let sites = lock(&self.sites).clone();
-        let changed = |site: &Arc<SiteHits>| site.is_changed.swap(false, Ordering::Relaxed);
-        // Of every site, not only up to the first.
-        let is_changed = sites.iter().fold(false, |is, site| changed(site) || is);
-        if !is_changed {
+        let changed = |site: &&Arc<SiteHits>| site.is_changed.swap(false, Ordering::Relaxed);
+        // Every site is asked, for its mark is taken away.
+        if sites.iter().filter(changed).count() == 0 {
             return Ok(());
         }
         let text = file::text(&sites);

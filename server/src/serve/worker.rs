@@ -616,7 +616,7 @@ impl Worker {
             self.clock.tick();
             self.logs.borrow_mut().flush();
             sweeps += 1;
-            if sweeps % SWEEPS_TO_TELL == 0 || self.rows.borrow().open == 0 {
+            if sweeps.is_multiple_of(SWEEPS_TO_TELL) || self.rows.borrow().open == 0 {
                 self.tell_views();
             }
             let now_ms = self.clock.millis();
