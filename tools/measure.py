@@ -4,11 +4,13 @@
     tools/measure.py SCENARIO [--servers anthill,nginx] [--rounds 5] [--seconds 4] [--size 5100] [--conns 1500]
 
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
-connection); idle; cached, cachedtls (a kept live page beside a stored one of the same server); h2, h2held (HTTP/2 over TLS); h3, h3held (HTTP/3, by tools/h3load.rs, which
-H3LOAD names: cargo build --release --example h3load). The server runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
-A B ...); the median is printed with the smallest and the largest. ANTHILL names the binary (default:
-the static release), and ANTHILL_BEFORE another one to be held against it as `anthill-before`. Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the peers
-that are named.
+connection); idle; cached, cachedtls (a kept live page beside a stored one of the same server); h2,
+h2held (HTTP/2 over TLS); h3, h3held (HTTP/3, by tools/h3load.rs, which H3LOAD names: cargo build
+--release --example h3load). The server runs on CPU 0, the client on CPU 1; rounds are interleaved
+(A B, B A, A B ...); the median is printed with the smallest and the largest. ANTHILL names the binary
+(default: the static release), and ANTHILL_BEFORE another one to be held against it as `anthill-before`.
+What counting views costs shows `--servers anthill,anthill-uncounted`. Needs wrk, ab (apache2-utils),
+h2load (nghttp2-client), openssl, and the peers that are named.
 All traffic is on loopback.
 """
 import argparse, json, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, threading, time
@@ -44,6 +46,12 @@ def anthill_cached(folder):
     command = anthill(folder)
     with open(folder + "/anthill.toml", "a") as file:
         file.write('[[site.route]]\npath = "/live"\ntest = "page"\ncache = { seconds = 100000 }\n')
+    return command
+
+def anthill_uncounted(folder):
+    command = anthill(folder)
+    with open(folder + "/anthill.toml", "a") as file:
+        file.write("hits = false\n")
     return command
 
 def nginx(folder):
@@ -145,6 +153,7 @@ SERVERS = {
     "anthill": anthill,
     "anthill-before": lambda folder: anthill(folder, binary=BEFORE),
     "anthill-cached": anthill_cached,
+    "anthill-uncounted": anthill_uncounted,
     "anthill-2": lambda folder: anthill(folder, workers=2),
     "anthill-log": lambda folder: anthill(folder, access=folder + "/access.log"),
     "nginx": nginx,

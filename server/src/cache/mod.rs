@@ -134,17 +134,13 @@ impl Cache {
         let mut gone = 0;
         for shard in &self.shards {
             let mut shard = lock(shard);
-            let slots = std::mem::take(&mut shard.slots);
-            for (key, mut slot) in slots {
-                gone += self.forget(&mut shard.pages, &mut slot, |page| is_meant(&page.place));
-                let fills = slot.fills.iter();
-                fills
-                    .filter(|fill| is_meant(&fill.place))
-                    .for_each(|fill| fill.doom());
-                if !slot.is_empty() {
-                    shard.slots.insert(key, slot);
-                }
-            }
+            let Shard { slots, pages, .. } = &mut *shard;
+            slots.retain(|_, slot| {
+                gone += self.forget(pages, slot, |page| is_meant(&page.place));
+                let meant = slot.fills.iter().filter(|fill| is_meant(&fill.place));
+                meant.for_each(|fill| fill.doom());
+                !slot.is_empty()
+            });
         }
         self.lend();
         gone

@@ -197,10 +197,7 @@ fn one_leads_and_others_follow() {
     // What is for one client alone is remembered for a while.
     cache.remember_pass(&place.key, &ANYBODY.kind(), 0);
     assert!(matches!(cache.join(&place, &ANYBODY, 9_999), Join::Pass));
-    assert!(matches!(
-        cache.join(&place, &secure, 9_999),
-        Join::Follow(..)
-    ));
+    assert!(matches!(cache.join(&place, &secure, 9_999), Join::Lead(..)));
     assert!(matches!(
         cache.join(&place, &ANYBODY, 10_000),
         Join::Follow(..)
