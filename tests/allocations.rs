@@ -16,6 +16,7 @@ use anthill::base::clock;
 use anthill::base::log::Sinks;
 use anthill::base::pool::Pool;
 use anthill::base::stats::Counters;
+use anthill::cache::Cache;
 use anthill::config;
 use anthill::serve::worker::{self, Command, Listening, Shared};
 use anthill::site::Budget;
@@ -141,8 +142,11 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
     let tickets = Tickets::from_state(&path("state"), now).expect("tickets");
     let names = ["localhost".to_owned()];
     let self_signed = SelfSigned::load_or_make(&path("state"), &names, now).expect("a certificate");
+    let budget = Arc::new(Budget::new(16 << 20));
     let supplies = Supplies {
-        budget: Arc::new(Budget::new(16 << 20)),
+        hits: Arc::default(),
+        cache: Arc::new(Cache::new(Instant::now(), budget.clone())),
+        budget,
         sinks: Arc::new(Sinks::default()),
         logins: Logins::new().expect("a ledger"),
         tickets: Some(Arc::new(tickets)),

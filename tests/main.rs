@@ -2,6 +2,7 @@
 
 mod access;
 mod acme;
+mod cache;
 mod cgi;
 mod changing;
 mod cli;
@@ -14,6 +15,7 @@ mod h2_attacks;
 mod h2_clients;
 #[cfg(feature = "http3")]
 mod h3;
+mod hits;
 mod hosts;
 mod http;
 mod journal;

@@ -4,13 +4,15 @@
     tools/measure.py SCENARIO [--servers anthill,nginx] [--rounds 5] [--seconds 4] [--size 5100] [--conns 1500]
 
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
-connection); idle; h2, h2held (HTTP/2 over TLS); h3, h3held (HTTP/3, by `anthill bench load`:
-cargo build --release -p anthill-bench, or BENCH names the program); cgi (a hello in C by CGI),
-fastcgi (a hello by php-fpm, whose processes run beside the client and aren't counted). The server
-runs on CPU 0, the client on CPU 1; rounds are interleaved (A B, B A,
-A B ...); the median is printed with the smallest and the largest. ANTHILL names the binary (default:
-the static release), and ANTHILL_BEFORE another one to be held against it as `anthill-before`. Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the peers
-that are named.
+connection); idle; cached, cachedtls (a kept live page beside a stored one of the same server); h2,
+h2held (HTTP/2 over TLS); h3, h3held (HTTP/3, by `anthill bench load`: cargo build --release -p
+anthill-bench, or BENCH names the program); cgi (a hello in C by CGI), fastcgi (a hello by php-fpm,
+whose processes run beside the client and aren't counted). The server runs on CPU 0, the client on
+CPU 1; rounds are interleaved (A B, B A, A B ...); the median is printed with the smallest and the
+largest. ANTHILL names the binary (default: the static release), and ANTHILL_BEFORE another one to be
+held against it as `anthill-before`. What counting views costs shows `--servers
+anthill,anthill-uncounted`. Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the
+peers that are named.
 All traffic is on loopback.
 """
 import argparse, json, os, random, re, resource, shutil, signal, socket, ssl, statistics, subprocess, sys, tempfile, threading, time
@@ -48,6 +50,18 @@ files = ".php"
 '''
     open(folder + "/anthill.toml", "w").write(text)
     return [binary, "serve", folder + "/anthill.toml"]
+
+def anthill_cached(folder):
+    command = anthill(folder)
+    with open(folder + "/anthill.toml", "a") as file:
+        file.write('[[site.route]]\npath = "/live"\ntest = "page"\ncache = { seconds = 100000 }\n')
+    return command
+
+def anthill_uncounted(folder):
+    command = anthill(folder)
+    with open(folder + "/anthill.toml", "a") as file:
+        file.write("hits = false\n")
+    return command
 
 def nginx(folder):
     text = f'''worker_processes 1; worker_rlimit_nofile 20000; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.err crit; user root;
@@ -150,6 +164,8 @@ SERVERS = {
     "h2o": h2o,
     "anthill": anthill,
     "anthill-before": lambda folder: anthill(folder, binary=BEFORE),
+    "anthill-cached": anthill_cached,
+    "anthill-uncounted": anthill_uncounted,
     "anthill-2": lambda folder: anthill(folder, workers=2),
     "anthill-log": lambda folder: anthill(folder, access=folder + "/access.log"),
     "nginx": nginx,
@@ -229,6 +245,18 @@ def wrk(server, url, conns, seconds):
     p99 = float(p99[1]) * {"us": 0.001, "ms": 1, "s": 1000}[p99[2]]
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
     return {"us": cpu * 1e6 / count, "req/s": rate, "p99 ms": p99, "PSS MB": seen[0] / 1024}
+
+def cached(server, base, page, size, conns, seconds):
+    """A kept live page and a stored one, in turn; what the first does of the second's requests."""
+    live = f"/live?size={size}&f=Content-Type:text/html"
+    sides = {"stored": page, "cached": live}
+    order = list(sides)
+    random.shuffle(order)
+    got = {side: wrk(server, base + sides[side], conns, seconds) for side in order}
+    result = {f"{side} {key}": got[side][key] for side in sides for key in ("req/s", "us")}
+    result["req/s ratio"] = got["cached"]["req/s"] / got["stored"]["req/s"]
+    result["CPU ratio"] = got["cached"]["us"] / got["stored"]["us"]
+    return result
 
 def ab(server, url, count):
     before = server.cpu_seconds()
@@ -353,6 +381,9 @@ def scenario(name, server, args):
         return h3_held(server, args.conns)
     if name == "plain":
         return wrk(server, f"http://127.0.0.1:{HTTP}{page}", args.conns, args.seconds)
+    if name in ("cached", "cachedtls"):
+        base = f"https://127.0.0.1:{HTTPS}" if name == "cachedtls" else f"http://127.0.0.1:{HTTP}"
+        return cached(server, base, page, args.size, args.conns, args.seconds)
     if name == "close":
         return ab(server, f"http://127.0.0.1:{HTTP}/p228.html", args.count)
     if name == "held":
@@ -428,7 +459,8 @@ def main():
     args = parser.parse_args()
     # Ended from outside, it still ends the server that it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log", "cgi": "anthill,lighttpd", "h3": "anthill,caddy", "h3held": "anthill,caddy"}
+    both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log", "cgi": "anthill,lighttpd", "h3": "anthill,caddy", "h3held": "anthill,caddy",
+            "cached": "anthill-cached", "cachedtls": "anthill-cached"}
     names = (args.servers or both.get(args.scenario, "anthill,nginx")).split(",")
     resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
     os.sched_setaffinity(0, {1})

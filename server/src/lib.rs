@@ -10,6 +10,8 @@ pub mod wire;
 pub mod site;
 pub mod tls;
 pub mod handler;
+pub mod cache;
+pub mod hits;
 pub mod config;
 pub mod world;
 pub mod serve;

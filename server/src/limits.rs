@@ -292,3 +292,30 @@ pub const H3_UNPROVEN_HANDSHAKES_MAX: usize = 64;
 pub const H3_INCOMING_MAX: usize = 1_024;
 /// See [`H3_INCOMING_MAX`].
 pub const H3_INCOMING_BYTES_MAX: u64 = 4 << 20;
+/// A content for the page cache, bytes, where a route says nothing of it: pages are smaller, and what
+/// is larger is a download.
+pub const CACHE_PAGE_BYTES: u64 = 1 << 20;
+/// Answers to one URI that are kept beside each other, by what Vary names and who may have them.
+pub const CACHE_VARIANTS_MAX: usize = 32;
+/// For so long nobody waits for another's call to a URI whose answer was for one client alone.
+pub const CACHE_PASS_SECONDS: u64 = 10;
+/// URIs of which that is known, a few dozen bytes each.
+pub const CACHE_PASSES_MAX: usize = 16_384;
+/// A handler that failed while there is an old page isn't asked for it again before then.
+pub const CACHE_FAILED_SECONDS: u64 = 5;
+/// A call to fill the cache goes on for so long with nobody waiting for it.
+pub const CACHE_ALONE_SECONDS: u32 = 60;
+/// A content of unknown length comes to its end within this time, or isn't kept: others wait for it.
+pub const CACHE_COMING_SECONDS: u64 = 30;
+/// What is copied at a time out of a page that is still coming.
+pub const CACHE_CHUNK_BYTES: usize = 16 * 1024;
+/// Pages that are kept over a restart, bytes: a slow disk writes so much within a few seconds.
+pub const CACHE_DISK_BYTES_MAX: usize = 64 << 20;
+/// Pages of one site whose views are counted apart; those of more count for the site alone.
+pub const HITS_PATHS_MAX: usize = 10_000;
+/// Days that are remembered of a site: a year, and the same month before.
+pub const HITS_DAYS_MAX: usize = 400;
+/// Days with views that are remembered of a page.
+pub const HITS_PAGE_DAYS_MAX: usize = 31;
+/// Paths that a worker counts before it tells the ledger.
+pub const HITS_TALLY_PATHS_MAX: usize = 1_024;

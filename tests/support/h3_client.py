@@ -3,6 +3,7 @@ the scenes below, and says in one line what came of it. What is not as it should
 error."""
 import asyncio
 import hashlib
+import json
 import os
 import ssl
 import sys
@@ -478,6 +479,17 @@ async def alone(name, other):
         equal((await it.get("/", host=other)).status, 200)
         equal((await it.get("/", host=name)).status, 421)
     print("refused")
+
+
+async def ask(*questions):
+    """Asks each `METHOD path [name:value …]` in turn; a line of JSON for each answer."""
+    async with client() as it:
+        for question in questions:
+            method, path, *fields = question.split(" ")
+            fields = [tuple(field.split(":", 1)) for field in fields]
+            got = await it.get(path, method, fields=fields)
+            told = {"status": got.status, "fields": got.fields, "body": bytes(got.body).decode()}
+            print(json.dumps(told))
 
 
 async def crowd(count):

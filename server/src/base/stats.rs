@@ -96,6 +96,7 @@ counters! {
     h3_resets "HTTP/3 requests that ended without a whole response";
     h3_errors "HTTP/3 connections ended because the peer broke a rule or flooded us";
     h3_retries "Clients that were asked to show that their address is theirs before HTTP/3 is spoken with them";
+    cache_hits "Requests answered with a kept page, on the spot";
     gzip_bytes_in "Bytes compressed in the background";
     gzip_bytes_out "Bytes that came out of compressing";
 }

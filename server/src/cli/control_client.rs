@@ -1,4 +1,4 @@
-//! `anthill reload`, `status` and `stop`: they ask the running server over its control socket.
+//! `anthill reload`, `status`, `hits`, `purge` and `stop`: they ask the running server over its control socket.
 //!
 //! One line goes there; back come `ok` or `error` on a line of its own and then text for the
 //! person who asked, until the server closes.
@@ -13,7 +13,7 @@ use super::parse::Typed;
 use crate::config::{Chosen, OperatorError, Overrides, control_sockets, reason};
 
 pub(super) fn reload(typed: &Typed) -> Result<ExitCode, OperatorError> {
-    ask(typed, "reload", Some(Duration::from_secs(120)))
+    ask(typed, 0, "reload", Some(Duration::from_secs(120)))
 }
 
 pub(super) fn status(typed: &Typed) -> Result<ExitCode, OperatorError> {
@@ -22,16 +22,45 @@ pub(super) fn status(typed: &Typed) -> Result<ExitCode, OperatorError> {
     } else {
         "status"
     };
-    ask(typed, question, Some(Duration::from_secs(10)))
+    ask(typed, 0, question, Some(Duration::from_secs(10)))
+}
+
+pub(super) fn hits(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    let form = if typed.has("json") { "json" } else { "text" };
+    let site = match typed.operand_at(0).map(|site| site.to_str()) {
+        None => "",
+        Some(Some(site)) if !site.contains(['\n', '\r', ' ']) => site,
+        Some(_) => {
+            return Err(OperatorError::new("SITE is no host name")
+                .help("a name of the site as the configuration has it"));
+        }
+    };
+    let question = format!("hits {form} {site}");
+    ask(typed, 1, &question, Some(Duration::from_secs(30)))
+}
+
+pub(super) fn purge(typed: &Typed) -> Result<ExitCode, OperatorError> {
+    let word = |nth| {
+        let word = typed.operand_at(nth).and_then(|word| word.to_str());
+        let is_line = |word: &&str| !word.contains(['\n', '\r']);
+        word.filter(is_line).ok_or_else(|| {
+            OperatorError::new("SITE and PATH must be UTF-8, and one line")
+                .help("anthill purge example.org '/news/*'")
+        })
+    };
+    let question = format!("purge {} {}", word(0)?, word(1)?);
+    ask(typed, 2, &question, Some(Duration::from_secs(30)))
 }
 
 pub(super) fn stop(typed: &Typed) -> Result<ExitCode, OperatorError> {
     // Draining takes as long as the configuration lets it.
-    ask(typed, "stop", None)
+    ask(typed, 0, "stop", None)
 }
 
+/// Asks the server of the configuration that the nth operand names.
 fn ask(
     typed: &Typed,
+    nth: usize,
     question: &str,
     patience: Option<Duration>,
 ) -> Result<ExitCode, OperatorError> {
@@ -42,7 +71,7 @@ fn ask(
                 state: typed.path("state"),
                 ..Overrides::default()
             };
-            control_sockets(&Chosen::of(typed.path_at(0))?, &overrides)?
+            control_sockets(&Chosen::of(typed.path_at(nth))?, &overrides)?
         }
     };
     let (path, stream) = connect(&sockets)?;

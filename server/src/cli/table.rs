@@ -164,6 +164,60 @@ pub(super) static COMMANDS: &[Command] = &[
         run: control_client::status,
     },
     Command {
+        name: "hits",
+        about: "Show how often the pages of a site were seen",
+        details: &[
+            "Of SITE, by one of its names as the configuration has it, else of all: views by day \
+             (UTC) and by page, with those by bots and of assets apart.",
+            CLIENT_DETAILS,
+        ],
+        operands: &[
+            Operand {
+                name: "SITE",
+                required: false,
+                values: Values::Any,
+            },
+            WHAT,
+        ],
+        options: &[
+            Opt {
+                long: "json",
+                short: None,
+                value: None,
+                about: "As JSON, for programs",
+            },
+            STATE,
+            CONTROL,
+        ],
+        run: control_client::hits,
+    },
+    Command {
+        name: "purge",
+        about: "Forget pages that the page cache keeps",
+        details: &[
+            "SITE is one of the site's names as the configuration has it, PATH a path as it reads \
+             (not percent-encoded), whatever its query; with a * at its end, all that begin so: \
+             anthill purge example.org '/news/*'",
+            "Pages that are being made at this moment aren't kept either.",
+            CLIENT_DETAILS,
+        ],
+        operands: &[
+            Operand {
+                name: "SITE",
+                required: true,
+                values: Values::Any,
+            },
+            Operand {
+                name: "PATH",
+                required: true,
+                values: Values::Any,
+            },
+            WHAT,
+        ],
+        options: &[STATE, CONTROL],
+        run: control_client::purge,
+    },
+    Command {
         name: "stop",
         about: "Stop the running server",
         details: &["The requests under way are answered first.", CLIENT_DETAILS],

@@ -40,6 +40,9 @@ pub const FILE_NAME: &str = "anthill.toml";
 pub const DEFAULT_ROOT: &str = "public";
 /// `hsts = true` in seconds: a year, as RFC 6797 §6.1.1's examples and the preload lists have it.
 pub const HSTS_SECONDS: u64 = 31_536_000;
+/// How long a page of the page cache stands in for a handler that fails, where the operator says how
+/// long pages are fresh.
+pub const STALE_IF_ERROR_SECONDS: u64 = 3_600;
 
 /// Everything that was configured, with every default filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,6 +184,8 @@ pub struct Site {
     pub cache: Vec<CacheFiles>,
     /// Fields by file; all that match apply.
     pub headers: Vec<HeaderFiles>,
+    /// Whether views of its pages are counted.
+    pub hits: bool,
     /// An access log of its own; `None` = the server's.
     pub log: Option<Spanned<LogTo>>,
     /// `[[site.route]]`, in their order.
@@ -242,6 +247,8 @@ pub struct Route {
     pub users: Option<Spanned<PathBuf>>,
     /// What runs some of the site's files instead of sending them.
     pub scripts: Option<Scripts>,
+    /// Whether what a handler answers is kept for others.
+    pub cache: Option<PageCache>,
 }
 
 /// What runs files of a site, by their endings.
@@ -304,6 +311,23 @@ pub struct Cgi {
     pub variables: Vec<(String, String)>,
 }
 
+/// `cache` of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageCache {
+    /// Seconds that a response is fresh which doesn't say so itself; `None` = it isn't kept.
+    pub seconds: Option<u64>,
+    /// Seconds more that it may be used while a new one is made.
+    pub stale_while_revalidate: u64,
+    /// Seconds more that it may be used while the handler fails.
+    pub stale_if_error: u64,
+    /// Bytes of a content that is kept at most.
+    pub page_bytes: u64,
+    /// Whether pages are the same for everybody whatever the Cookie.
+    pub ignore_cookies: bool,
+    /// Whether pages are kept over a restart.
+    pub disk: bool,
+}
+
 /// What answers below a route's path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -317,6 +341,8 @@ pub enum Target {
     Cgi(Cgi),
     /// A backend that runs scripts.
     Backend(Backend),
+    /// How often the page was seen whose path follows.
+    Hits(Spanned<bool>),
     /// A handler that only tests need.
     Test(TestHandler),
 }
@@ -330,6 +356,8 @@ pub enum TestHandler {
     Slow,
     /// Never ends its answer.
     Endless,
+    /// Answers as its query says.
+    Page,
 }
 
 /// Reads and validates a configuration file (not the files that it names: see [`check`]).

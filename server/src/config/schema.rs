@@ -12,11 +12,13 @@ use super::places;
 use super::read::{Bytes, Item, Seconds, Shape, SiteName, Source, Table};
 use super::values::{Listen, is_field_value, is_token, reserved_field, share_ports};
 use super::{
-    CacheFiles, Config, DEFAULT_ROOT, HSTS_SECONDS, HeaderFiles, Log, LogFormat, LogTo, PlainHttp,
-    Route, Server, Site, Symlinks, Target, TestHandler, TlsConfig, TlsVersion,
+    CacheFiles, Config, DEFAULT_ROOT, HSTS_SECONDS, HeaderFiles, Log, LogFormat, LogTo, PageCache,
+    PlainHttp, Route, STALE_IF_ERROR_SECONDS, Server, Site, Symlinks, Target, TestHandler,
+    TlsConfig, TlsVersion,
 };
 use super::{acme, live};
-use crate::limits::{Limits, SCRATCH_BYTES};
+use crate::limits::{CACHE_PAGE_BYTES, Limits, SCRATCH_BYTES};
+use crate::wire::cache_control::SECONDS_MAX;
 
 static FILE: Shape = Shape {
     name: "the file",
@@ -93,6 +95,7 @@ static SITE: Shape = Shape {
         "mime",
         "cache",
         "headers",
+        "hits",
         "log",
         "route",
     ],
@@ -140,9 +143,23 @@ static ROUTE: Shape = Shape {
         "keep",
         "script_root",
         "env",
+        "cache",
+        "hits",
         "test",
     ],
-    later: &["git", "proxy", "balance", "cache", "hits"],
+    later: &["git", "proxy", "balance"],
+};
+static PAGE_CACHE: Shape = Shape {
+    name: "cache",
+    keys: &[
+        "seconds",
+        "stale_while_revalidate",
+        "stale_if_error",
+        "page_bytes",
+        "ignore_cookies",
+        "disk",
+    ],
+    later: &[],
 };
 
 /// The table that a key belongs into, for one that stands in the wrong place.
@@ -581,6 +598,7 @@ fn site(mut table: Table<'_, '_>) -> Result<Site, OperatorError> {
         mime: mime(&mut table)?,
         cache: cache(&mut table)?,
         headers: headers(&mut table)?,
+        hits: table.take("hits")?.unwrap_or(true),
         log: log_to(&mut table, "log")?,
         routes,
         span: table.span.clone(),
@@ -837,10 +855,16 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
     if let Some(root) = table.take::<Spanned<PathBuf>>("root")? {
         add("root", root.span(), Target::Root(root));
     }
+    if let Some(hits) = table.take::<Spanned<bool>>("hits")?
+        && *hits.get_ref()
+    {
+        add("hits", hits.span(), Target::Hits(hits));
+    }
     let tests = [
         ("echo", TestHandler::Echo),
         ("slow", TestHandler::Slow),
         ("endless", TestHandler::Endless),
+        ("page", TestHandler::Page),
     ];
     if let Some(test) = table.word("test", &tests)? {
         add("test", table.span.clone(), Target::Test(test));
@@ -854,6 +878,7 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
         return Err(source.error(span.clone(), what, "keep one of them"));
     }
     let target = targets.pop().map(|(.., target)| target);
+    let cache = page_cache(&mut table, target.as_ref(), live.scripts.is_some())?;
     let span = table.span.clone();
     table.finish()?;
     if target.is_none() && allow.is_none() && users.is_none() && live.scripts.is_none() {
@@ -868,7 +893,66 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
         allow,
         users,
         scripts: live.scripts,
+        cache,
     })
+}
+
+/// `cache = true`, or with what it says.
+fn page_cache(
+    table: &mut Table<'_, '_>,
+    target: Option<&Target>,
+    has_scripts: bool,
+) -> Result<Option<PageCache>, OperatorError> {
+    let Some(item) = table.item("cache") else {
+        return Ok(None);
+    };
+    let is_stored = matches!(
+        target,
+        None | Some(Target::Root(_) | Target::Redirect(_) | Target::Rewrite(_) | Target::Hits(_))
+    );
+    if is_stored && !has_scripts {
+        let help =
+            "files are in memory anyway; how long browsers keep them is `cache` of the [[site]]";
+        return Err(item.refuse(
+            "`cache` keeps what a handler answers, and this route has none",
+            help,
+        ));
+    }
+    match item.value.get_ref().as_bool() {
+        Some(false) => return Ok(None),
+        Some(true) => {
+            return Ok(Some(PageCache {
+                seconds: None,
+                stale_while_revalidate: 0,
+                stale_if_error: 0,
+                page_bytes: CACHE_PAGE_BYTES,
+                ignore_cookies: false,
+                disk: false,
+            }));
+        }
+        None if !item.value.get_ref().is_table() => {
+            return Err(item.mistyped("true or a table", "{ seconds = 10 }"));
+        }
+        None => {}
+    }
+    let mut table = item.table(&PAGE_CACHE)?;
+    let seconds = table.within::<Seconds>("seconds", 1..=SECONDS_MAX)?;
+    let seconds = seconds.map(u64::from);
+    let while_revalidate = table.within::<Seconds>("stale_while_revalidate", 0..=SECONDS_MAX)?;
+    let if_error = table.within::<Seconds>("stale_if_error", 0..=SECONDS_MAX)?;
+    let page_bytes = table.within::<Bytes>("page_bytes", 1..=u64::MAX)?;
+    let cache = PageCache {
+        seconds,
+        // Where the operator vouches for pages, one that is twice as old still does for a moment, and
+        // any old one is better than none.
+        stale_while_revalidate: while_revalidate.map_or(seconds.unwrap_or(0), u64::from),
+        stale_if_error: if_error.map_or(seconds.map_or(0, |_| STALE_IF_ERROR_SECONDS), u64::from),
+        page_bytes: page_bytes.map_or(CACHE_PAGE_BYTES, u64::from),
+        ignore_cookies: table.take("ignore_cookies")?.unwrap_or(false),
+        disk: table.take("disk")?.unwrap_or(false),
+    };
+    table.finish()?;
+    Ok(Some(cache))
 }
 
 /// The path of a route is compared with decoded, normalised paths, so it must be one.

@@ -366,8 +366,8 @@ fn each_mistake_has_its_answer() {
         ),
         (
             "[[site]]\n[[site.route]]\npath = \"/\"\ncache = {}",
-            "`cache` is not yet",
-            "",
+            "`cache` keeps what a handler answers",
+            "files are in memory anyway",
         ),
         (
             "[server]\nhttps = [\"localhost:1\"]",

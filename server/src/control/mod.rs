@@ -14,6 +14,7 @@ mod tests;
 
 use crate::base::clock;
 use crate::base::log::{ErrorLog, Sinks};
+use crate::cache::Cache;
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
 use crate::handler::program::Programs;
 use crate::site::Budget;
@@ -23,6 +24,7 @@ use log::LevelFilter;
 use plane::Plane;
 use start::logins;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What the command line asked to serve.
 #[derive(Clone, Debug)]
@@ -66,8 +68,11 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
     let mut warnings = config::check(&config)?;
     let now = clock::unix_seconds_now();
     let made = |error: crate::tls::TlsError| OperatorError::failure(error.to_string());
+    let budget = Arc::new(Budget::new(0));
     let supplies = Supplies {
-        budget: Arc::new(Budget::new(0)),
+        hits: Arc::default(),
+        cache: Arc::new(Cache::new(Instant::now(), budget.clone())),
+        budget,
         sinks: Arc::new(Sinks::default()),
         logins: logins()?,
         tickets: Some(Arc::new(Tickets::in_memory(now).map_err(made)?)),

@@ -6,8 +6,8 @@ use super::greeting;
 use super::listeners::{LET_IN, Listeners};
 use super::socket::{self, ControlSocket, Question};
 use super::start::{
-    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, logins,
-    memory_auto, prepare_state, tls_supplies, user_ids,
+    bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, load_hits,
+    load_pages, logins, memory_auto, prepare_state, tls_supplies, user_ids,
 };
 use super::status;
 use super::watch::{Changes, Place, Watch};
@@ -23,8 +23,8 @@ use crate::serve::h3;
 use crate::serve::worker::{self, Command, Shared};
 use crate::site::Budget;
 use crate::tls::SelfSigned;
-use crate::world::World;
 use crate::world::build::{self, Supplies};
+use crate::world::{Host, World};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
@@ -45,6 +45,8 @@ pub const RESCAN: Duration = Duration::from_secs(10);
 const COALESCE: Duration = Duration::from_millis(100);
 /// Files that a request found other than expected are looked for this often.
 const STALE: Duration = Duration::from_secs(2);
+/// Hit counts are written this often, if they changed.
+const HITS: Duration = Duration::from_secs(300);
 /// Ticket keys and the self-signed certificate are looked at this often.
 const KEYS: Duration = Duration::from_secs(600);
 /// The self-signed certificate is made anew when less is left of it.
@@ -112,6 +114,7 @@ enum Event {
     Rescan,
     Stale,
     Keys,
+    Hits,
     WorkerEnded(usize),
 }
 
@@ -146,8 +149,12 @@ impl Plane {
         direct_errors(&config, &sinks, &error_log)?;
         let (tickets, self_signed) = tls_supplies(&config)?;
         let memory = config.server.memory_max.unwrap_or_else(memory_auto);
+        let origin = Instant::now();
+        let budget = Arc::new(Budget::new(memory as usize));
         let supplies = Supplies {
-            budget: Arc::new(Budget::new(memory as usize)),
+            cache: load_pages(&config, origin, &budget),
+            hits: load_hits(&config),
+            budget,
             sinks,
             logins: logins()?,
             tickets,
@@ -170,7 +177,7 @@ impl Plane {
             addresses: Arc::default(),
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
             quic: h3::Seats::default(),
-            origin: Instant::now(),
+            origin,
         });
         compress_in_background(supplies.budget.clone());
         let acme = Acme::new(supplies.challenges.clone());
@@ -286,12 +293,15 @@ impl Plane {
     async fn serve(&mut self, signals: &mut Signals) {
         let mut settle = Some(tokio::time::Instant::now());
         let mut keys = tokio::time::interval(KEYS);
+        let mut hits = tokio::time::interval(HITS);
         let mut rescan = tokio::time::interval(RESCAN);
         let mut stale = tokio::time::interval(STALE);
         loop {
-            let event = self
-                .next_event(signals, settle, &mut keys, &mut rescan, &mut stale)
-                .await;
+            let next = self.next_event(signals, settle, &mut keys, &mut rescan, &mut stale);
+            let event = tokio::select! {
+                event = next => event,
+                _ = hits.tick() => Event::Hits,
+            };
             match event {
                 Event::Stop => return,
                 Event::Hangup => {
@@ -339,6 +349,7 @@ impl Plane {
                     }
                 }
                 Event::Keys => self.renew_keys().await,
+                Event::Hits => self.save_hits(),
                 Event::WorkerEnded(index) => self.restart(index).await,
             }
         }
@@ -568,6 +579,10 @@ impl Plane {
 
     /// Does what a line from the control socket asks for; true when it is to stop.
     async fn answer(&mut self, question: Question) -> bool {
+        if question.line.starts_with("hits ") {
+            // With the views of the last seconds.
+            self.flush_logs().await;
+        }
         let answer = match question.line.as_str() {
             "reload" => self.reload().await.map_err(|error| format!("{error}\n")),
             "stop" => {
@@ -586,12 +601,62 @@ impl Plane {
         match line {
             "status" => Ok(status::text(self)),
             "status json" => Ok(status::json(self)),
+            line if line.starts_with("hits ") => self.hits(&line["hits ".len()..]),
+            line if line.starts_with("purge ") => self.purge(&line["purge ".len()..]),
             "reload" => Err("error: the server is stopping\n".to_owned()),
             _ => Err(format!(
                 "error: unknown command `{}`\n",
                 line.escape_debug()
             )),
         }
+    }
+
+    /// Views of pages: `text SITE` or `json SITE`; without a site, of all.
+    fn hits(&self, what: &str) -> Result<String, String> {
+        let (form, site) = what.split_once(' ').unwrap_or((what, ""));
+        let names: Vec<&str> = match site {
+            "" => {
+                let hosts = self.world.hosts.iter();
+                hosts.map(|host| host.names[0].as_str()).collect()
+            }
+            site => vec![&self.host(site)?.names[0]],
+        };
+        let hits = &self.supplies.hits;
+        Ok(match form {
+            "json" => hits.json(&names),
+            _ => hits.shown(&names),
+        })
+    }
+
+    fn save_hits(&self) {
+        if let Err(error) = self.supplies.hits.save(self.config.server.state.get_ref()) {
+            log::error!("the hit counts can't be written: {error}");
+        }
+    }
+
+    /// The site with this name, as the configuration has it.
+    fn host(&self, site: &str) -> Result<&Arc<Host>, String> {
+        let is_named = |host: &&Arc<Host>| host.names.iter().any(|name| name == site);
+        self.world.hosts.iter().find(is_named).ok_or_else(|| {
+            let names = self.world.hosts.iter().flat_map(|host| &host.names);
+            let names: Vec<&str> = names.map(String::as_str).collect();
+            let names = names.join(", ");
+            format!("error: there is no site `{site}`\nhelp: {names}\n")
+        })
+    }
+
+    /// Forgets kept pages: `SITE PATH`.
+    fn purge(&self, what: &str) -> Result<String, String> {
+        let (site, path) = what.split_once(' ').unwrap_or((what, ""));
+        let host = self.host(site)?;
+        if !path.starts_with('/') {
+            return Err(format!(
+                "error: `{path}` is no path of a site\nhelp: it begins with a slash: /news, or /news/* for all below it\n"
+            ));
+        }
+        let gone = self.supplies.cache.purge(&host.names[0], path);
+        let pages = if gone == 1 { "page" } else { "pages" };
+        Ok(format!("{gone} {pages} forgotten\n"))
     }
 
     /// Lets requests under way finish; a second signal ends it at once.
@@ -633,6 +698,11 @@ impl Plane {
         }
         // What ran for requests that were cut off is not left behind.
         self.supplies.programs.finish();
+        self.save_hits();
+        let state = self.config.server.state.get_ref();
+        if let Err(error) = self.supplies.cache.save(state) {
+            log::error!("the pages that were to be kept can't be written: {error}");
+        }
         self.supplies
             .sinks
             .flush(Instant::now() + Duration::from_secs(2));

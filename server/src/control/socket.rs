@@ -1,5 +1,5 @@
-//! The control socket: `reload`, `status` and `stop` come through it, one line each, from whoever
-//! may open it (mode 0600).
+//! The control socket: `reload`, `status`, `hits`, `purge` and `stop` come through it, one line each, from
+//! whoever may open it (mode 0600).
 //!
 //! Questions are read and answers written by tasks of their own, so that nobody who is slow, or says
 //! nothing at all, holds up the control plane.
@@ -15,8 +15,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-/// A question is one short line.
-const QUESTION_BYTES_MAX: usize = 256;
+/// A question is one line, and the longest has a path in it.
+const QUESTION_BYTES_MAX: usize = 8 * 1024;
 /// Whoever asks has this long to do so, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Questions that may be on their way at the same time.
@@ -162,7 +162,7 @@ async fn read(mut stream: UnixStream) -> Option<Question> {
         if line.len() > QUESTION_BYTES_MAX {
             break QUESTION_BYTES_MAX;
         }
-        let mut bytes = [0; QUESTION_BYTES_MAX];
+        let mut bytes = [0; 256];
         match stream.read(&mut bytes).await {
             Ok(0) | Err(_) => return None,
             Ok(read) => line.extend_from_slice(&bytes[..read]),

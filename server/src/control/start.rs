@@ -6,7 +6,9 @@ use super::listeners::Listeners;
 use crate::base::clock;
 use crate::base::log::{Destination, ErrorLog, Sinks};
 use crate::base::sys;
+use crate::cache::Cache;
 use crate::config::{self, Config, OperatorError};
+use crate::hits::Hits;
 use crate::limits;
 use crate::site::Budget;
 use crate::tls::{SelfSigned, Tickets};
@@ -16,6 +18,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 pub(super) fn bind(config: &Config, workers: usize) -> Result<Listeners, OperatorError> {
     let mut listeners = Listeners::default();
@@ -124,6 +127,26 @@ pub(super) fn tls_supplies(config: &Config) -> Result<TlsSupplies, OperatorError
         )
     })?;
     Ok((Some(Arc::new(tickets)), Some(Arc::new(self_signed))))
+}
+
+/// The page cache, with what the last server on this state folder left for it.
+pub(super) fn load_pages(config: &Config, origin: Instant, budget: &Arc<Budget>) -> Arc<Cache> {
+    let cache = Cache::new(origin, budget.clone());
+    match cache.load(config.server.state.get_ref()) {
+        Ok(0) => {}
+        Ok(count) => log::info!("{count} pages were kept over the restart"),
+        Err(error) => log::warn!("the pages that were kept can't be read: {error}"),
+    }
+    Arc::new(cache)
+}
+
+/// The counts of views, as the last server on this state folder left them.
+pub(super) fn load_hits(config: &Config) -> Arc<Hits> {
+    let hits = Hits::default();
+    if let Err(error) = hits.load(config.server.state.get_ref()) {
+        log::warn!("the hit counts can't be read: {error}");
+    }
+    Arc::new(hits)
 }
 
 /// The ledger of logins.

@@ -37,6 +37,15 @@ pub(super) fn text(plane: &Plane) -> String {
         "  {:<24} {} of {}",
         "content bytes", facts.content_bytes, facts.content_bytes_max
     );
+    let pages = plane.supplies.cache.summary();
+    let _ = writeln!(out, "  {:<24} {}", "kept pages", pages.pages);
+    let _ = writeln!(
+        out,
+        "  {:<24} {} of {}",
+        "kept page bytes", pages.bytes, pages.bytes_max
+    );
+    let _ = writeln!(out, "  {:<24} {}", "cache calls", pages.calls);
+    let _ = writeln!(out, "  {:<24} {}", "cache waits", pages.collapsed);
     let _ = writeln!(out, "  {:<24} {}", "log lines lost", facts.lines_lost);
     let report = plane.acme.report();
     for certificate in plane.world.tls.iter().flat_map(|tls| tls.summary()) {
@@ -89,6 +98,12 @@ pub(super) fn json(plane: &Plane) -> String {
         out,
         "\"content_bytes\":{},\"content_bytes_max\":{},\"log_lines_lost\":{},",
         facts.content_bytes, facts.content_bytes_max, facts.lines_lost
+    );
+    let pages = plane.supplies.cache.summary();
+    let _ = write!(
+        out,
+        "\"kept_pages\":{},\"kept_page_bytes\":{},\"kept_page_bytes_max\":{},\"cache_calls\":{},\"cache_waits\":{},",
+        pages.pages, pages.bytes, pages.bytes_max, pages.calls, pages.collapsed
     );
     let report = plane.acme.report();
     let certificates: Vec<String> = plane

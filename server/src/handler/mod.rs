@@ -76,6 +76,10 @@ pub trait Inside {
     /// Answers as if the client had asked for this path (encoded, maybe with a query) by GET, or by
     /// HEAD: the same guards, the same World, but no body.
     fn ask(&self, question: Question) -> LocalBoxFuture<Result<Response, Fault>>;
+
+    /// The same as a client sees it whose address nobody knows: what comes of that may be shown to
+    /// everybody who may see what asked.
+    fn for_anybody(&self) -> Rc<dyn Inside>;
 }
 
 /// What the server is asked from within.

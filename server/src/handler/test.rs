@@ -1,18 +1,23 @@
 //! Handlers that show the live-call machinery at work, for tests and for trying a set-up out.
 //!
 //! `echo` sends the request's body back as it comes, `slow` makes a few lines with pauses between
-//! them, `endless` writes until the peer leaves.
+//! them, `endless` writes until the peer leaves, `page` answers as its query says and counts.
 
 use super::pipe::{Taken, pipe};
 use super::{Body, Fault, Handler, LocalBoxFuture, Request, Response};
 use crate::limits;
 use crate::wire::body::BodyLength;
+use crate::wire::fields::Fields;
+use crate::wire::head::Method;
+use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Which of the three.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+/// Which of them.
+#[derive(Clone, Debug)]
 pub enum Test {
     /// The request's body, as it comes.
     Echo,
@@ -20,14 +25,32 @@ pub enum Test {
     Slow,
     /// A line for ever.
     Endless,
+    /// What its query says; see [`Pages`].
+    Page(Arc<Pages>),
+}
+
+/// What `page` remembers from call to call.
+///
+/// Its query is a list of `name=value`: `f=Name:value` is a field of the response, `status=200,500`
+/// the status of the first call to a path and that of all later ones (`fault` for a handler that
+/// fails), `gate=x` waits before it answers until POST with `open=x` came, `mid=x` in the middle of
+/// the content, `cut` breaks off there, `size=n` makes the content that long, `open` leaves its
+/// length unsaid, and `revalidates` answers 304 to who has its ETag.
+#[derive(Default, Debug)]
+pub struct Pages {
+    calls: Mutex<HashMap<Vec<u8>, u64>>,
+    gates: Mutex<HashSet<String>>,
 }
 
 impl Handler for Test {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
-        let test = *self;
+        let test = self.clone();
         Box::pin(async move {
+            if let Test::Page(pages) = test {
+                return page(pages, request).await;
+            }
             let (writer, reader) = pipe(limits::PIPE_BYTES);
-            let length = match (test, request.length) {
+            let length = match (&test, request.length) {
                 (Test::Echo, BodyLength::Length(length)) => Some(length),
                 (Test::Echo, BodyLength::None) => Some(0),
                 _ => None,
@@ -35,7 +58,7 @@ impl Handler for Test {
             let work: LocalBoxFuture<()> = match test {
                 Test::Echo => Box::pin(echo(request, writer)),
                 Test::Slow => Box::pin(slow(request, writer)),
-                Test::Endless => Box::pin(endless(writer)),
+                Test::Endless | Test::Page(_) => Box::pin(endless(writer)),
             };
             Ok(Response {
                 status: Status::OK,
@@ -91,6 +114,128 @@ async fn slow(request: Request, mut writer: super::pipe::Writer) {
 async fn endless(mut writer: super::pipe::Writer) {
     let block = b"all work and no play makes an ant a dull insect\n".repeat(85);
     while writer.write_all(&block).await.is_ok() {}
+}
+
+async fn page(pages: Arc<Pages>, request: Request) -> Result<Response, Fault> {
+    let query = String::from_utf8_lossy(request.query.as_deref().unwrap_or_default()).into_owned();
+    let asked: Vec<(String, String)> = query.split('&').map(pair).collect();
+    let value = |name: &str| {
+        let found = asked.iter().find(|(its, _)| its == name);
+        found.map(|(_, value)| value.clone())
+    };
+    let fields = asked.iter().filter(|(name, _)| name == "f");
+    let fields = fields.filter_map(|(_, field)| field.split_once(':'));
+    let fields: Vec<(Cow<'static, str>, Vec<u8>)> = fields
+        .map(|(name, value)| (Cow::Owned(name.to_owned()), value.trim().into()))
+        .collect();
+    if let Some(gate) = value("open").filter(|_| request.method == Method::Post) {
+        lock(&pages.gates).insert(gate);
+    }
+    let call = {
+        let mut calls = lock(&pages.calls);
+        let count = calls.entry(request.path.clone()).or_default();
+        *count += 1;
+        *count
+    };
+    if let Some(gate) = value("gate") {
+        pages.wait(&gate).await;
+    }
+    let statuses = value("status").unwrap_or_else(|| "200".into());
+    let mut statuses = statuses.split(',');
+    let status = statuses.clone().nth(call as usize - 1);
+    let status = status.or_else(|| statuses.next_back()).unwrap_or("200");
+    if status == "fault" {
+        return Err(Fault {
+            stage: "the test's page",
+            retry: false,
+            reject: Reject::HANDLER_FAILED,
+            source: None,
+        });
+    }
+    let asked_fields = Fields(&request.fields);
+    let tag = fields.iter().find(|(name, _)| name == "ETag");
+    let known = asked_fields.first("if-none-match");
+    let is_known = known.is_some() && known == tag.map(|(_, tag)| tag.as_slice());
+    let status = match value("revalidates").is_some() && is_known {
+        true => Status::NOT_MODIFIED,
+        false => Status(status.parse().unwrap_or(500)),
+    };
+    let known = String::from_utf8_lossy(known.unwrap_or(b"-"));
+    let mut content = format!("call {call} {} {known}\n", request.method.name()).into_bytes();
+    let size = value("size").and_then(|size| size.parse().ok());
+    content.resize(size.unwrap_or(content.len()), b'.');
+    let ask = |name| value(name).is_some();
+    let is_streamed = ask("mid") || ask("cut") || ask("open");
+    let length = (!ask("open")).then_some(content.len() as u64);
+    let body = match is_streamed && status != Status::NOT_MODIFIED {
+        false => Body::Whole(content),
+        true => {
+            let (writer, reader) = pipe(limits::PIPE_BYTES);
+            let work = parts(pages, writer, content, value("mid"), ask("cut"));
+            Body::Stream {
+                length,
+                reader,
+                work: Box::pin(work),
+            }
+        }
+    };
+    Ok(Response {
+        status,
+        fields,
+        body,
+    })
+}
+
+/// The content in two halves.
+async fn parts(
+    pages: Arc<Pages>,
+    mut writer: super::pipe::Writer,
+    content: Vec<u8>,
+    gate: Option<String>,
+    is_cut: bool,
+) {
+    let (first, second) = content.split_at(content.len() / 2);
+    if writer.write_all(first).await.is_err() {
+        return;
+    }
+    if let Some(gate) = gate {
+        pages.wait(&gate).await;
+    }
+    if !is_cut && writer.write_all(second).await.is_ok() {
+        writer.finish();
+    }
+}
+
+impl Pages {
+    async fn wait(&self, gate: &str) {
+        while !lock(&self.gates).contains(gate) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `name=value`, percent-decoded.
+fn pair(text: &str) -> (String, String) {
+    let (name, value) = text.split_once('=').unwrap_or((text, ""));
+    let mut parts = value.split('%');
+    let mut decoded = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let code = part
+            .get(..2)
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        match code {
+            Some(code) => {
+                decoded.push(char::from(code));
+                decoded.push_str(&part[2..]);
+            }
+            None => decoded.push_str(part),
+        }
+    }
+    (name.to_owned(), decoded)
 }
 
 /// The value of `name` in a query of `a=1&b=2`.

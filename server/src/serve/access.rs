@@ -4,12 +4,14 @@
 use super::stream::Stream;
 use super::worker::Worker;
 use crate::base::log::{self, Batch, Format};
-use crate::wire::head::Head;
+use crate::hits::{SiteHits, is_bot};
+use crate::wire::head::{Head, Method};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use crate::world::{Access, Host, World};
 use rustls::ProtocolVersion;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Who is at the other end of a connection, and over what.
 #[derive(Copy, Clone)]
@@ -31,7 +33,9 @@ pub(super) struct Line<'a> {
 
 /// The same, owned: for a response that is sent later.
 pub(super) struct Record {
-    access: Access,
+    access: Option<Access>,
+    /// What is counted if it is answered.
+    view: Option<View>,
     who: Who,
     first: Vec<u8>,
     host: Vec<u8>,
@@ -41,6 +45,13 @@ pub(super) struct Record {
     pub(super) status: Status,
     pub(super) rule: u16,
     started_us: u64,
+}
+
+/// A view of a page.
+struct View {
+    hits: Arc<SiteHits>,
+    path: Box<[u8]>,
+    is_bot: bool,
 }
 
 impl<'a> Line<'a> {
@@ -69,8 +80,14 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Writes the line, if anybody wants it.
+    /// Writes the line, if anybody wants it, and counts the view, if it is one.
     pub(super) fn log(&self, status: Status, bytes: u64, worker: &Worker, who: Who) {
+        if is_seen(status)
+            && let Some((hits, head)) = self.counted()
+        {
+            let is_bot = is_bot(head.asks.user_agent);
+            worker.count(hits, &head.path, is_bot);
+        }
         let world = worker.world();
         let Some(access) = self.access(&world) else {
             return;
@@ -97,13 +114,28 @@ impl<'a> Line<'a> {
         worker.has_lines();
     }
 
+    /// Where this request counts as a view, if it is answered.
+    fn counted(&self) -> Option<(&Arc<SiteHits>, &Head<'a>)> {
+        let head = self.head.filter(|head| head.method == Method::Get)?;
+        Some((self.host?.hits.as_ref()?, head))
+    }
+
     /// Keeps what the line needs until the response is sent; None when nobody wants it.
     pub(super) fn keep(&self, status: Status, worker: &Worker, who: Who) -> Option<Box<Record>> {
         let world = worker.world();
-        let access = self.access(&world)?.clone();
+        let access = self.access(&world).cloned();
+        let view = self.counted().map(|(hits, head)| View {
+            hits: hits.clone(),
+            path: head.path.as_ref().into(),
+            is_bot: is_bot(head.asks.user_agent),
+        });
+        if access.is_none() && view.is_none() {
+            return None;
+        }
         let asks = self.head.map(|head| &head.asks);
         Some(Box::new(Record {
             access,
+            view,
             who,
             first: self.first.to_vec(),
             host: self.head.map(|head| head.host.to_vec()).unwrap_or_default(),
@@ -120,6 +152,10 @@ impl<'a> Line<'a> {
 impl Record {
     /// Writes the line, now that the exchange is over.
     pub(super) fn log(&self, bytes: u64, worker: &Worker) {
+        if let Some(view) = self.view.as_ref().filter(|_| is_seen(self.status)) {
+            worker.count(&view.hits, &view.path, view.is_bot);
+        }
+        let Some(access) = &self.access else { return };
         let line = log::Line {
             peer: self.who.peer,
             user: self.user.as_deref(),
@@ -132,14 +168,19 @@ impl Record {
             host: Some(&self.host),
             rule: self.rule,
             tls: self.who.tls,
-            micros: took(worker, &self.access, self.started_us),
+            micros: took(worker, access, self.started_us),
         };
         worker
             .logs
             .borrow_mut()
-            .write(&self.access, &line, &worker.clock.log_time());
+            .write(access, &line, &worker.clock.log_time());
         worker.has_lines();
     }
+}
+
+/// Did who asked get to see the page, be it their own copy of it?
+fn is_seen(status: Status) -> bool {
+    matches!(status, Status::OK | Status::NOT_MODIFIED)
 }
 
 /// Only JSON lines say how long it took; then a look at the clock is worth it.

@@ -600,7 +600,16 @@ impl Connection {
                 if stored.status == Status::SERVICE_UNAVAILABLE {
                     extra.extend_from_slice(RETRY_AFTER);
                 }
-                self.finish_head(&mut extra, head.version, after, host);
+                if stored.is_kept() {
+                    self.worker.stats.cache_hits.one();
+                    stored.push_changing(&mut extra);
+                }
+                let secure_fields = host.map(|host| &*host.secure_fields);
+                self.own_fields(&mut extra, head.version, after, secure_fields);
+                if !stored.is_dated() {
+                    extra.extend_from_slice(&self.worker.clock.date_field());
+                }
+                extra.extend_from_slice(b"\r\n");
                 self.send_stored(stored, extra, after, &line, end, cx)
             }
             Reply::Refuse { reject, page } => {
@@ -662,6 +671,19 @@ impl Connection {
         after: End,
         secure_fields: Option<&SecureFields>,
     ) {
+        self.own_fields(fields, version, after, secure_fields);
+        fields.extend_from_slice(&self.worker.clock.date_field());
+        fields.extend_from_slice(b"\r\n");
+    }
+
+    /// The fields that belong to the connection.
+    fn own_fields(
+        &self,
+        fields: &mut Vec<u8>,
+        version: Version,
+        after: End,
+        secure_fields: Option<&SecureFields>,
+    ) {
         match (after, version) {
             (End::Keep, Version::Http11) => {}
             (End::Keep, Version::Http10) => fields.extend_from_slice(b"Connection: keep-alive\r\n"),
@@ -672,8 +694,6 @@ impl Connection {
         {
             fields.extend_from_slice(&secure.lines);
         }
-        fields.extend_from_slice(&self.worker.clock.date_field());
-        fields.extend_from_slice(b"\r\n");
     }
 
     /// A stored page: one vectored write where the socket takes it all.

@@ -1,6 +1,11 @@
 //! The one meeting place: a request's [`Head`] and the World give a [`Reply`], whichever version of
-//! HTTP asked. Pure but for the login cache; nothing here waits.
+//! HTTP asked. Pure but for the ledgers of logins and of kept pages; nothing here waits.
 
+use super::inside::View;
+use super::live;
+use super::worker::Worker;
+use crate::cache::{Cached, Caller, Found};
+use crate::handler::pipe::pipe;
 use crate::handler::{Handler, Script};
 use crate::site::{Answer, Listing, Load, Site, Stored};
 use crate::tls::Identity;
@@ -305,6 +310,7 @@ impl Gate<'_, '_> {
         match self.host.target(path) {
             None => self.ask_own_site(path),
             Some((Target::Handler(handler), _)) => Reply::Live(handler.clone()),
+            Some((Target::Cached(cached), _)) => self.ask_cache(cached),
             Some((Target::Redirect(to), rest)) => {
                 let mut location = to.to_vec();
                 if to.ends_with(b"/") {
@@ -334,6 +340,27 @@ impl Gate<'_, '_> {
         }
     }
 
+    /// A page that was kept, or a call.
+    fn ask_cache(&self, cached: &Arc<Cached>) -> Reply {
+        let secure = self.facts.identity.is_some();
+        let caller = Caller {
+            user: self.user.as_deref(),
+            secure,
+            now_ms: self.facts.now_ms,
+        };
+        let request = || {
+            let (writer, body) = pipe(1);
+            writer.finish();
+            // Whoever asks now, the page will be for others.
+            let inside = Worker::here().map(|it| View::of(&it, *self.facts).for_anybody());
+            live::owned(self.head, self.user.clone(), self.facts, body, inside)
+        };
+        match cached.ask(self.head, &caller, request) {
+            Found::Kept(stored) => Reply::Stored(stored),
+            Found::Call(handler) => Reply::Live(handler),
+        }
+    }
+
     fn ask_own_site(&mut self, path: &[u8]) -> Reply {
         match &self.host.site {
             Some(site) => match self.script(site, path) {
@@ -359,9 +386,13 @@ impl Gate<'_, '_> {
         })?;
         let scripts = self.host.scripts(&script.name)?.clone();
         // A guard protects what is run, by whichever name it was asked for.
-        Some(match self.pass(&script.name) {
-            Ok(()) => Reply::Live(scripts.at(script)),
-            Err(reply) => reply,
+        if let Err(reply) = self.pass(&script.name) {
+            return Some(reply);
+        }
+        let handler = scripts.handler.at(script);
+        Some(match &scripts.cache {
+            Some(cache) => self.ask_cache(&Arc::new(cache.before(handler))),
+            None => Reply::Live(handler),
         })
     }
 

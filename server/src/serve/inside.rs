@@ -16,6 +16,7 @@ use crate::wire::head::{Head, Version};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use std::borrow::Cow;
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -44,6 +45,14 @@ impl Inside for View {
             hops: question.hops,
         };
         Box::pin(asking.answer())
+    }
+
+    fn for_anybody(&self) -> Rc<dyn Inside> {
+        let facts = Facts {
+            peer: Ipv4Addr::UNSPECIFIED.into(),
+            ..self.facts
+        };
+        View::of(&self.worker, facts)
     }
 }
 
@@ -165,7 +174,7 @@ impl Asking {
         let (writer, reader) = pipe(1);
         writer.finish();
         let view = View::of(&self.worker, self.facts);
-        let mut request = owned(head, user, &self.facts, reader, view);
+        let mut request = owned(head, user, &self.facts, reader, Some(view));
         request.hops = self.hops;
         handler.handle(request)
     }

@@ -71,7 +71,7 @@ impl Call {
         };
         let facts = connection.facts();
         let view = View::of(&connection.worker, facts);
-        let request = owned(head, user, &facts, reader, view);
+        let request = owned(head, user, &facts, reader, Some(view));
         Call {
             answering: handler.handle(request),
             upload,
@@ -93,7 +93,7 @@ pub(super) fn owned(
     user: Option<String>,
     facts: &Facts,
     body: pipe::Reader,
-    inside: Rc<dyn Inside>,
+    inside: Option<Rc<dyn Inside>>,
 ) -> Request {
     Request {
         method: head.method,
@@ -108,7 +108,7 @@ pub(super) fn owned(
         user,
         length: head.body,
         body,
-        inside: Some(inside),
+        inside,
         hops: 0,
     }
 }

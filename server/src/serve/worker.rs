@@ -16,6 +16,7 @@ use crate::base::clock::Clock;
 use crate::base::pool::Pool;
 use crate::base::stats::Counters;
 use crate::base::sys;
+use crate::hits::{SiteHits, Tally};
 use crate::limits;
 use crate::wire::date;
 use crate::world::World;
@@ -27,7 +28,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
@@ -48,7 +49,7 @@ pub enum Command {
     Unlisten(SocketAddr, bool),
     /// Speak HTTP/3 on this socket, for all workers. Bound, non-blocking.
     Quic(std::net::UdpSocket),
-    /// Hand the logs what is buffered; answer when done.
+    /// Hand the logs what is buffered, and the ledger of hits what was counted; answer when done.
     FlushLogs(oneshot::Sender<()>),
     /// Accept nothing more, end idle connections, let requests under way finish for at most this
     /// long, then end.
@@ -94,6 +95,8 @@ pub struct Worker {
     /// A small response is put together here.
     pub(super) joined: RefCell<Vec<u8>>,
     pub(super) logs: RefCell<Logs>,
+    /// Views that were counted and not told yet.
+    tally: RefCell<Tally>,
     /// What connections of HTTP/2 need while they are looked at.
     pub(super) h2: h2::Shelf,
     /// What those of HTTP/3 share.
@@ -180,6 +183,8 @@ const TURNS_MAX: usize = 256;
 const ACCEPTS_MAX: usize = 16;
 /// How often deadlines are looked at and buffered log lines handed over.
 const SWEEP: Duration = Duration::from_millis(500);
+/// Views are told to the ledger every so many sweeps.
+const SWEEPS_TO_TELL: u32 = 20;
 /// So many connections, and memory counts for more than the microseconds that it takes to be sparing.
 const MANY: usize = 100;
 /// A connection that asks nothing for so long is likely to go on so.
@@ -214,6 +219,7 @@ pub fn run(
         lead: RefCell::default(),
         joined: RefCell::default(),
         logs: RefCell::default(),
+        tally: RefCell::default(),
         h2: h2::Shelf::default(),
         h3: h3::Shelf::default(),
         world: RefCell::new(Rc::new(world)),
@@ -224,13 +230,23 @@ pub fn run(
         busy: Notify::new(),
         listeners: RefCell::default(),
     });
+    HERE.set(Rc::downgrade(&worker));
     sys::Heap::keep_blocks();
     runtime.block_on(worker.command(commands));
     sys::Heap::release_blocks();
     Ok(())
 }
 
+thread_local! {
+    static HERE: RefCell<Weak<Worker>> = const { RefCell::new(Weak::new()) };
+}
+
 impl Worker {
+    /// The worker whose thread this is; none in tests of what it is made of.
+    pub(super) fn here() -> Option<Rc<Worker>> {
+        HERE.with_borrow(Weak::upgrade)
+    }
+
     /// The World of this moment; a request holds it to its end.
     pub fn world(&self) -> Rc<Arc<World>> {
         self.world.borrow().clone()
@@ -248,6 +264,7 @@ impl Worker {
                 Command::World(world, done) => {
                     self.world.replace(Rc::new(world));
                     self.logs.borrow_mut().forget();
+                    self.tally.borrow_mut().forget(self.clock.unix_seconds());
                     h3::configure(&self);
                     let _ = done.send(());
                 }
@@ -260,6 +277,7 @@ impl Worker {
                 }
                 Command::FlushLogs(done) => {
                     self.logs.borrow_mut().flush();
+                    self.tell_views();
                     let _ = done.send(());
                 }
                 Command::Drain(deadline) => return self.drain(deadline).await,
@@ -580,6 +598,18 @@ impl Worker {
         }
     }
 
+    /// Somebody has seen a page.
+    pub(super) fn count(&self, hits: &Arc<SiteHits>, path: &[u8], is_bot: bool) {
+        let now = self.clock.unix_seconds();
+        self.tally.borrow_mut().count(hits, path, is_bot, now);
+        self.has_lines();
+    }
+
+    fn tell_views(&self) {
+        self.clock.tick();
+        self.tally.borrow_mut().tell(self.clock.unix_seconds());
+    }
+
     /// The phase whose deadline ended this connection, if one did.
     pub(super) fn expired(&self, row: usize) -> Option<Phase> {
         let rows = self.rows.borrow();
@@ -588,13 +618,19 @@ impl Worker {
 
     /// Ends what has outstayed its deadline, and hands buffered log lines over.
     async fn sweep(self: Rc<Self>) {
+        let mut sweeps = 0u32;
         loop {
-            if self.rows.borrow().open == 0 && self.logs.borrow().is_empty() {
+            let has_told = self.logs.borrow().is_empty() && self.tally.borrow().is_empty();
+            if self.rows.borrow().open == 0 && has_told {
                 self.busy.notified().await;
             }
             tokio::time::sleep(SWEEP).await;
             self.clock.tick();
             self.logs.borrow_mut().flush();
+            sweeps += 1;
+            if sweeps.is_multiple_of(SWEEPS_TO_TELL) || self.rows.borrow().open == 0 {
+                self.tell_views();
+            }
             let now_ms = self.clock.millis();
             let ended = self.rows.borrow_mut().expire(now_ms);
             self.stats.deadlines.add(ended);
@@ -634,6 +670,7 @@ impl Worker {
             );
         }
         self.logs.borrow_mut().flush();
+        self.tell_views();
         // They hold the worker, and it holds them.
         let left = self.rows.take();
         drop(left);

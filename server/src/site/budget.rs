@@ -27,6 +27,8 @@ struct Ledger {
     disk: VecDeque<Holding>,
     bytes: usize,
     descriptors: usize,
+    /// Of the budget, what somebody else has.
+    lent: usize,
 }
 
 /// A loaded variant, to be found again.
@@ -63,6 +65,14 @@ impl Budget {
         self.bytes_max
     }
 
+    /// So much of it (at most half) belongs to somebody else now; contents make room for it.
+    pub fn lend(&self, bytes: usize) {
+        let mut ledger = self.lock();
+        ledger.lent = bytes.min(self.bytes_max / 2);
+        let bytes_max = self.bytes_max - ledger.lent;
+        ledger.shrink(bytes_max, self.descriptors_max);
+    }
+
     /// The texts that wait to be compressed; a thread of low priority works them off.
     pub fn gzip(&self) -> &GzipQueue {
         &self.gzip
@@ -87,8 +97,9 @@ impl Budget {
             descriptors: usize::from(variant.disk().is_some()),
         };
         // Room is made before it joins the queue: it is for somebody who is yet to take it.
+        let lent = ledger.lent;
         ledger.shrink(
-            self.bytes_max.saturating_sub(holding.bytes),
+            (self.bytes_max - lent).saturating_sub(holding.bytes),
             self.descriptors_max.saturating_sub(holding.descriptors),
         );
         ledger.bytes += holding.bytes;
@@ -109,6 +120,7 @@ impl Budget {
             disk,
             bytes,
             descriptors,
+            lent: _,
         } = &mut *ledger;
         for queue in [memory, disk] {
             queue.retain(|holding| {

@@ -17,31 +17,55 @@ pub enum Verdict {
 
 /// Judges all conditions but If-Range. `tag` is strong, with its quotes; `modified` in seconds.
 pub fn judge(asks: &Asks<'_>, tag: &[u8], modified: u64) -> Verdict {
+    judge_by(asks, Some(strong(tag)), || Some(modified))
+}
+
+/// The same for what may lack either, or have a weak tag; the date is asked for where it counts.
+pub fn judge_by(
+    asks: &Asks<'_>,
+    tag: Option<ETag<'_>>,
+    modified: impl Fn() -> Option<u64>,
+) -> Verdict {
     let date = |value: Option<&[u8]>| value.and_then(parse_http_date);
+    let is_after = |since: u64| modified().is_some_and(|modified| modified > since);
+    let is_until = |since: u64| modified().is_some_and(|modified| modified <= since);
     if !asks.if_match.is_none() {
-        if !any_tag(&asks.if_match, |asked| asked.strong_eq(&strong(tag))) {
+        if !any_of(&asks.if_match, tag, |asked, tag| asked.strong_eq(tag)) {
             return Verdict::Failed;
         }
-    } else if date(asks.if_unmodified_since).is_some_and(|since| modified > since) {
+    } else if date(asks.if_unmodified_since).is_some_and(is_after) {
         return Verdict::Failed;
     }
     if !asks.if_none_match.is_none() {
-        if any_tag(&asks.if_none_match, |asked| asked.weak_eq(&strong(tag))) {
+        if any_of(&asks.if_none_match, tag, |asked, tag| asked.weak_eq(tag)) {
             return Verdict::NotModified;
         }
-    } else if date(asks.if_modified_since).is_some_and(|since| modified <= since) {
+    } else if date(asks.if_modified_since).is_some_and(is_until) {
         return Verdict::NotModified;
     }
     Verdict::Proceed
 }
 
+fn any_of(
+    values: &Values<'_>,
+    tag: Option<ETag<'_>>,
+    equal: impl Fn(&ETag<'_>, &ETag<'_>) -> bool,
+) -> bool {
+    any_tag(values, |asked| tag.is_some_and(|tag| equal(asked, &tag)))
+}
+
 /// Does If-Range let the range be answered? By a strong tag, or by the very date (RFC 9110 §13.1.5).
 pub fn range_applies(asks: &Asks<'_>, tag: &[u8], modified: u64) -> bool {
+    range_applies_by(asks, Some(strong(tag)), Some(modified))
+}
+
+/// The same for what may lack either, or have a weak tag.
+pub fn range_applies_by(asks: &Asks<'_>, tag: Option<ETag<'_>>, modified: Option<u64>) -> bool {
     match asks.if_range {
         None => true,
         Some(value) => match ETag::parse(value) {
-            Some(asked) => asked.strong_eq(&strong(tag)),
-            None => parse_http_date(value) == Some(modified),
+            Some(asked) => tag.is_some_and(|tag| asked.strong_eq(&tag)),
+            None => modified.is_some() && parse_http_date(value) == modified,
         },
     }
 }
@@ -122,6 +146,31 @@ mod tests {
             let shown = fields.map(String::from_utf8_lossy);
             assert_eq!(verdict(fields), expected, "{shown:?}");
         }
+    }
+
+    #[test]
+    fn without_a_tag_or_with_a_weak_one() {
+        let weak = ETag::parse(b"W/\"t\"");
+        let some = |value| Asks {
+            if_none_match: Values::One(value),
+            ..Asks::default()
+        };
+        let none = || None;
+        assert_eq!(judge_by(&some(b"\"t\""), weak, none), Verdict::NotModified);
+        assert_eq!(judge_by(&some(b"\"t\""), None, none), Verdict::Proceed);
+        assert_eq!(judge_by(&some(b"*"), None, none), Verdict::NotModified);
+        let matching = Asks {
+            if_match: Values::One(b"W/\"t\""),
+            ..Asks::default()
+        };
+        assert_eq!(judge_by(&matching, weak, none), Verdict::Failed);
+        let since = Asks {
+            if_modified_since: Some(SAME),
+            ..Asks::default()
+        };
+        assert_eq!(judge_by(&since, None, none), Verdict::Proceed);
+        let dated = || Some(784_111_777);
+        assert_eq!(judge_by(&since, None, dated), Verdict::NotModified);
     }
 
     #[test]

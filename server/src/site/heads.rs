@@ -10,6 +10,8 @@ use crate::wire::date::format_imf;
 use crate::wire::fields::Coding;
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
+use crate::wire::status::Status;
+use std::io::Write;
 use std::ops::Range;
 
 /// All heads in one piece of memory.
@@ -41,31 +43,41 @@ impl Heads {
     /// Puts them together by the rules.
     pub fn new(rules: &SiteRules, facts: &Facts<'_>) -> Heads {
         let fields = fields(rules, facts);
-        let mut bytes = b"HTTP/1.1 200 OK\r\n".to_vec();
+        let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
+        Heads::of(Status::OK, fields)
+    }
+
+    /// Of a response with this status and these fields, in their order.
+    pub fn of<'f>(
+        status: Status,
+        fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
+    ) -> Heads {
+        let mut bytes = Vec::new();
+        push_first_line(&mut bytes, status);
         let mut tag = 0..0;
-        for (name, value) in &fields {
-            if *name == "ETag" {
+        for (name, value) in fields.clone() {
+            if name.eq_ignore_ascii_case("ETag") {
                 let start = bytes.len() + name.len() + 2;
                 tag = start..start + value.len();
             }
-            push_field(&mut bytes, name, value.as_bytes());
+            push_field(&mut bytes, name, value);
         }
         let split = bytes.len();
-        bytes.extend_from_slice(b"HTTP/1.1 304 Not Modified\r\n");
-        for (name, value) in &fields {
+        push_first_line(&mut bytes, Status::NOT_MODIFIED);
+        for (name, value) in fields {
             if !of_the_content(name.as_bytes()) {
-                push_field(&mut bytes, name, value.as_bytes());
+                push_field(&mut bytes, name, value);
             }
         }
         let end = bytes.len();
         let mut splits = [split, end, 0, 0, 0];
         let mut made = Vec::new();
-        hpack::push_head(200, &bytes[..split], &mut made);
+        hpack::push_head(status.0, &bytes[..split], &mut made);
         splits[2] = end + made.len();
         hpack::push_head(304, &bytes[split..], &mut made);
         splits[3] = end + made.len();
         if cfg!(feature = "http3") {
-            qpack::push_head(200, &bytes[..split], &mut made);
+            qpack::push_head(status.0, &bytes[..split], &mut made);
         }
         splits[4] = end + made.len();
         if cfg!(feature = "http3") {
@@ -79,7 +91,7 @@ impl Heads {
         }
     }
 
-    /// For 200.
+    /// For 200, or whichever status is the response's own.
     pub fn ok(&self) -> &[u8] {
         &self.bytes[..self.splits[0]]
     }
@@ -128,11 +140,22 @@ impl Heads {
         }
     }
 
+    /// The fields of the head for 200, names and values.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        lines(self.ok()).map(|(name, line)| (name, line[name.len() + 1..].trim_ascii()))
+    }
+
     /// The value of a field of the head for 200.
     pub fn value(&self, field: &str) -> Option<&[u8]> {
         let (name, line) = lines(self.ok()).find(|(name, _)| is(name, field))?;
         Some(line[name.len() + 1..].trim_ascii())
     }
+}
+
+/// Appends a status line.
+pub fn push_first_line(out: &mut Vec<u8>, status: Status) {
+    // Into a Vec nothing fails.
+    let _ = write!(out, "HTTP/1.1 {} {}\r\n", status.0, status.reason());
 }
 
 /// Appends one field line.

@@ -15,6 +15,7 @@ pub mod glob;
 mod gzip;
 mod heads;
 mod html;
+mod kept;
 mod listing;
 mod load;
 pub mod mime;
@@ -30,6 +31,7 @@ mod tests;
 
 pub use answer::{ALLOW, Answer};
 pub use budget::Budget;
+pub use conditions::{Verdict, judge_by};
 pub use error_page::plain_error;
 pub use file::Why;
 pub use glob::{Glob, GlobError};
@@ -40,7 +42,7 @@ pub use load::Load;
 pub use root::Root;
 pub use rules::{CacheRule, SiteRules, Symlinks, TryPath};
 pub use scan::hidden;
-pub use stored::{Multipart, Part, Piece, Stored};
+pub use stored::{Kept, Multipart, Part, Piece, Stored};
 pub use variant::{Content, DiskContent, Variant};
 
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN, STALE_PATHS_MAX};

@@ -1,6 +1,6 @@
 //! An answer from a stored page: a variant, and which part of it is sent under which status.
 
-use super::heads::{is, is_framing, push_field};
+use super::heads::{is, is_framing, push_field, push_first_line};
 use super::load::coding_mark;
 use super::variant::{Content, DiskContent, Variant};
 use crate::wire::fields::Coding;
@@ -9,7 +9,6 @@ use crate::wire::h3::qpack;
 use crate::wire::range::RangeList;
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
-use std::io::Write;
 use std::sync::Arc;
 
 /// What is sent for a stored page. It holds all it needs, so the site may be exchanged meanwhile.
@@ -22,6 +21,17 @@ pub struct Stored {
     pub part: Part,
     /// The 304 is for the gzip of this plain variant, which isn't there now.
     pub(super) of_made: bool,
+    /// A response that was kept says so.
+    pub(super) kept: Option<Kept>,
+}
+
+/// What a response that was kept says of itself (RFC 9111 §5.1, RFC 9211).
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// Seconds since it was made.
+    pub age_seconds: u64,
+    /// Seconds for which it is fresh; negative once it is stale.
+    pub ttl_seconds: i64,
 }
 
 /// How much of a variant is sent.
@@ -119,6 +129,31 @@ impl Stored {
             variant,
             part,
             of_made: false,
+            kept: None,
+        }
+    }
+
+    /// Was it kept from an earlier request?
+    pub fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Does its head say when it was made? Then nobody else is to say it.
+    pub fn is_dated(&self) -> bool {
+        self.variant.is_dated
+    }
+
+    /// Appends the field lines that differ from one sending to the next.
+    pub fn push_changing(&self, out: &mut Vec<u8>) {
+        if let Some(kept) = &self.kept {
+            out.extend_from_slice(b"Age: ");
+            push_number(out, kept.age_seconds);
+            out.extend_from_slice(b"\r\nCache-Status: anthill; hit; ttl=");
+            if kept.ttl_seconds < 0 {
+                out.push(b'-');
+            }
+            push_number(out, kept.ttl_seconds.unsigned_abs());
+            out.extend_from_slice(b"\r\n");
         }
     }
 
@@ -128,7 +163,7 @@ impl Stored {
     pub fn head<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let heads = &self.variant.heads;
         match self.status {
-            Status::OK => return heads.ok(),
+            status if status == self.variant.status => return heads.ok(),
             Status::NOT_MODIFIED if !self.of_made => return heads.not_modified(),
             _ => scratch.clear(),
         }
@@ -136,13 +171,7 @@ impl Stored {
             self.replace_tag(scratch);
             return scratch;
         }
-        // Into a Vec nothing fails.
-        let _ = write!(
-            scratch,
-            "HTTP/1.1 {} {}\r\n",
-            self.status.0,
-            self.status.reason()
-        );
+        push_first_line(scratch, self.status);
         match self.status {
             Status::PARTIAL_CONTENT => self.partial_fields(scratch),
             Status::PRECONDITION_FAILED | Status::RANGE_NOT_SATISFIABLE => {
@@ -159,7 +188,7 @@ impl Stored {
     pub fn block<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let heads = &self.variant.heads;
         match self.status {
-            Status::OK => return heads.ok_block(),
+            status if status == self.variant.status => return heads.ok_block(),
             Status::NOT_MODIFIED if !self.of_made => return heads.not_modified_block(),
             _ => {}
         }
@@ -173,7 +202,7 @@ impl Stored {
     pub fn section<'s>(&'s self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         let heads = &self.variant.heads;
         match self.status {
-            Status::OK => return heads.ok_section(),
+            status if status == self.variant.status => return heads.ok_section(),
             Status::NOT_MODIFIED if !self.of_made => return heads.not_modified_section(),
             _ => {}
         }
@@ -279,6 +308,22 @@ const NOT_IN_ERRORS: [&str; 5] = [
     "Cache-Control",
     "Vary",
 ];
+
+/// Appends a number in digits; what a page needs for each request takes no allocation.
+fn push_number(out: &mut Vec<u8>, number: u64) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    let mut rest = number;
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
 
 fn cut(content: &Content, start: u64, end: u64) -> Option<Piece<'_>> {
     if start >= end {

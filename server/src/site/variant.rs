@@ -3,6 +3,7 @@
 use super::file::Meta;
 use super::heads::Heads;
 use crate::wire::fields::Coding;
+use crate::wire::status::Status;
 use rustix::fs::fstat;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,6 +20,12 @@ pub struct Variant {
     pub content: Content,
     /// Beside content in memory: the same in its file, where one may be kept open.
     pub(super) kept: Option<DiskContent>,
+    /// 200, but for the response of a handler that was kept.
+    pub(super) status: Status,
+    /// The head says when it was made: nobody else does.
+    pub(super) is_dated: bool,
+    /// Goes when this does: the account of whoever keeps it.
+    _lease: Option<Box<dyn Send + Sync>>,
     /// How it was used since the ledger last looked: 0 = never yet, 1 = not again, 2 = again.
     touched: AtomicU8,
 }
@@ -83,7 +90,46 @@ impl Variant {
             coding,
             content,
             kept,
+            status: Status::OK,
+            is_dated: false,
+            _lease: None,
             touched: AtomicU8::new(0),
+        }
+    }
+
+    /// A handler's response, to be sent again as it is: its status, all its fields (Server, Date and
+    /// Content-Length among them), and its content. `lease` is dropped when nobody holds it any more.
+    pub fn of_response<'f>(
+        status: Status,
+        fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
+        content: Box<[u8]>,
+        lease: Box<dyn Send + Sync>,
+    ) -> Variant {
+        let heads = Heads::of(status, fields);
+        let content = Content::Memory(content);
+        Variant {
+            status,
+            is_dated: true,
+            _lease: Some(lease),
+            ..Variant::new(heads, 0, Coding::Identity, content, None)
+        }
+    }
+
+    /// 200, or what the handler said.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// The fields of its own head.
+    pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.heads.fields()
+    }
+
+    /// The content, where it is in memory.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.content {
+            Content::Memory(bytes) => bytes,
+            Content::Disk(_) => &[],
         }
     }
 
@@ -107,7 +153,7 @@ impl Variant {
     }
 
     /// What it costs in memory, bytes.
-    pub(super) fn weight(&self) -> usize {
+    pub fn weight(&self) -> usize {
         let content = match &self.content {
             Content::Memory(bytes) => bytes.len(),
             Content::Disk(_) => 0,
@@ -117,7 +163,7 @@ impl Variant {
     }
 
     /// Notes a use; only the first two since the ledger looked write to shared memory.
-    pub(super) fn touch(&self) {
+    pub fn touch(&self) {
         let touched = self.touched.load(Ordering::Relaxed);
         if touched < 2 {
             self.touched.store(touched + 1, Ordering::Relaxed);
@@ -126,7 +172,7 @@ impl Variant {
 
     /// Was it used since this was last asked? Its very first use, which it was loaded for, doesn't
     /// count: so what is asked for once doesn't displace what is asked for often.
-    pub(super) fn take_touch(&self) -> bool {
+    pub fn take_touch(&self) -> bool {
         let again = self.touched.load(Ordering::Relaxed) == 2;
         if again {
             self.touched.store(1, Ordering::Relaxed);

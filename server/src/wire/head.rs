@@ -135,6 +135,8 @@ pub struct Asks<'a> {
     pub range: Option<&'a [u8]>,
     /// Authorization; sent twice, the head is refused.
     pub authorization: Option<&'a [u8]>,
+    /// Cookie was sent.
+    pub cookie: bool,
     /// For the log; the first.
     pub referer: Option<&'a [u8]>,
     /// For the log; the first.

@@ -3,6 +3,7 @@
 //! Everything here can be fed at any split point, and is fuzzed without a port.
 
 pub mod body;
+pub mod cache_control;
 pub mod calm;
 pub mod cgi;
 pub mod check;

@@ -58,6 +58,7 @@ impl<'a> Noted<'a> {
             }
             5 if scan::is_name(name, b"range") => single(&mut asks.range, value),
             6 if scan::is_name(name, b"expect") => self.note_expect(value),
+            6 if scan::is_name(name, b"cookie") => asks.cookie = true,
             7 if scan::is_name(name, b"referer") => first(&mut asks.referer, value),
             8 if scan::is_name(name, b"if-match") => list(&mut asks.if_match, value, "if-match"),
             8 if scan::is_name(name, b"if-range") => single(&mut asks.if_range, value),

@@ -3,7 +3,9 @@
 use super::allow::Allow;
 use super::users::{Logins, Users};
 use super::{Access, Host, Hosts, Route, SecureFields, SiteScripts, Target, World};
+use crate::base::digest::sha256;
 use crate::base::log::{Destination, Format, Sink, Sinks};
+use crate::cache::{Cache, Rule, Stage};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
 use crate::handler::Scripts;
 use crate::handler::backend::{Address, Backends};
@@ -12,6 +14,7 @@ use crate::handler::exchange::Bounds;
 use crate::handler::fastcgi::{self, FastCgi, Protocol};
 use crate::handler::program::Programs;
 use crate::handler::test::Test;
+use crate::hits::{Hits, SiteHits, Views};
 use crate::site::{Budget, CacheRule, Glob, Root, Site, SiteRules, Symlinks};
 use crate::tls::{
     Challenges, Ciphers, Identity, MinVersion, PairSpec, SelfSigned, Tickets, Tls, TlsSettings,
@@ -28,6 +31,10 @@ pub struct Supplies {
     pub budget: Arc<Budget>,
     /// Every log destination, each once.
     pub sinks: Arc<Sinks>,
+    /// Responses of handlers that are kept.
+    pub cache: Arc<Cache>,
+    /// Views of pages.
+    pub hits: Arc<Hits>,
     /// Which passwords were right a moment ago.
     pub logins: Arc<Logins>,
     /// Ticket keys; None when nothing is served over TLS.
@@ -283,6 +290,7 @@ impl HostBuilder<'_> {
             routes,
             identity: tls.map_or(Identity::NONE, |tls| tls.identity(name.as_deref())),
             access: log,
+            hits: self.hits(),
             names,
         })
     }
@@ -307,11 +315,25 @@ impl HostBuilder<'_> {
             Some(config::Target::Backend(backend)) => {
                 Some(Target::Handler(Arc::new(self.backend(backend, &prefix))))
             }
+            Some(config::Target::Hits(_)) => {
+                let prefix = route.path.get_ref().trim_end_matches('/');
+                let name = self.site.names.first().map_or("*", |name| name.get_ref());
+                let views = Views::new(self.supplies.hits.of(name), prefix.as_bytes());
+                Some(Target::Handler(Arc::new(views)))
+            }
             Some(config::Target::Test(test)) => Some(Target::Handler(Arc::new(match test {
                 config::TestHandler::Echo => Test::Echo,
                 config::TestHandler::Slow => Test::Slow,
                 config::TestHandler::Endless => Test::Endless,
+                config::TestHandler::Page => Test::Page(Arc::default()),
             }))),
+        };
+        let target = match (target, &route.cache) {
+            (Some(Target::Handler(handler)), Some(cache)) => {
+                let cached = self.cache_stage(route, cache).before(handler);
+                Some(Target::Cached(Arc::new(cached)))
+            }
+            (target, _) => target,
         };
         let allow = route
             .allow
@@ -323,7 +345,8 @@ impl HostBuilder<'_> {
             Some(path) => Some(Arc::new(self.users(path)?)),
         };
         let scripts = route.scripts.as_ref();
-        let scripts = scripts.map(|scripts| self.scripts(scripts)).transpose()?;
+        let scripts = scripts.map(|scripts| self.scripts(scripts, route));
+        let scripts = scripts.transpose()?;
         Ok(Route {
             prefix,
             target,
@@ -333,7 +356,11 @@ impl HostBuilder<'_> {
         })
     }
 
-    fn scripts(&self, scripts: &config::Scripts) -> Result<SiteScripts, OperatorError> {
+    fn scripts(
+        &self,
+        scripts: &config::Scripts,
+        route: &config::Route,
+    ) -> Result<SiteScripts, OperatorError> {
         let Some(root) = &self.site.root else {
             let help = "name the folder of its files as `root`";
             let what = "a site whose files are to be run has none";
@@ -364,7 +391,12 @@ impl HostBuilder<'_> {
             } => Arc::new(self.cgi(root, b"", interpreters, variables)?),
             config::Scripts::Backend(backend) => Arc::new(self.backend(backend, b"")),
         };
-        Ok(SiteScripts { endings, handler })
+        let cache = route.cache.as_ref();
+        Ok(SiteScripts {
+            endings,
+            handler,
+            cache: cache.map(|cache| self.cache_stage(route, cache)),
+        })
     }
 
     fn backend(&self, backend: &config::Backend, prefix: &[u8]) -> FastCgi {
@@ -439,6 +471,33 @@ impl HostBuilder<'_> {
         match self.site.symlinks {
             config::Symlinks::Inside => Symlinks::Inside,
             config::Symlinks::Follow => Symlinks::Follow,
+        }
+    }
+
+    /// Where views are counted, if they are.
+    fn hits(&self) -> Option<Arc<SiteHits>> {
+        let name = self.site.names.first().map(Spanned::get_ref);
+        let name = name.filter(|_| self.site.hits)?;
+        Some(self.supplies.hits.of(name))
+    }
+
+    /// What is kept of a route's live responses.
+    fn cache_stage(&self, route: &config::Route, cache: &config::PageCache) -> Stage {
+        let site = self.site.names.first().map(|name| name.get_ref().as_str());
+        let rule = Rule {
+            seconds: cache.seconds,
+            stale_while_revalidate: cache.stale_while_revalidate,
+            stale_if_error: cache.stale_if_error,
+            page_bytes: usize::try_from(cache.page_bytes).unwrap_or(usize::MAX),
+            ignores_cookies: cache.ignore_cookies,
+            disk: cache.disk,
+        };
+        let site: Arc<str> = site.unwrap_or("*").into();
+        Stage {
+            cache: self.supplies.cache.clone(),
+            rule,
+            route: route_number(&site, route),
+            site,
         }
     }
 
@@ -521,6 +580,24 @@ impl HostBuilder<'_> {
             self.config.point(glob.span(), format!("this pattern can't be understood: {error}"), help)
         })
     }
+}
+
+/// Tells what a route's handler makes from what others make, over reloads and restarts: by the site's
+/// name, the route's path, and what is said of the handler, wherever in the file that stands.
+fn route_number(site: &str, route: &config::Route) -> u64 {
+    let mut said = format!("{site}\n{}\n", route.path.get_ref());
+    let handler = format!("{:?}{:?}", route.target, route.scripts);
+    for part in handler.split("span: ") {
+        // What follows is `12..34, value: …`.
+        let is_place = part.starts_with(|first: char| first.is_ascii_digit());
+        let value = part.split_once(", ").filter(|_| is_place);
+        said.push_str(value.map_or(part, |(_, value)| value));
+    }
+    let digest = sha256(said.as_bytes());
+    digest
+        .iter()
+        .take(8)
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 impl World {

@@ -8,8 +8,10 @@ pub mod build;
 pub mod users;
 
 use crate::base::log::{Format, Sink};
+use crate::cache::{Cached, Stage};
 use crate::handler::cgi::has_ending;
 use crate::handler::{Handler, Scripts};
+use crate::hits::SiteHits;
 use crate::limits::Limits;
 use crate::site::Site;
 use crate::tls::{Challenges, Identity, Tls};
@@ -78,6 +80,8 @@ pub struct Host {
     pub identity: Identity,
     /// This site's log.
     pub access: Option<Access>,
+    /// Where views of its pages are counted; None where they aren't.
+    pub hits: Option<Arc<SiteHits>>,
 }
 
 /// Fields that every response of a site has over TLS, and none has without: ready for every version of
@@ -138,6 +142,8 @@ pub struct SiteScripts {
     pub endings: Arc<[String]>,
     /// What runs them.
     pub handler: Arc<dyn Scripts>,
+    /// What of their responses is kept.
+    pub cache: Option<Stage>,
 }
 
 /// What answers under a route.
@@ -151,6 +157,8 @@ pub enum Target {
     Site(Arc<Site>),
     /// Live.
     Handler(Arc<dyn Handler>),
+    /// Live, with the page cache before it.
+    Cached(Arc<Cached>),
 }
 
 impl Access {
@@ -181,7 +189,7 @@ impl Host {
     }
 
     /// What runs the file at `path` of the site, if it isn't one to be sent: the longest match wins.
-    pub fn scripts(&self, path: &[u8]) -> Option<&Arc<dyn Scripts>> {
+    pub fn scripts(&self, path: &[u8]) -> Option<&SiteScripts> {
         let runs = |route: &&Route| {
             let scripts = route.scripts.as_ref();
             let mut endings = scripts.iter().flat_map(|scripts| scripts.endings.iter());
@@ -189,7 +197,7 @@ impl Host {
         };
         let routes = self.routes.iter().filter(|_| self.scripted).filter(runs);
         let route = routes.max_by_key(|route| route.prefix.len())?;
-        route.scripts.as_ref().map(|scripts| &scripts.handler)
+        route.scripts.as_ref()
     }
 
     /// Every route that covers `path` and guards it.

@@ -296,11 +296,15 @@ impl Session<'_> {
     fn send(&mut self, owed: Owed, reply: Reply, line: &Line<'_>, cx: &mut Context<'_>) {
         match reply {
             Reply::Stored(stored) => {
-                let fields = match stored.status {
-                    Status::SERVICE_UNAVAILABLE => RETRY_AFTER,
-                    _ => b"",
-                };
-                self.send_stored(owed, stored, fields, line, cx);
+                let mut fields = Vec::new();
+                match stored.status {
+                    Status::SERVICE_UNAVAILABLE => fields.extend_from_slice(RETRY_AFTER),
+                    _ => stored.push_changing(&mut fields),
+                }
+                if stored.is_kept() {
+                    self.worker.stats.cache_hits.one();
+                }
+                self.send_stored(owed, stored, &fields, line, cx);
             }
             Reply::Refuse { reject, page } => {
                 let line = Line {
@@ -331,8 +335,21 @@ impl Session<'_> {
         secure_fields: Option<&SecureFields>,
         is_last: bool,
     ) {
-        let is_secure = self.is_secure();
         let date = self.worker.clock.date_field();
+        self.send_dated_head(id, block, fields, secure_fields, Some(&date), is_last);
+    }
+
+    /// The same with this Date, or for a block that has its own.
+    fn send_dated_head(
+        &mut self,
+        id: u32,
+        block: &[u8],
+        fields: &[u8],
+        secure_fields: Option<&SecureFields>,
+        date: Option<&[u8]>,
+        is_last: bool,
+    ) {
+        let is_secure = self.is_secure();
         let at = self.h2.begin_head(id);
         let out = &mut self.h2.out;
         out.extend_from_slice(block);
@@ -344,7 +361,8 @@ impl Session<'_> {
         {
             out.extend_from_slice(&secure.block);
         }
-        if let Some(value) = date.get(DATE_NAME_BYTES..).and_then(<[u8]>::first_chunk) {
+        let value = date.and_then(|date| date.get(DATE_NAME_BYTES..));
+        if let Some(value) = value.and_then(<[u8]>::first_chunk) {
             hpack::push_date(value, out);
         }
         self.h2.end_head(id, at, is_last);
@@ -368,11 +386,13 @@ impl Session<'_> {
         };
         let mut built = Vec::new();
         let block = stored.block(&mut built);
-        self.send_head(
+        let date = self.worker.clock.date_field();
+        self.send_dated_head(
             owed.id,
             block,
             fields,
             secure_fields_of(line.host),
+            (!stored.is_dated()).then_some(&date[..]),
             length == 0,
         );
         if !at_once {
@@ -499,7 +519,7 @@ impl Session<'_> {
             self.h2.head(owed.id, &block, false);
         }
         let view = View::of(&self.worker, self.facts());
-        let request = live::owned(head, user, &self.facts(), reader, view);
+        let request = live::owned(head, user, &self.facts(), reader, Some(view));
         let now_ms = self.worker.clock.millis();
         let call = Call {
             answering: Some(handler.handle(request)),

@@ -468,11 +468,15 @@ impl Exchange {
                 Next::Live(Box::new(live))
             }
             Reply::Stored(stored) => {
-                let fields = match stored.status {
-                    Status::SERVICE_UNAVAILABLE => RETRY_AFTER,
-                    _ => b"",
-                };
-                self.send_stored(stored, fields, &line)
+                let mut fields = Vec::new();
+                match stored.status {
+                    Status::SERVICE_UNAVAILABLE => fields.extend_from_slice(RETRY_AFTER),
+                    _ => stored.push_changing(&mut fields),
+                }
+                if stored.is_kept() {
+                    worker.stats.cache_hits.one();
+                }
+                self.send_stored(stored, &fields, &line)
             }
             Reply::Refuse { reject, page } => {
                 let line = Line {
@@ -499,7 +503,9 @@ impl Exchange {
         let length = stored.body_len();
         let mut built = Vec::new();
         let section = stored.section(&mut built);
-        let mut out = self.head(section, fields, secure_fields_of(line.host));
+        let date = self.worker().clock.date_field();
+        let date = (!stored.is_dated()).then_some(&date[..]);
+        let mut out = self.dated_head(section, fields, secure_fields_of(line.host), date);
         let (content, body) = match stored.whole_memory() {
             _ if length == 0 => (Bytes::new(), None),
             Some(_) => {
@@ -546,14 +552,26 @@ impl Exchange {
         fields: &[u8],
         secure_fields: Option<&SecureFields>,
     ) -> Vec<u8> {
+        let date = self.worker().clock.date_field();
+        self.dated_head(section, fields, secure_fields, Some(&date))
+    }
+
+    /// The same with this Date, or for a section that has its own.
+    fn dated_head(
+        &self,
+        section: &[u8],
+        fields: &[u8],
+        secure_fields: Option<&SecureFields>,
+        date: Option<&[u8]>,
+    ) -> Vec<u8> {
         let secure = secure_fields.map_or(&[][..], |fields| &fields.section);
         let mut out = Vec::with_capacity(section.len() + secure.len() + HEAD_BYTES);
         let at = frame::begin_headers(&mut out);
         out.extend_from_slice(section);
         qpack::push_lines(fields, &mut out);
         out.extend_from_slice(secure);
-        let date = self.worker().clock.date_field();
-        if let Some(value) = date.get(DATE_NAME_BYTES..).and_then(<[u8]>::first_chunk) {
+        let value = date.and_then(|date| date.get(DATE_NAME_BYTES..));
+        if let Some(value) = value.and_then(<[u8]>::first_chunk) {
             qpack::push_date(value, &mut out);
         }
         frame::end_headers(&mut out, at);

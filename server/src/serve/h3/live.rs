@@ -70,7 +70,7 @@ impl Live {
             frame::end_headers(&mut out, at);
         }
         let view = View::of(worker, session.facts());
-        let request = live::owned(head, user, &session.facts(), reader, view);
+        let request = live::owned(head, user, &session.facts(), reader, Some(view));
         let now_ms = worker.clock.millis();
         let call = Call {
             answering: Some(handler.handle(request)),

@@ -1,0 +1,248 @@
+//! Pages over a restart: all in one file of the state folder, written whole when the server has
+//! stopped and taken away when it starts. So nothing that was purged or changed meanwhile comes back,
+//! and after a crash the cache begins empty.
+
+use super::Cache;
+use super::key::{Kind, Varied};
+use super::page::{Page, Place};
+use super::policy::{Lifetime, Terms, Use};
+use crate::base::digest::sha256;
+use crate::base::{clock, whole};
+use crate::limits::CACHE_DISK_BYTES_MAX;
+use crate::wire::status::Status;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+/// Where in the state folder.
+fn file(state: &Path) -> PathBuf {
+    state.join("pages")
+}
+
+/// What the file begins with; another version has another.
+const MAGIC: &[u8] = b"anthill pages 1\n";
+const DIGEST_BYTES: usize = 32;
+
+impl Cache {
+    /// Writes the pages that are to be kept so, and forgets all. Blocks; nobody serves any more.
+    pub fn save(&self, state: &Path) -> io::Result<()> {
+        let (now_ms, unix_ms) = (self.now_ms(), clock::unix_ms_now());
+        let mut out = MAGIC.to_vec();
+        for shard in &self.shards {
+            let slots = std::mem::take(&mut super::lock(shard).slots);
+            let pages = slots.into_values().flat_map(|slot| slot.pages);
+            for page in pages.filter(|page| page.disk && page.good_for(now_ms) != Use::Dead) {
+                let begin = out.len();
+                push_page(&mut out, &page, now_ms, unix_ms);
+                if out.len() > CACHE_DISK_BYTES_MAX {
+                    out.truncate(begin);
+                }
+            }
+        }
+        if out.len() == MAGIC.len() {
+            return Ok(());
+        }
+        let digest = sha256(&out);
+        out.extend_from_slice(&digest);
+        whole::write(&file(state), &out, 0o600)
+    }
+
+    /// Takes in what was written, and takes the file away; says how many pages it had. A file that is
+    /// damaged, or of another version, has none.
+    pub fn load(&self, state: &Path) -> io::Result<usize> {
+        let path = file(state);
+        let mut bytes = Vec::new();
+        let opened = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            opened => opened?,
+        };
+        let read = opened
+            .take((CACHE_DISK_BYTES_MAX + DIGEST_BYTES) as u64)
+            .read_to_end(&mut bytes);
+        // If it stayed, what is purged from now on would come back with it.
+        std::fs::remove_file(&path)?;
+        read?;
+        Ok(self.take_in(&bytes).unwrap_or(0))
+    }
+
+    fn take_in(&self, bytes: &[u8]) -> Option<usize> {
+        let (content, digest) = bytes.split_at_checked(bytes.len().checked_sub(DIGEST_BYTES)?)?;
+        if sha256(content) != digest {
+            return None;
+        }
+        let mut rest = content.strip_prefix(MAGIC)?;
+        let (now_ms, unix_ms) = (self.now_ms(), clock::unix_ms_now());
+        let mut count = 0;
+        while !rest.is_empty() {
+            let page = take_page(&mut rest, now_ms, unix_ms, &self.bytes)?;
+            // Whoever set the clock back made it younger than it is.
+            let is_past = page.born_ms <= now_ms as i64;
+            if is_past && page.good_for(now_ms) != Use::Dead && self.make_room(&page) {
+                let page = Arc::new(page);
+                let mut shard = self.shard(&page.place.key);
+                self.put(&mut shard, page.clone());
+                count += 1;
+            }
+        }
+        self.lend();
+        Some(count)
+    }
+}
+
+fn push_page(out: &mut Vec<u8>, page: &Page, now_ms: u64, unix_ms: u64) {
+    let born_unix_ms = unix_ms as i64 - (now_ms as i64 - page.born_ms);
+    push(out, page.place.site.as_bytes());
+    push(out, &page.place.path);
+    push(out, &page.place.key);
+    let kind = &page.kind;
+    push_option(out, kind.user.as_deref().map(str::as_bytes));
+    let terms = &page.terms;
+    let flags = [
+        kind.secure,
+        kind.personal,
+        terms.explicit,
+        terms.for_authorized,
+    ];
+    out.extend(flags.map(u8::from));
+    let Lifetime {
+        fresh,
+        while_revalidate,
+        if_error,
+    } = terms.lifetime;
+    let status = u64::from(page.variant.status().0);
+    let numbers = [
+        fresh,
+        while_revalidate,
+        if_error,
+        terms.age,
+        born_unix_ms.max(0) as u64,
+        status,
+    ];
+    for number in numbers {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    push_count(out, page.varied.parts().len());
+    for (name, value) in page.varied.parts() {
+        push(out, name.as_bytes());
+        push_option(out, value.as_deref());
+    }
+    push_count(out, page.variant.fields().count());
+    for (name, value) in page.variant.fields() {
+        push(out, name);
+        push(out, value);
+    }
+    push(out, page.variant.bytes());
+}
+
+fn take_page(
+    rest: &mut &[u8],
+    now_ms: u64,
+    unix_ms: u64,
+    ledger: &Arc<AtomicUsize>,
+) -> Option<Page> {
+    let site = text(take(rest)?)?;
+    let path = take(rest)?.into();
+    let key = take(rest)?.into();
+    let user = take_option(rest)?;
+    let user = match user {
+        Some(user) => Some(text(user)?.into()),
+        None => None,
+    };
+    let flags: [u8; 4] = take_array(rest)?;
+    let [secure, personal, explicit, for_authorized] = flags.map(|flag| flag != 0);
+    let mut numbers = [0; 6];
+    for number in &mut numbers {
+        *number = u64::from_le_bytes(take_array(rest)?);
+    }
+    let [fresh, while_revalidate, if_error, age, born_unix_ms, status] = numbers;
+    let mut varied = Vec::new();
+    for _ in 0..take_count(rest)? {
+        let name = text(take(rest)?)?.into();
+        varied.push((name, take_option(rest)?.map(Into::into)));
+    }
+    let mut fields = Vec::new();
+    for _ in 0..take_count(rest)? {
+        let name = Cow::Owned(text(take(rest)?)?.to_owned());
+        fields.push((name, take(rest)?.to_vec()));
+    }
+    let content = take(rest)?.into();
+    let place = Place {
+        site: site.into(),
+        path,
+        key,
+    };
+    let kind = Kind {
+        secure,
+        user,
+        personal,
+    };
+    let terms = Terms {
+        lifetime: Lifetime {
+            fresh,
+            while_revalidate,
+            if_error,
+        },
+        age,
+        explicit,
+        for_authorized,
+    };
+    let mut page = Page::new(
+        Arc::new(place),
+        kind,
+        Varied::from_parts(varied),
+        terms,
+        Status(status as u16),
+        &fields,
+        content,
+        true,
+        now_ms,
+        unix_ms / 1_000,
+        ledger,
+    );
+    page.born_ms = now_ms as i64 - (unix_ms as i64 - born_unix_ms as i64);
+    Some(page)
+}
+
+fn push_count(out: &mut Vec<u8>, count: usize) {
+    out.extend_from_slice(&(count as u32).to_le_bytes());
+}
+
+fn push(out: &mut Vec<u8>, bytes: &[u8]) {
+    push_count(out, bytes.len());
+    out.extend_from_slice(bytes);
+}
+
+fn push_option(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    out.push(u8::from(bytes.is_some()));
+    push(out, bytes.unwrap_or_default());
+}
+
+fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, more) = rest.split_first_chunk::<N>()?;
+    *rest = more;
+    Some(*first)
+}
+
+fn take_count(rest: &mut &[u8]) -> Option<usize> {
+    Some(u32::from_le_bytes(take_array(rest)?) as usize)
+}
+
+fn take<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let count = take_count(rest)?;
+    let (bytes, more) = rest.split_at_checked(count)?;
+    *rest = more;
+    Some(bytes)
+}
+
+fn take_option<'b>(rest: &mut &'b [u8]) -> Option<Option<&'b [u8]>> {
+    let [is_some] = take_array(rest)?;
+    let bytes = take(rest)?;
+    Some((is_some != 0).then_some(bytes))
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}

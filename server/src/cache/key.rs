@@ -1,0 +1,245 @@
+//! Under what a response is kept: the target URI as it was asked for, and beside it what else tells
+//! one answer from another.
+//!
+//! Host is part of it as it was sent, with its port, for a handler may write it into its page: else
+//! whoever asks with a strange one would decide what everybody reads.
+
+use super::policy::{self, varied};
+use crate::wire::fields::Fields;
+use crate::wire::head::Head;
+
+/// The bytes that stand for one URI of one route; built without allocating where it is short.
+pub struct Key {
+    short: [u8; SHORT_BYTES],
+    length: usize,
+    long: Vec<u8>,
+}
+
+/// Longer ones are rare.
+const SHORT_BYTES: usize = 256;
+
+impl Key {
+    /// Of a request to the route with this number.
+    pub fn of(route: u64, head: &Head<'_>) -> Key {
+        let host = head.fields.first("host").unwrap_or(head.host);
+        Key::new(route, host, head.raw_path, head.query)
+    }
+
+    /// Of its parts, each as it was sent.
+    pub fn new(route: u64, host: &[u8], raw_path: &[u8], query: Option<&[u8]>) -> Key {
+        let mut key = Key {
+            short: [0; SHORT_BYTES],
+            length: 0,
+            long: Vec::new(),
+        };
+        key.push(&route.to_le_bytes());
+        for part in [host, raw_path] {
+            key.push(&(part.len() as u32).to_le_bytes());
+            key.push(part);
+        }
+        if let Some(query) = query {
+            key.push(b"?");
+            key.push(query);
+        }
+        key
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        if self.long.is_empty() && end <= SHORT_BYTES {
+            self.short[self.length..end].copy_from_slice(bytes);
+        } else {
+            if self.long.is_empty() {
+                self.long.extend_from_slice(&self.short[..self.length]);
+            }
+            self.long.extend_from_slice(bytes);
+        }
+        self.length = end;
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> &[u8] {
+        match self.long.is_empty() {
+            true => &self.short[..self.length],
+            false => &self.long,
+        }
+    }
+}
+
+/// Who asks, as far as the answer may depend on it.
+#[derive(Copy, Clone)]
+pub struct Asker<'a> {
+    /// What the request says.
+    pub fields: Fields<'a>,
+    /// Over TLS.
+    pub secure: bool,
+    /// Who logged in here; what one gets, no other does.
+    pub user: Option<&'a str>,
+    /// It has Authorization that isn't ours.
+    pub authorized: bool,
+    /// It has a Cookie that the answer may depend on.
+    pub personal: bool,
+}
+
+impl Asker<'_> {
+    /// What a verdict depends on.
+    pub fn asked(&self) -> policy::Asked {
+        policy::Asked {
+            authorized: self.authorized || self.user.is_some(),
+            personal: self.personal,
+        }
+    }
+
+    /// The same, to be compared later.
+    pub fn kind(&self) -> Kind {
+        Kind {
+            secure: self.secure,
+            user: self.user.map(Into::into),
+            personal: self.personal,
+        }
+    }
+}
+
+/// What tells requests for one URI apart, but for their fields.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Kind {
+    /// Over TLS.
+    pub secure: bool,
+    /// Who logged in.
+    pub user: Option<Box<str>>,
+    /// With a Cookie.
+    pub personal: bool,
+}
+
+impl Kind {
+    /// Is it exactly this?
+    pub fn is(&self, asker: &Asker<'_>) -> bool {
+        self.secure == asker.secure
+            && self.user.as_deref() == asker.user
+            && self.personal == asker.personal
+    }
+}
+
+/// The fields of a request that an answer depends on, and what they said (RFC 9111 §4.1).
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Varied(Vec<Said>);
+
+/// A field's name, and what it said if it was there.
+pub type Said = (Box<str>, Option<Box<[u8]>>);
+
+impl Varied {
+    /// What Vary of the response names, as the request had it.
+    pub fn of(response: &policy::Fields, request: Fields<'_>) -> Varied {
+        let names = varied(response).filter_map(|name| std::str::from_utf8(name).ok());
+        Varied::by(names, request)
+    }
+
+    /// The same names, as another request has them.
+    pub fn again(&self, request: Fields<'_>) -> Varied {
+        Varied::by(self.0.iter().map(|(name, _)| &**name), request)
+    }
+
+    fn by<'n>(names: impl Iterator<Item = &'n str>, request: Fields<'_>) -> Varied {
+        let value = |name| joined(request, name).map(Into::into);
+        Varied(names.map(|name| (name.into(), value(name))).collect())
+    }
+
+    /// From its parts.
+    pub fn from_parts(parts: Vec<Said>) -> Varied {
+        Varied(parts)
+    }
+
+    /// Its parts.
+    pub fn parts(&self) -> &[Said] {
+        &self.0
+    }
+
+    /// Does this request say the same?
+    pub fn is(&self, request: Fields<'_>) -> bool {
+        self.0.iter().all(|(name, value)| {
+            let mut lines = request.all(name);
+            match (lines.next(), value) {
+                (None, None) => true,
+                (Some(line), Some(value)) if lines.next().is_none() => line == &**value,
+                (Some(_), Some(value)) => joined(request, name).as_deref() == Some(&**value),
+                _ => false,
+            }
+        })
+    }
+
+    /// Bytes in memory.
+    pub fn weight(&self) -> usize {
+        let part =
+            |(name, value): &Said| name.len() + value.as_ref().map_or(0, |value| value.len()) + 48;
+        self.0.iter().map(part).sum()
+    }
+}
+
+/// Several lines are one list (RFC 9110 §5.3).
+fn joined(fields: Fields<'_>, name: &str) -> Option<Vec<u8>> {
+    let lines: Vec<&[u8]> = fields.all(name).collect();
+    (!lines.is_empty()).then(|| lines.join(&b", "[..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::borrow::Cow;
+
+    #[test]
+    fn one_uri_one_key() {
+        let key = |host: &str, path: &str, query: Option<&str>| {
+            let query = query.map(str::as_bytes);
+            Key::new(7, host.as_bytes(), path.as_bytes(), query)
+                .bytes()
+                .to_vec()
+        };
+        let long = "x".repeat(300);
+        let all = [
+            key("a", "/b", None),
+            key("a", "/b", Some("")),
+            key("a", "/b?", None),
+            key("a:80", "/b", None),
+            key("a/", "b", None),
+            key("", "a/b", None),
+            key("a", "/b", Some("c")),
+            key("a", &long, None),
+            key("a", &long, Some("c")),
+            Key::new(8, b"a", b"/b", None).bytes().to_vec(),
+        ];
+        for (nth, one) in all.iter().enumerate() {
+            assert!(!all[..nth].contains(one), "{nth}");
+        }
+        assert_eq!(key("a", &long, None), all[7]);
+        assert_eq!(all[7].len(), 8 + 4 + 1 + 4 + 300);
+    }
+
+    #[test]
+    fn what_varies() {
+        let vary = [
+            (Cow::Borrowed("Vary"), b"Accept, X-A".to_vec()),
+            (Cow::Borrowed("vary"), b"Accept-Language".to_vec()),
+        ];
+        let first = Fields(b"accept: a\r\nAccept:  b\r\nX-A:\r\n");
+        let varied = Varied::of(&vary, first);
+        assert_eq!(varied.parts().len(), 3);
+        for (lines, is) in [
+            (&b"accept: a\r\nAccept:  b\r\nX-A:\r\n"[..], true),
+            (b"x-a: \r\naccept: a, b\r\nOther: c\r\n", true),
+            (b"x-a: \r\naccept: a,b\r\n", false),
+            (b"accept: a, b\r\n", false),
+            (b"accept: a, b\r\nx-a:\r\nAccept-Language: en\r\n", false),
+            (b"accept: b\r\naccept: a\r\nx-a:\r\n", false),
+            (b"", false),
+        ] {
+            assert_eq!(
+                varied.is(Fields(lines)),
+                is,
+                "{}",
+                String::from_utf8_lossy(lines)
+            );
+        }
+        assert!(Varied::default().is(first));
+        assert_eq!(varied.again(first), varied);
+    }
+}

@@ -1,0 +1,404 @@
+//! What a shared cache may keep, and for how long (RFC 9111 §3, §4.2; RFC 5861): pure, from what was
+//! asked and answered to a verdict. No clock, no I/O.
+//!
+//! Where the standard leaves a choice, less is kept: `no-cache` and qualified `private` count as
+//! `no-store`, and a guess at how long something is fresh is made only where the operator said so.
+
+use crate::wire::cache_control::{CacheControl, seconds};
+use crate::wire::date::parse_http_date;
+use crate::wire::fields::items;
+use crate::wire::status::Status;
+use std::borrow::Cow;
+
+/// What the operator said about keeping the pages of a route.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// How long a response is fresh that says nothing of it; None = then it isn't kept.
+    pub seconds: Option<u64>,
+    /// How much longer it may be used while a new one is made, if it doesn't say so itself.
+    pub stale_while_revalidate: u64,
+    /// How much longer it may be used while its handler fails, if it doesn't say so itself.
+    pub stale_if_error: u64,
+    /// A larger content isn't kept, bytes.
+    pub page_bytes: usize,
+    /// What the handler answers doesn't depend on Cookie.
+    pub ignores_cookies: bool,
+    /// Kept over a restart.
+    pub disk: bool,
+}
+
+/// What the verdict depends on of the request, beside its being a GET.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub struct Asked {
+    /// It had Authorization.
+    pub authorized: bool,
+    /// It had a Cookie that the answer may depend on.
+    pub personal: bool,
+}
+
+/// A response's field lines, as a handler gives them.
+pub type Fields = [(Cow<'static, str>, Vec<u8>)];
+
+/// What may be done with a response.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It may be kept.
+    Keep(Terms),
+    /// Whoever waits for this very answer may have it too, and nobody later.
+    Share,
+    /// It is for who asked, and for nobody else.
+    Pass,
+}
+
+/// On which terms a response is kept.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// How long it may be used.
+    pub lifetime: Lifetime,
+    /// How old it was when it came, seconds.
+    pub age: u64,
+    /// It says itself that everybody may have it: also who sends a Cookie.
+    pub explicit: bool,
+    /// It may be used for requests with Authorization (RFC 9111 §3.5).
+    pub for_authorized: bool,
+}
+
+/// How long a kept response may be used, seconds of its age; each follows the one before.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Lifetime {
+    /// It is fresh.
+    pub fresh: u64,
+    /// It may be used once more while a new one is made.
+    pub while_revalidate: u64,
+    /// It may be used if no new one can be had.
+    pub if_error: u64,
+}
+
+/// What a kept response is good for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// For everything.
+    Fresh,
+    /// Until a new one is there, which is to be fetched now.
+    WhileRevalidate,
+    /// If no new one can be had.
+    IfError,
+    /// For nothing.
+    Dead,
+}
+
+impl Lifetime {
+    /// What it is good for at this age, seconds.
+    pub fn at(&self, age: u64) -> Use {
+        match age.checked_sub(self.fresh) {
+            None => Use::Fresh,
+            Some(stale) if stale < self.while_revalidate => Use::WhileRevalidate,
+            Some(stale) if stale < self.if_error => Use::IfError,
+            Some(_) => Use::Dead,
+        }
+    }
+
+    /// The age at which it is good for nothing.
+    pub fn end(&self) -> u64 {
+        self.fresh + self.while_revalidate.max(self.if_error)
+    }
+}
+
+/// May this response to a GET be kept? `now` is Unix time in seconds.
+pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, now: u64) -> Verdict {
+    let control = CacheControl::read(values(fields, "Cache-Control"));
+    if is_for_one(&control, asked, fields) {
+        return Verdict::Pass;
+    }
+    if status.0 >= 500 && !EXPLICIT_STATUSES.contains(&status.0) {
+        return match asked == Asked::default() {
+            true => Verdict::Share,
+            false => Verdict::Pass,
+        };
+    }
+    let age = values(fields, "Age").next().map_or(0, seconds);
+    let said = said_lifetime(&control, fields, now);
+    let explicit = said.is_some() || control.public;
+    let fresh = match (said, rule.seconds) {
+        (Some(fresh), _) if EXPLICIT_STATUSES.contains(&status.0) => fresh,
+        (None, Some(guess)) if GUESSED_STATUSES.contains(&status.0) => guess,
+        _ => return Verdict::Pass,
+    };
+    if asked.personal && !explicit {
+        return Verdict::Pass;
+    }
+    let lifetime = lifetime(rule, &control, fresh);
+    if lifetime.end() <= age {
+        return Verdict::Pass;
+    }
+    Verdict::Keep(Terms {
+        lifetime,
+        age,
+        explicit,
+        for_authorized: allows_authorized(&control),
+    })
+}
+
+/// RFC 9111 §3, and what an operator would never mean.
+fn is_for_one(control: &CacheControl, asked: Asked, fields: &Fields) -> bool {
+    let has = |name| values(fields, name).next().is_some();
+    control.no_store
+        || control.no_cache
+        || control.private
+        || (asked.authorized && !allows_authorized(control))
+        || has("Set-Cookie")
+        // A part isn't the whole, and what the answer depends on isn't known (RFC 9111 §4.1).
+        || has("Content-Range")
+        || varies_by_anything(fields)
+}
+
+/// RFC 9111 §3.5.
+fn allows_authorized(control: &CacheControl) -> bool {
+    control.public || control.must_revalidate || control.s_maxage.is_some()
+}
+
+fn varies_by_anything(fields: &Fields) -> bool {
+    varied(fields).any(|name| name == b"*")
+}
+
+/// The names of request fields that an answer depends on.
+pub fn varied(fields: &Fields) -> impl Iterator<Item = &[u8]> {
+    values(fields, "Vary").flat_map(items)
+}
+
+/// What the response itself says (RFC 9111 §4.2.1).
+fn said_lifetime(control: &CacheControl, fields: &Fields, now: u64) -> Option<u64> {
+    if let Some(seconds) = control.s_maxage.or(control.max_age) {
+        return Some(seconds);
+    }
+    let mut expires = values(fields, "Expires");
+    let first = expires.next()?;
+    // What can't be read, or is said twice, lies in the past (RFC 9111 §5.3).
+    let until = parse_http_date(first).filter(|_| expires.next().is_none());
+    let made = values(fields, "Date").next().and_then(parse_http_date);
+    Some(until.unwrap_or(0).saturating_sub(made.unwrap_or(now)))
+}
+
+/// RFC 9111 §4.2.4, RFC 5861: what the response says goes before what the operator says, and where
+/// it forbids to be used stale, nothing helps.
+fn lifetime(rule: &Rule, control: &CacheControl, fresh: u64) -> Lifetime {
+    let never = control.must_revalidate || control.proxy_revalidate;
+    // s-maxage forbids it too (RFC 9111 §5.2.2.10), but for what the response says beside it; and who
+    // says that it is stale at once doesn't mean it to be used so.
+    let unsaid = control.s_maxage.is_none() && fresh > 0;
+    let grace = |said: Option<u64>, rule: u64| match said {
+        _ if never => 0,
+        Some(seconds) => seconds,
+        None if unsaid => rule,
+        None => 0,
+    };
+    Lifetime {
+        fresh,
+        while_revalidate: grace(control.stale_while_revalidate, rule.stale_while_revalidate),
+        if_error: grace(control.stale_if_error, rule.stale_if_error),
+    }
+}
+
+/// The values of all fields of this name.
+pub fn values<'f>(fields: &'f Fields, name: &'f str) -> impl Iterator<Item = &'f [u8]> {
+    fields
+        .iter()
+        .filter(move |(its, _)| its.eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.as_slice())
+}
+
+/// What is kept if it says how long: the final statuses whose meaning doesn't hang on the request.
+const EXPLICIT_STATUSES: [u16; 14] = [
+    200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 501,
+];
+/// What is kept if the operator says how long: those of them that a script means as pages.
+const GUESSED_STATUSES: [u16; 6] = [200, 203, 301, 308, 404, 410];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 784_111_777;
+    /// A minute from then.
+    const LATER: &str = "Sun, 06 Nov 1994 08:50:37 GMT";
+
+    fn obeying() -> Rule {
+        Rule {
+            seconds: None,
+            stale_while_revalidate: 0,
+            stale_if_error: 0,
+            page_bytes: 1 << 20,
+            ignores_cookies: false,
+            disk: false,
+        }
+    }
+
+    fn keeping() -> Rule {
+        Rule {
+            seconds: Some(10),
+            stale_while_revalidate: 20,
+            stale_if_error: 30,
+            ..obeying()
+        }
+    }
+
+    /// `Name: value` lines; `fresh+while_revalidate+if_error`, then what it is besides.
+    fn told(rule: &Rule, asked: Asked, status: u16, lines: &[&str]) -> String {
+        let field = |line: &&str| {
+            let (name, value) = line.split_once(": ").expect("a field");
+            (Cow::Owned(name.to_owned()), value.as_bytes().to_vec())
+        };
+        let fields: Vec<_> = lines.iter().map(field).collect();
+        match judge(rule, asked, Status(status), &fields, NOW) {
+            Verdict::Pass => "pass".into(),
+            Verdict::Share => "share".into(),
+            Verdict::Keep(terms) => {
+                let Lifetime {
+                    fresh,
+                    while_revalidate,
+                    if_error,
+                } = terms.lifetime;
+                let explicit = if terms.explicit { " explicit" } else { "" };
+                let all = if terms.for_authorized { " all" } else { "" };
+                let age = match terms.age {
+                    0 => String::new(),
+                    age => format!(" age {age}"),
+                };
+                format!("{fresh}+{while_revalidate}+{if_error}{explicit}{all}{age}")
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_response_says() {
+        let expires = format!("Expires: {LATER}");
+        let made = format!("Date: {}", LATER.replace("50:37", "49:47"));
+        #[rustfmt::skip] // A table reads better in columns.
+        let table: &[(u16, &[&str], &str)] = &[
+            (200, &[], "pass"),
+            (200, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
+            (200, &["cache-control: MAX-AGE=60"], "60+0+0 explicit"),
+            (200, &["Cache-Control: max-age=60, s-maxage=5"], "5+0+0 explicit all"),
+            (200, &["Cache-Control: s-maxage=0, max-age=60"], "pass"),
+            (200, &["Cache-Control: max-age=0"], "pass"),
+            (200, &["Cache-Control: max-age=0, stale-while-revalidate=9"], "0+9+0 explicit"),
+            (200, &["Cache-Control: max-age=5, stale-if-error=9"], "5+0+9 explicit"),
+            (200, &["Cache-Control: s-maxage=5, stale-while-revalidate=9"], "5+9+0 explicit all"),
+            (200, &["Cache-Control: max-age=5, stale-if-error=9, must-revalidate"], "5+0+0 explicit all"),
+            (200, &["Cache-Control: max-age=5, stale-if-error=9, proxy-revalidate"], "5+0+0 explicit"),
+            (200, &["Cache-Control: no-store, max-age=60"], "pass"),
+            (200, &["Cache-Control: no-cache, max-age=60"], "pass"),
+            (200, &["Cache-Control: private, max-age=60"], "pass"),
+            (200, &["Cache-Control: private=\"x\"", "Cache-Control: max-age=60"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Set-Cookie: a=b"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Vary: *"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Vary: Accept, *"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Vary: Accept"], "60+0+0 explicit"),
+            (200, &["Cache-Control: max-age=60", "Content-Range: bytes 0-1/2"], "pass"),
+            (206, &["Cache-Control: max-age=60"], "pass"),
+            (304, &["Cache-Control: max-age=60"], "pass"),
+            (200, &["Cache-Control: public"], "pass"),
+            (200, &[&expires], "60+0+0 explicit"),
+            (200, &[&expires, &made], "50+0+0 explicit"),
+            (200, &["Expires: 0"], "pass"),
+            (200, &[&expires, &expires], "pass"),
+            (200, &["Cache-Control: max-age=0", &expires], "pass"),
+            (200, &["Cache-Control: max-age=7", &expires], "7+0+0 explicit"),
+            (200, &["Cache-Control: max-age=60", "Age: 9"], "60+0+0 explicit age 9"),
+            (200, &["Cache-Control: max-age=60", "Age: 60"], "pass"),
+            (302, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
+            (404, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
+            (400, &["Cache-Control: max-age=60"], "pass"),
+            (501, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
+            (500, &["Cache-Control: max-age=60"], "share"),
+            (503, &[], "share"),
+            (503, &["Set-Cookie: a=b"], "pass"),
+            (500, &["Cache-Control: no-store"], "pass"),
+        ];
+        for (status, lines, expected) in table {
+            let told = told(&obeying(), Asked::default(), *status, lines);
+            assert_eq!(told, *expected, "{status} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn what_the_operator_says() {
+        #[rustfmt::skip] // A table reads better in columns.
+        let table: &[(u16, &[&str], &str)] = &[
+            (200, &[], "10+20+30"),
+            (200, &["Cache-Control: public"], "10+20+30 explicit all"),
+            (200, &["Cache-Control: must-revalidate"], "10+0+0 all"),
+            (200, &["Cache-Control: max-age=60"], "60+20+30 explicit"),
+            (200, &["Cache-Control: s-maxage=60"], "60+0+0 explicit all"),
+            (200, &["Cache-Control: max-age=60, stale-if-error=0"], "60+20+0 explicit"),
+            (200, &["Cache-Control: no-store"], "pass"),
+            (200, &["Cache-Control: private"], "pass"),
+            (200, &["Expires: 0"], "pass"),
+            (200, &["Cache-Control: max-age=0"], "pass"),
+            (200, &["Set-Cookie: a=b"], "pass"),
+            (301, &[], "10+20+30"),
+            (302, &[], "pass"),
+            (404, &[], "10+20+30"),
+            (403, &[], "pass"),
+            (500, &[], "share"),
+        ];
+        for (status, lines, expected) in table {
+            let told = told(&keeping(), Asked::default(), *status, lines);
+            assert_eq!(told, *expected, "{status} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn who_asked() {
+        let authorized = Asked {
+            authorized: true,
+            personal: false,
+        };
+        let personal = Asked {
+            authorized: false,
+            personal: true,
+        };
+        #[rustfmt::skip] // A table reads better in columns.
+        let table: &[(Asked, &[&str], &str)] = &[
+            (authorized, &[], "pass"),
+            (authorized, &["Cache-Control: max-age=60"], "pass"),
+            (authorized, &["Cache-Control: max-age=60, public"], "60+20+30 explicit all"),
+            (authorized, &["Cache-Control: s-maxage=60"], "60+0+0 explicit all"),
+            (authorized, &["Cache-Control: max-age=60, must-revalidate"], "60+0+0 explicit all"),
+            (authorized, &["Cache-Control: max-age=60, public, private"], "pass"),
+            (personal, &[], "pass"),
+            (personal, &["Cache-Control: max-age=60"], "60+20+30 explicit"),
+            (personal, &["Cache-Control: public"], "10+20+30 explicit all"),
+            (personal, &["Cache-Control: must-revalidate"], "pass"),
+        ];
+        for (asked, lines, expected) in table {
+            let told = told(&keeping(), *asked, 200, lines);
+            assert_eq!(told, *expected, "{asked:?} {lines:?}");
+        }
+        // An error may be about who asked.
+        assert_eq!(told(&keeping(), personal, 500, &[]), "pass");
+        let public = ["Cache-Control: public"];
+        assert_eq!(told(&keeping(), authorized, 500, &public), "pass");
+    }
+
+    #[test]
+    fn what_a_page_is_good_for() {
+        let lifetime = Lifetime {
+            fresh: 10,
+            while_revalidate: 5,
+            if_error: 20,
+        };
+        for (age, expected) in [
+            (0, Use::Fresh),
+            (9, Use::Fresh),
+            (10, Use::WhileRevalidate),
+            (14, Use::WhileRevalidate),
+            (15, Use::IfError),
+            (29, Use::IfError),
+            (30, Use::Dead),
+        ] {
+            assert_eq!(lifetime.at(age), expected, "{age}");
+        }
+        assert_eq!(lifetime.end(), 30);
+    }
+}

@@ -1,0 +1,205 @@
+//! The ledger alone: pages that come, go and make room, without any handler.
+
+use super::fill::{Reader, Taken};
+use super::policy::{Lifetime, Terms};
+use super::*;
+use crate::wire::fields::Fields;
+use crate::wire::status::Status;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Waker};
+
+const TERMS: Terms = Terms {
+    lifetime: Lifetime {
+        fresh: 10,
+        while_revalidate: 10,
+        if_error: 100,
+    },
+    age: 0,
+    explicit: false,
+    for_authorized: false,
+};
+
+fn cache() -> Arc<Cache> {
+    let budget = Arc::new(Budget::new(4 << 20));
+    Arc::new(Cache::new(Instant::now(), budget))
+}
+
+fn place(path: &str) -> Arc<Place> {
+    Arc::new(Place {
+        site: "a".into(),
+        path: path.as_bytes().into(),
+        key: path.as_bytes().into(),
+    })
+}
+
+const ANYBODY: Asker<'static> = Asker {
+    fields: Fields(b""),
+    secure: false,
+    user: None,
+    authorized: false,
+    personal: false,
+};
+
+fn page(path: &str, bytes: usize, ledger: &Arc<AtomicUsize>) -> Arc<Page> {
+    let content = vec![b'x'; bytes].into();
+    let (kind, place) = (ANYBODY.kind(), place(path));
+    let varied = Default::default();
+    let status = Status::OK;
+    Arc::new(Page::new(
+        place,
+        kind,
+        varied,
+        TERMS,
+        status,
+        &[],
+        content,
+        false,
+        0,
+        0,
+        ledger,
+    ))
+}
+
+fn keep(cache: &Arc<Cache>, path: &str, bytes: usize) {
+    let page = page(path, bytes, &cache.bytes);
+    assert!(cache.make_room(&page));
+    cache.put(&mut cache.shard(&page.place.key), page.clone());
+}
+
+fn find(cache: &Cache, path: &str) -> Option<Arc<Page>> {
+    let shard = cache.shard(path.as_bytes());
+    let slot = shard.slots.get(path.as_bytes())?;
+    slot.pages.iter().find(|page| page.suits(&ANYBODY)).cloned()
+}
+
+#[test]
+fn what_is_used_stays() {
+    let cache = cache();
+    keep(&cache, "/used", 10_000);
+    for nth in 0..500 {
+        if let Some(page) = find(&cache, "/used") {
+            page.variant.touch();
+        }
+        keep(&cache, &format!("/{nth}"), 10_000);
+        assert!(cache.summary().bytes <= cache.bytes_max());
+    }
+    assert!(find(&cache, "/used").is_some());
+    assert!(find(&cache, "/0").is_none() && find(&cache, "/499").is_some());
+    let summary = cache.summary();
+    assert!(summary.bytes > summary.bytes_max / 10 * 9, "{summary:?}");
+    let kept: usize = cache.shards.iter().map(|shard| lock(shard).pages).sum();
+    assert_eq!(kept, summary.pages);
+    assert_eq!(cache.purge("a", "/*"), kept);
+    assert_eq!((cache.summary().pages, cache.summary().bytes), (0, 0));
+    assert!(
+        cache
+            .shards
+            .iter()
+            .all(|shard| lock(shard).slots.is_empty())
+    );
+}
+
+/// What has been forgotten counts as long as somebody sends it.
+#[test]
+fn what_is_being_sent_counts() {
+    let cache = cache();
+    keep(&cache, "/a", 400_000);
+    let sent = find(&cache, "/a").map(|page| page.variant.clone());
+    let bytes = cache.summary().bytes;
+    assert_eq!(cache.purge("a", "/a"), 1);
+    assert_eq!(cache.summary().bytes, bytes);
+    let second: Vec<_> = (0..3)
+        .filter_map(|nth| {
+            let page = page(&format!("/{nth}"), 400_000, &cache.bytes);
+            cache.make_room(&page).then(|| {
+                cache.put(&mut cache.shard(&page.place.key), page.clone());
+                page.variant.clone()
+            })
+        })
+        .collect();
+    assert_eq!(second.len(), 2, "there is room for three in all");
+    drop(sent);
+    keep(&cache, "/3", 400_000);
+    drop(second);
+    cache.purge("a", "/*");
+    assert_eq!(cache.summary().bytes, 0);
+}
+
+#[test]
+fn one_page_of_a_kind() {
+    let cache = cache();
+    for _ in 0..1000 {
+        keep(&cache, "/a", 100);
+    }
+    assert_eq!(cache.summary().pages, 1);
+    let queued: usize = cache.shards.iter().map(|it| lock(it).queue.len()).sum();
+    assert!(queued < 50, "{queued} in the queue");
+}
+
+/// A page's age says what it is good for, whatever the clock did before it was made.
+#[test]
+fn pages_age() {
+    let mut page = Arc::into_inner(page("/", 1, &Arc::default())).expect("one");
+    for (now_ms, age, good_for) in [
+        (0, 0, Use::Fresh),
+        (9_999, 9, Use::Fresh),
+        (10_000, 10, Use::WhileRevalidate),
+        (20_000, 20, Use::IfError),
+        (110_000, 110, Use::Dead),
+    ] {
+        assert_eq!((page.age(now_ms), page.good_for(now_ms)), (age, good_for));
+    }
+    page.spare(25_000);
+    assert_eq!(page.good_for(24_999), Use::WhileRevalidate);
+    assert_eq!(page.good_for(25_000), Use::IfError);
+    page.born_ms = -5_000;
+    assert_eq!(page.kept(7_000).age_seconds, 12);
+    assert_eq!(page.kept(7_000).ttl_seconds, -2);
+}
+
+#[test]
+fn one_leads_and_others_follow() {
+    let cache = cache();
+    let place = place("/a");
+    let joined = |asker: &Asker<'_>| cache.join(&place, asker, 0);
+    let Join::Lead(fill, None) = joined(&ANYBODY) else {
+        panic!("nobody leads")
+    };
+    assert!(matches!(joined(&ANYBODY), Join::Follow(..)));
+    // Another kind of request is another call.
+    let secure = Asker {
+        secure: true,
+        ..ANYBODY
+    };
+    assert!(matches!(joined(&secure), Join::Lead(..)));
+    let mut reader = Reader::new(fill.clone());
+    assert!(fill.is_wanted());
+    fill.push(b"abc");
+    let mut out = Vec::new();
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut take = |reader: &mut Reader, out: &mut Vec<u8>| {
+        let mut taking = std::pin::pin!(reader.take(out, 2));
+        std::future::Future::poll(taking.as_mut(), &mut cx)
+    };
+    assert!(take(&mut reader, &mut out).is_ready() && take(&mut reader, &mut out).is_ready());
+    assert_eq!(out, b"abc");
+    assert!(take(&mut reader, &mut out).is_pending());
+    // What was invalidated meanwhile isn't kept, and nobody joins it any more.
+    cache.invalidate(&place.key);
+    assert!(matches!(joined(&ANYBODY), Join::Lead(..)));
+    let made = page("/a", 5, &cache.bytes);
+    cache.settle(&fill, Some(&made), Phase::Done(made.clone()));
+    assert!(find(&cache, "/a").is_none());
+    assert_eq!(
+        take(&mut reader, &mut out),
+        std::task::Poll::Ready(Taken::Bytes(2))
+    );
+    // What is for one client alone is remembered for a while.
+    cache.remember_pass(&place.key, &ANYBODY.kind(), 0);
+    assert!(matches!(cache.join(&place, &ANYBODY, 9_999), Join::Pass));
+    assert!(matches!(cache.join(&place, &secure, 9_999), Join::Lead(..)));
+    assert!(matches!(
+        cache.join(&place, &ANYBODY, 10_000),
+        Join::Follow(..)
+    ));
+}

@@ -1,0 +1,60 @@
+//! The answer from a response that was kept: its own conditions, and a range of it.
+
+use super::conditions::{Verdict, judge_by, range_applies_by};
+use super::stored::{Kept, Part, Stored};
+use super::variant::Variant;
+use crate::wire::date::parse_http_date;
+use crate::wire::fields::ETag;
+use crate::wire::head::{Head, Method};
+use crate::wire::range::{Ranges, parse_ranges};
+use crate::wire::status::Status;
+use std::sync::Arc;
+
+impl Stored {
+    /// The answer to a GET or HEAD. Several ranges are answered with the whole, as RFC 9110 §14.2
+    /// allows.
+    pub fn kept(variant: Arc<Variant>, head: &Head<'_>, kept: Kept) -> Stored {
+        let (status, part) = answer(&variant, head);
+        Stored {
+            kept: Some(kept),
+            ..Stored::new(status, variant, part)
+        }
+    }
+}
+
+fn answer(variant: &Variant, head: &Head<'_>) -> (Status, Part) {
+    let own = variant.status;
+    let whole = match head.method {
+        Method::Head => Part::Nothing,
+        _ => Part::Whole,
+    };
+    // Conditions are about what would else be a success (RFC 9110 §13.2.1).
+    if own != Status::OK {
+        return (own, whole);
+    }
+    let asks = &head.asks;
+    let tag = ETag::parse(variant.tag());
+    let modified = || parse_http_date(variant.heads.value("Last-Modified")?);
+    match judge_by(asks, tag, modified) {
+        Verdict::Failed => return (Status::PRECONDITION_FAILED, Part::Nothing),
+        Verdict::NotModified => return (Status::NOT_MODIFIED, Part::Nothing),
+        Verdict::Proceed => {}
+    }
+    let Some(range) = asks.range.filter(|_| head.method == Method::Get) else {
+        return (own, whole);
+    };
+    if asks.if_range.is_some() && !range_applies_by(asks, tag, modified()) {
+        return (own, whole);
+    }
+    match parse_ranges(range, variant.size()) {
+        Ranges::Unsatisfiable => (Status::RANGE_NOT_SATISFIABLE, Part::Nothing),
+        Ranges::Some(ranges) => match ranges[..] {
+            [(start, last)] => {
+                let end = last + 1;
+                (Status::PARTIAL_CONTENT, Part::One { start, end })
+            }
+            _ => (own, whole),
+        },
+        Ranges::Ignore => (own, whole),
+    }
+}

@@ -1,0 +1,842 @@
+//! The page cache from outside: what is kept, for whom, and what happens while a page is made.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::support::h2::H2;
+use crate::support::wire::{BOTH, Over, Response, Wire, wait_until};
+use crate::support::{Folder, Server, eventually, run, server_table, site_table};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Kept for long if the response says nothing.
+const KEPT: &str = "{ seconds = 1000 }";
+
+fn server(cache: &str) -> Server {
+    server_with("", cache, "")
+}
+
+fn server_with(more: &str, cache: &str, route: &str) -> Server {
+    Server::start(&config(more, cache, route))
+}
+
+fn config(more: &str, cache: &str, route: &str) -> String {
+    server_table(&format!("h2c = true\n{more}"))
+        + "[log]\naccess = \"off\"\n"
+        + &site_table("http = \"serve\"")
+        + &format!("[[site.route]]\npath = \"/page\"\ntest = \"page\"\ncache = {cache}\n{route}")
+}
+
+fn get(server: &Server, path: &str) -> Response {
+    Wire::plain(server).get(path, "")
+}
+
+fn get_with(server: &Server, path: &str, fields: &str) -> Response {
+    Wire::plain(server).get(path, fields)
+}
+
+/// Which call to its path a page is of.
+fn call(response: &Response) -> u64 {
+    let text = response.text();
+    let number = text.strip_prefix("call ").and_then(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        rest[..end].parse().ok()
+    });
+    number.unwrap_or_else(|| panic!("no call in {response:?}"))
+}
+
+fn said(response: &Response) -> &str {
+    response.field("cache-status").unwrap_or("nothing")
+}
+
+#[test]
+fn a_page_is_made_once_for_all_versions() {
+    let server = server(KEPT);
+    for over in BOTH {
+        let path = format!("/page/{over:?}?f=Content-Type:text/html&f=X-Own:%20yes&size=3000");
+        let mut wire = Wire::over(&server, over);
+        let first = wire.get(&path, "");
+        assert_eq!((first.status, call(&first)), (200, 1), "{first:?}");
+        assert_eq!(said(&first), "anthill; fwd=uri-miss; stored");
+        assert_eq!(first.field("age"), None);
+        let second = wire.get(&path, "");
+        assert_eq!((second.status, second.body.len()), (200, 3000));
+        assert_eq!(second.body, first.body);
+        assert_eq!(second.field("content-type"), Some("text/html"));
+        assert_eq!(second.field("x-own"), Some("yes"));
+        assert_eq!(second.field("server"), Some("anthill"));
+        assert!(second.field("date").is_some(), "{second:?}");
+        let age: u64 = second
+            .field("age")
+            .expect("an age")
+            .parse()
+            .expect("a number");
+        assert_eq!(
+            said(&second),
+            format!("anthill; hit; ttl={}", 1000 - age),
+            "{second:?}"
+        );
+        let mut h2 = H2::open(&server, over);
+        let third = h2.get(&path);
+        assert_eq!((third.status, &third.body), (200, &first.body), "{third:?}");
+        assert_eq!(third.field("x-own"), Some("yes"));
+        assert!(said(&third).starts_with("anthill; hit; ttl="));
+        assert_eq!(third.field("date"), second.field("date"));
+        assert_eq!(
+            wire.ask("HEAD", &path, "").field("content-length"),
+            Some("3000")
+        );
+    }
+    assert_eq!(server.counter("cache_calls"), 2);
+    assert_eq!(server.counter("cache_hits"), 6);
+    assert_eq!(server.counter("kept_pages"), 2);
+}
+
+#[cfg(feature = "http3")]
+#[test]
+fn over_http_3_too() {
+    let server = server(KEPT);
+    let path = "/page?f=ETag:%22t%22&f=X-Own:yes";
+    let questions = [
+        format!("GET {path}"),
+        format!("GET {path}"),
+        format!("HEAD {path}"),
+        format!("GET {path} if-none-match:\"t\""),
+        format!("GET {path} range:bytes=0-3"),
+        format!("POST {path}"),
+        format!("GET {path}"),
+    ];
+    let mut scene = vec!["ask"];
+    scene.extend(questions.iter().map(String::as_str));
+    let said = crate::h3::play(&server, &scene);
+    let lines: Vec<&str> = said.lines().collect();
+    let expected = [
+        (200, "fwd=uri-miss; stored", "call 1 GET"),
+        (200, "hit; ttl=", "call 1 GET"),
+        (200, "hit; ttl=", "\"body\": \"\""),
+        (304, "hit; ttl=", "\"body\": \"\""),
+        (206, "hit; ttl=", "\"body\": \"call\""),
+        (200, "fwd=method", "call 2 POST"),
+        (200, "fwd=uri-miss; stored", "call 3 GET"),
+    ];
+    for (line, (status, cache, body)) in lines.iter().zip(expected) {
+        assert!(line.contains(&format!("\"status\": {status}")), "{line}");
+        assert!(
+            line.contains(&format!("[\"cache-status\", \"anthill; {cache}")),
+            "{line}"
+        );
+        assert!(line.contains(body), "{line}");
+        assert_eq!(line.matches("\"date\"").count(), 1, "{line}");
+    }
+    assert_eq!(lines.len(), 7, "{said}");
+}
+
+/// Twenty ask for what isn't there, over every way; one call is made.
+#[test]
+fn all_who_wait_share_a_call() {
+    for (mode, status) in [
+        ("", 200),
+        ("&open", 200),
+        ("&status=500", 500),
+        ("&status=fault", 502),
+    ] {
+        let config = config("", KEPT, "").replace("workers = 1", "workers = 2");
+        let server = Server::start(&config);
+        let path = format!("/page?gate=go&size=40000{mode}");
+        let threads: Vec<_> = (0..20)
+            .map(|nth| {
+                let path = path.clone();
+                if nth % 2 == 0 {
+                    let mut h2 = H2::open(&server, Over::Plain);
+                    h2.wire.patience(PATIENCE);
+                    thread::spawn(move || h2.get(&path))
+                } else {
+                    let mut wire = Wire::plain(&server);
+                    wire.patience(PATIENCE);
+                    thread::spawn(move || wire.get(&path, ""))
+                }
+            })
+            .collect();
+        wait_until(PATIENCE, "all waiting", || {
+            (server.counter("cache_waits") == 19).then_some(())
+        });
+        assert_eq!(server.counter("cache_calls"), 1);
+        Wire::plain(&server).ask("POST", "/page/other?open=go", "");
+        for thread in threads {
+            let response = thread.join().expect("a client");
+            assert_eq!(response.status, status, "{mode}: {response:?}");
+            assert!(response.whole);
+            if status != 502 {
+                assert_eq!(
+                    (call(&response), response.body.len()),
+                    (1, 40_000),
+                    "{mode}"
+                );
+            }
+        }
+        assert_eq!(server.counter("cache_calls"), 1, "{mode}");
+        // What failed isn't kept.
+        let kept = u64::from(status == 200);
+        assert_eq!(server.counter("kept_pages"), kept, "{mode}");
+    }
+}
+
+/// Who began a call may leave; the others get what comes of it.
+#[test]
+fn a_call_outlives_its_client() {
+    for over in BOTH {
+        let server = server(KEPT);
+        let path = "/page?gate=go";
+        let ask = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut first = Wire::over(&server, over);
+        first.send(&ask);
+        wait_until(PATIENCE, "begun", || {
+            (server.counter("cache_calls") == 1).then_some(())
+        });
+        let mut second = Wire::over(&server, over);
+        second.send(&ask);
+        wait_until(PATIENCE, "waiting", || {
+            (server.counter("cache_waits") == 1).then_some(())
+        });
+        let closed = server.counter("connections_closed");
+        drop(first);
+        wait_until(PATIENCE, "gone", || {
+            (server.counter("connections_closed") > closed).then_some(())
+        });
+        Wire::plain(&server).ask("POST", "/page/other?open=go", "");
+        assert_eq!(call(&second.response("GET")), 1);
+        // Even if nobody waits any more.
+        let mut third = Wire::over(&server, over);
+        third.send("GET /page/3?gate=go3 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        wait_until(PATIENCE, "begun", || {
+            (server.counter("cache_calls") == 2).then_some(())
+        });
+        drop(third);
+        Wire::plain(&server).ask("POST", "/page/other?open=go3", "");
+        wait_until(PATIENCE, "kept", || {
+            (server.counter("kept_pages") == 2).then_some(())
+        });
+    }
+}
+
+/// One who begins a call and doesn't read holds up nobody.
+#[test]
+fn a_slow_reader_holds_up_nobody() {
+    let server = server(KEPT);
+    let path = "/page?size=900000&mid=go";
+    let mut slow = Wire::plain(&server);
+    slow.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    assert_eq!(slow.take(12), b"HTTP/1.1 200");
+    let mut other = Wire::plain(&server);
+    other.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    // Its length is known, so it is sent as it comes.
+    assert_eq!(other.take(12), b"HTTP/1.1 200");
+    Wire::plain(&server).ask("POST", "/page/other?open=go", "");
+    let rest = other.take(900_000);
+    assert_eq!(rest.len(), 900_000);
+    wait_until(PATIENCE, "kept", || {
+        (server.counter("kept_pages") == 1).then_some(())
+    });
+    assert_eq!(get(&server, path).body.len(), 900_000);
+    assert_eq!(slow.take(900_000).len(), 900_000);
+    assert_eq!(server.counter("cache_calls"), 1);
+}
+
+#[test]
+fn what_must_not_be_kept_is_not() {
+    let server = server(KEPT);
+    for more in [
+        "f=Cache-Control:no-store",
+        "f=Cache-Control:no-cache",
+        "f=Cache-Control:private",
+        "f=Cache-Control:max-age=0",
+        "f=Set-Cookie:a=b",
+        "f=Vary:*",
+        "f=Expires:0",
+        "status=206&f=Content-Range:bytes%200-1/2",
+        "status=403",
+        "status=500",
+        "status=302&f=Location:/",
+    ] {
+        let path = format!("/page?{more}");
+        let calls: Vec<u64> = (0..3).map(|_| call(&get(&server, &path))).collect();
+        assert!(
+            calls.windows(2).all(|two| two[0] < two[1]),
+            "{more}: {calls:?}"
+        );
+    }
+    // Nor what was asked for with a login or a cookie that the answer may depend on.
+    for fields in ["Authorization: Basic YTpi\r\n", "Cookie: a=b\r\n"] {
+        let path = format!("/page/{}", fields.len());
+        let calls: Vec<u64> = (0..3)
+            .map(|_| call(&get_with(&server, &path, fields)))
+            .collect();
+        assert_eq!(calls, [1, 2, 3], "{fields}");
+        assert_eq!(call(&get(&server, &path)), 4);
+        assert_eq!(call(&get_with(&server, &path, fields)), 5, "{fields}");
+        assert_eq!(call(&get(&server, &path)), 4, "{fields}");
+    }
+    // But if the response says that everybody may have it.
+    for fields in ["Authorization: Basic YTpi\r\n", "Cookie: a=b\r\n"] {
+        let path = format!("/page/all{}?f=Cache-Control:public", fields.len());
+        assert_eq!(call(&get(&server, &path)), 1);
+        assert_eq!(call(&get_with(&server, &path, fields)), 1, "{fields}");
+    }
+    for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
+        let path = format!("/page/{method}");
+        for nth in 1..3 {
+            assert_eq!(
+                call(&Wire::plain(&server).ask(method, &path, "")),
+                nth,
+                "{method}"
+            );
+        }
+    }
+    // A cut body is nobody's page.
+    let cut = get(&server, "/page/cut?cut&size=1000");
+    assert!(!cut.whole, "{cut:?}");
+    let cut = get(&server, "/page/cut?cut&size=1000&open");
+    assert!(!cut.whole, "{cut:?}");
+}
+
+#[test]
+fn only_what_says_so_is_kept_where_nothing_is_guessed() {
+    let server = server("true");
+    for nth in 1..3 {
+        assert_eq!(call(&get(&server, "/page/a")), nth);
+    }
+    for _ in 1..3 {
+        assert_eq!(
+            call(&get(&server, "/page/b?f=Cache-Control:max-age=1000")),
+            1
+        );
+        let missing = get(&server, "/page/c?f=Cache-Control:max-age=1000&status=404");
+        assert_eq!((missing.status, call(&missing)), (404, 1));
+        let moved = get(
+            &server,
+            "/page/d?f=Cache-Control:max-age=9&status=302&f=Location:/x",
+        );
+        assert_eq!((moved.status, call(&moved)), (302, 1));
+        assert_eq!(moved.field("location"), Some("/x"));
+    }
+    let nothing = "/page/e?f=Cache-Control:max-age=1000&status=204";
+    assert_eq!(get(&server, nothing).status, 204);
+    let again = get(&server, nothing);
+    assert_eq!((again.status, again.field("content-length")), (204, None));
+    assert!(said(&again).starts_with("anthill; hit"));
+    let mut h2 = H2::open(&server, Over::Plain);
+    assert_eq!(h2.get(nothing).status, 204);
+}
+
+#[test]
+fn conditions_and_ranges_are_those_of_the_page() {
+    let server = server(KEPT);
+    let date = "Sun,%2006%20Nov%201994%2008:49:37%20GMT";
+    let path = format!("/page?f=ETag:%22t%22&f=Last-Modified:{date}&size=1000");
+    let modified = "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+    // The first asks with a condition too, and the page is kept all the same.
+    let first = get_with(&server, &path, "If-None-Match: \"t\"\r\n");
+    assert_eq!((first.status, first.body.len()), (304, 0), "{first:?}");
+    assert_eq!(first.field("etag"), Some("\"t\""));
+    #[rustfmt::skip] // A table reads better in columns.
+    let table: &[(&str, u16, usize)] = &[
+        ("", 200, 1000),
+        ("If-None-Match: \"t\"\r\n", 304, 0),
+        ("If-None-Match: W/\"t\", \"x\"\r\n", 304, 0),
+        ("If-None-Match: \"x\"\r\n", 200, 1000),
+        (modified, 304, 0),
+        ("If-Match: \"x\"\r\n", 412, 0),
+        ("If-Match: \"t\"\r\n", 200, 1000),
+        ("Range: bytes=10-19\r\n", 206, 10),
+        ("Range: bytes=-5\r\n", 206, 5),
+        ("Range: bytes=1000-\r\n", 416, 0),
+        ("Range: bytes=0-1, 5-6\r\n", 200, 1000),
+        ("Range: bytes=10-19\r\nIf-Range: \"t\"\r\n", 206, 10),
+        ("Range: bytes=10-19\r\nIf-Range: \"x\"\r\n", 200, 1000),
+    ];
+    wait_until(PATIENCE, "kept", || {
+        (server.counter("kept_pages") == 1).then_some(())
+    });
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        wire.get(&path, "");
+        let mut h2 = H2::open(&server, over);
+        for (fields, status, length) in table {
+            let response = wire.get(&path, fields);
+            assert_eq!(
+                (response.status, response.body.len()),
+                (*status, *length),
+                "{fields}"
+            );
+            assert!(said(&response).starts_with("anthill; hit"), "{response:?}");
+            assert_eq!(
+                response.field("content-length").is_some(),
+                *status != 304,
+                "{fields}"
+            );
+            let lines: Vec<(String, String)> = fields
+                .lines()
+                .filter_map(|line| line.split_once(": "))
+                .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
+                .collect();
+            let lines: Vec<(&str, &str)> = lines.iter().map(|(n, v)| (&**n, &**v)).collect();
+            let id = h2.ask("GET", &path, &lines, true);
+            let response = h2.response(id);
+            assert_eq!(
+                (response.status, response.body.len()),
+                (*status, *length),
+                "{fields}"
+            );
+        }
+        let head = wire.ask("HEAD", &path, "");
+        assert_eq!(
+            (head.status, head.field("content-length")),
+            (200, Some("1000"))
+        );
+    }
+}
+
+#[test]
+fn a_head_makes_the_page() {
+    let server = server(KEPT);
+    let head = Wire::plain(&server).ask("HEAD", "/page", "");
+    assert_eq!(head.status, 200);
+    wait_until(PATIENCE, "kept", || {
+        (server.counter("kept_pages") == 1).then_some(())
+    });
+    assert_eq!(get(&server, "/page").text(), "call 1 GET -\n");
+}
+
+#[test]
+fn what_varies_is_kept_apart() {
+    let server = server(KEPT);
+    let path = "/page?f=Vary:Accept-Language,%20X-A";
+    let ask = |fields: &str| call(&get_with(&server, path, fields));
+    assert_eq!(ask("Accept-Language: en\r\n"), 1);
+    assert_eq!(ask("Accept-Language: de\r\n"), 2);
+    assert_eq!(ask("Accept-Language: en\r\n"), 1);
+    assert_eq!(ask("Accept-Language: en\r\nX-A: 1\r\n"), 3);
+    assert_eq!(ask(""), 4);
+    assert_eq!(ask("accept-language:  de \r\n"), 2);
+    assert_eq!(ask(""), 4);
+    let missed = get_with(&server, path, "X-A: 2\r\n");
+    assert_eq!(said(&missed), "anthill; fwd=vary-miss; stored");
+    assert_eq!(server.counter("kept_pages"), 5);
+    // Those who wait and turn out to ask for something else call for it.
+    let path = "/page/wait?gate=go&f=Vary:X-A";
+    let threads: Vec<_> = (0..6)
+        .map(|nth| {
+            let mut wire = Wire::plain(&server);
+            let field = format!("X-A: {}\r\n", nth % 3);
+            thread::spawn(move || (nth % 3, wire.get(path, &field)))
+        })
+        .collect();
+    wait_until(PATIENCE, "waiting", || {
+        (server.counter("cache_waits") == 5).then_some(())
+    });
+    get(&server, "/page/other?open=go");
+    Wire::plain(&server).ask("POST", "/page/other?open=go", "");
+    let mut calls = [0; 3];
+    for thread in threads {
+        let (kind, response) = thread.join().expect("a client");
+        let number = call(&response);
+        assert!(
+            calls[kind] == 0 || calls[kind] == number,
+            "{kind}: {response:?}"
+        );
+        calls[kind] = number;
+    }
+    calls.sort_unstable();
+    assert_eq!(calls, [1, 2, 3]);
+}
+
+#[test]
+fn a_stale_page_is_served_while_it_is_made_anew() {
+    let server = server("true");
+    let path = "/page?f=Cache-Control:max-age=0,%20stale-while-revalidate=1000&gate=go";
+    Wire::plain(&server).ask("POST", "/page/other?open=go", "");
+    assert_eq!(call(&get(&server, path)), 1);
+    // Each is answered on the spot with what there is, and has one call made.
+    let second = get(&server, path);
+    assert_eq!(call(&second), 1);
+    assert!(
+        said(&second).starts_with("anthill; hit; ttl="),
+        "{second:?}"
+    );
+    eventually("the second call's page", || {
+        (call(&get(&server, path)) > 1).then_some(())
+    });
+    // While one is under way no other begins.
+    let path = "/page/b?f=Cache-Control:max-age=0,%20stale-while-revalidate=1000";
+    let calls = server.counter("cache_calls");
+    assert_eq!(call(&get(&server, path)), 1);
+    server.ask(&["purge", "*", "/page/other"]);
+    let gated = format!("{path}&gate2=never");
+    assert_eq!(call(&get(&server, &gated)), 2);
+    assert!(server.counter("cache_calls") >= calls + 2);
+}
+
+#[test]
+fn a_stale_page_is_better_than_a_failure() {
+    let server = server("true");
+    for (nth, failure) in ["500", "503", "fault"].iter().enumerate() {
+        let path = format!(
+            "/page/{nth}?f=Cache-Control:max-age=0,%20stale-if-error=1000&status=200,{failure},{failure}"
+        );
+        let first = get(&server, &path);
+        assert_eq!((first.status, call(&first)), (200, 1));
+        for over in [Over::Plain, Over::Plain] {
+            let stale = Wire::over(&server, over).get(&path, "");
+            assert_eq!((stale.status, call(&stale)), (200, 1), "{stale:?}");
+            assert!(stale.field("age").is_some(), "{stale:?}");
+        }
+        let calls = server.counter("cache_calls");
+        // The handler is left alone for a while.
+        assert_eq!(get(&server, &path).status, 200);
+        assert_eq!(server.counter("cache_calls"), calls);
+        // Not where that is forbidden.
+        let path = format!(
+            "/page/strict{nth}?f=Cache-Control:max-age=0,%20stale-if-error=9,must-revalidate&status=200,{failure}"
+        );
+        assert_eq!(get(&server, &path).status, 200);
+        assert!(get(&server, &path).status >= 500);
+    }
+}
+
+/// A handler that is asked with the old page's tag may say that nothing changed.
+#[test]
+fn a_page_that_did_not_change_is_freshened() {
+    let server = server("true");
+    let path = "/page?f=Cache-Control:max-age=0,%20stale-if-error=1000&f=ETag:%22t%22&revalidates";
+    assert_eq!(get(&server, path).text(), "call 1 GET -\n");
+    for calls in 2..5 {
+        let again = get(&server, path);
+        assert_eq!(
+            (again.status, again.text().as_str()),
+            (200, "call 1 GET -\n")
+        );
+        assert_eq!(server.counter("cache_calls"), calls);
+        assert_eq!(said(&again), "anthill; fwd=stale; stored");
+    }
+    assert_eq!(server.counter("kept_pages"), 1);
+}
+
+#[test]
+fn what_changes_a_page_ends_it() {
+    let server = server(KEPT);
+    let path = "/page/a?f=X:y";
+    assert_eq!(call(&get(&server, path)), 1);
+    assert_eq!(call(&get(&server, path)), 1);
+    assert_eq!(
+        call(&Wire::plain(&server).ask("POST", path, "Content-Length: 0\r\n")),
+        2
+    );
+    assert_eq!(call(&get(&server, path)), 3);
+    // By whichever way it came.
+    let mut h2 = H2::open(&server, Over::Tls);
+    let id = h2.ask("DELETE", path, &[], true);
+    assert_eq!(call(&h2.response(id)), 4);
+    assert_eq!(call(&get(&server, path)), 5);
+    // Who fails changes nothing, nor who asks harmlessly.
+    let failing = "/page/b?status=200,500,200";
+    assert_eq!(call(&get(&server, failing)), 1);
+    assert_eq!(Wire::plain(&server).ask("PUT", failing, "").status, 500);
+    assert_eq!(call(&get(&server, failing)), 1);
+    Wire::plain(&server).ask("OPTIONS", path, "");
+    assert_eq!(call(&get(&server, path)), 5);
+    // Where its response leads is another page by now.
+    assert_eq!(call(&get(&server, "/page/c")), 1);
+    for location in ["/page/c", "http://localhost/page/c"] {
+        let post = format!("/page/other?f=Location:{location}&status=303");
+        let before = call(&get(&server, "/page/c"));
+        Wire::plain(&server).ask("POST", &post, "");
+        assert_eq!(call(&get(&server, "/page/c")), before + 1, "{location}");
+    }
+    // What began before the change isn't kept.
+    let calls = server.counter("cache_calls");
+    let mut wire = Wire::plain(&server);
+    let slow = "/page/d?gate=d";
+    wire.send(format!("GET {slow} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    wait_until(PATIENCE, "begun", || {
+        (server.counter("cache_calls") > calls).then_some(())
+    });
+    let post = "/page/other?open=d&status=303&f=Location:/page/d%3Fgate=d";
+    Wire::plain(&server).ask("POST", post, "");
+    assert_eq!(call(&wire.response("GET")), 1);
+    assert_eq!(call(&get(&server, slow)), 2);
+}
+
+#[test]
+fn pages_are_purged() {
+    let server = server(KEPT);
+    for path in [
+        "/page/a",
+        "/page/a?x=1",
+        "/page/a/b",
+        "/page/ab",
+        "/page/%C3%A4",
+    ] {
+        assert_eq!(get(&server, path).status, 200);
+        assert!(
+            said(&get(&server, path)).starts_with("anthill; hit"),
+            "{path}"
+        );
+    }
+    let purge = |path: &str| {
+        let done = server.ask(&["purge", "*", path]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done.stdout
+    };
+    assert_eq!(purge("/page"), "0 pages forgotten\n");
+    assert_eq!(purge("/page/a"), "2 pages forgotten\n");
+    assert_eq!(purge("/page/ä"), "1 page forgotten\n");
+    assert!(said(&get(&server, "/page/ab")).starts_with("anthill; hit"));
+    assert_eq!(call(&get(&server, "/page/a")), 3);
+    assert_eq!(purge("/page/a*"), "3 pages forgotten\n");
+    assert_eq!(purge("/*"), "0 pages forgotten\n");
+    assert_eq!(server.counter("kept_pages"), 0);
+    assert_eq!(server.counter("kept_page_bytes"), 0);
+    for (arguments, what) in [
+        (["purge", "elsewhere", "/"], "no site `elsewhere`"),
+        (["purge", "*", "page"], "begins with a slash"),
+    ] {
+        let done = server.ask(&arguments);
+        assert_eq!(done.code, Some(1), "{done:?}");
+        assert!(done.stderr.contains(what), "{done:?}");
+    }
+    // A page that is being made is not kept either.
+    let calls = server.counter("cache_calls");
+    let mut wire = Wire::plain(&server);
+    wire.send("GET /page/slow?gate=go HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    wait_until(PATIENCE, "begun", || {
+        (server.counter("cache_calls") > calls).then_some(())
+    });
+    purge("/page/slow");
+    Wire::plain(&server).ask("POST", "/page/other?open=go", "");
+    assert_eq!(call(&wire.response("GET")), 1);
+    assert_eq!(call(&get(&server, "/page/slow?gate=go")), 2);
+}
+
+/// What one user gets, no other does.
+#[test]
+fn users_share_nothing() {
+    let hash = |password: &str| {
+        let ran = run("openssl", &["passwd", "-6", "-stdin"], password.as_bytes());
+        ran.text().trim().to_owned()
+    };
+    let users = format!("ant:{}\nbee:{}\n", hash("a"), hash("b"));
+    let folder = Folder::new()
+        .with("users", users)
+        .with("public/index.html", "x");
+    let config = config("", KEPT, "users = \"users\"\n");
+    let server = Server::start_in(folder, &config);
+    let ask = |user: &str, path: &str| {
+        let ran = server.curl(&["-u", user, &server.http(path)]);
+        assert!(ran.success, "{}", ran.errors());
+        ran.text()
+    };
+    let number = |text: String| text.split(' ').nth(1).map(str::to_owned).expect("a number");
+    // Nothing says that it may be kept.
+    assert_eq!(number(ask("ant:a", "/page/a")), "1");
+    assert_eq!(number(ask("ant:a", "/page/a")), "2");
+    let public = "/page/b?f=Cache-Control:public";
+    assert_eq!(number(ask("ant:a", public)), "1");
+    assert_eq!(number(ask("ant:a", public)), "1");
+    assert_eq!(number(ask("bee:b", public)), "2");
+    assert_eq!(number(ask("ant:a", public)), "1");
+    assert_eq!(number(ask("bee:b", public)), "2");
+    assert_eq!(get(&server, public).status, 401);
+    assert_eq!(
+        get_with(&server, public, "Authorization: Basic YTpi\r\n").status,
+        401
+    );
+}
+
+#[test]
+fn the_host_and_its_port_tell_pages_apart() {
+    let server = server(KEPT);
+    let ask = |host: &str| {
+        let mut wire = Wire::plain(&server);
+        wire.send(format!("GET /page HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        call(&wire.response("GET"))
+    };
+    assert_eq!(ask("a.example"), 1);
+    assert_eq!(ask("a.example:81"), 2);
+    assert_eq!(ask("b.example"), 3);
+    assert_eq!(ask("a.example"), 1);
+    // And so does what the handler knows of the connection.
+    let mut wire = Wire::tls(&server);
+    wire.send("GET /page HTTP/1.1\r\nHost: a.example\r\n\r\n");
+    assert_eq!(call(&wire.response("GET")), 4);
+}
+
+#[test]
+fn cookies_may_be_ignored() {
+    let server = server("{ seconds = 1000, ignore_cookies = true }");
+    assert_eq!(call(&get_with(&server, "/page", "Cookie: a=b\r\n")), 1);
+    assert_eq!(call(&get_with(&server, "/page", "Cookie: a=c\r\n")), 1);
+    assert_eq!(call(&get(&server, "/page")), 1);
+}
+
+#[test]
+fn what_is_too_large_passes_through() {
+    let server = server("{ seconds = 1000, page_bytes = 100000 }");
+    for over in BOTH {
+        for more in ["", "&mid=go", "&open", "&open&mid=go"] {
+            let path = format!("/page/{over:?}{}?size=5000000{more}", more.len());
+            Wire::plain(&server).ask("POST", "/page/other?open=go", "");
+            for nth in 1..3 {
+                let response = Wire::over(&server, over).get(&path, "");
+                assert!(response.whole);
+                assert_eq!(response.body.len(), 5_000_000, "{path}");
+                assert_eq!(call(&response), nth, "{path}");
+            }
+            let path = path
+                .replace("5000000", "100000")
+                .replace("/page/", "/page/x");
+            for _ in 1..3 {
+                let response = Wire::over(&server, over).get(&path, "");
+                assert_eq!(
+                    (call(&response), response.body.len()),
+                    (1, 100_000),
+                    "{path}"
+                );
+            }
+        }
+    }
+    assert_eq!(server.counter("kept_pages"), 8);
+}
+
+/// However many pages there are, they take no more than their share of memory, and those that are
+/// used stay.
+#[test]
+fn memory_is_bounded() {
+    let server = server_with("memory_max = \"4MiB\"", KEPT, "");
+    let mut wire = Wire::plain(&server);
+    let favourite = "/page/favourite?size=20000";
+    for nth in 0..200 {
+        wire.get(&format!("/page/{nth}?size=20000"), "");
+        assert_eq!(call(&wire.get(favourite, "")), 1, "after {nth}");
+    }
+    let max = server.counter("kept_page_bytes_max");
+    assert_eq!(max, 3 << 19);
+    let bytes = server.counter("kept_page_bytes");
+    assert!(bytes <= max && bytes > max / 2, "{bytes} of {max}");
+    // An endless answer of unknown length isn't gathered.
+    let before = server.resident_kib();
+    let large = wire.get("/page/large?size=30000000&open", "");
+    assert_eq!(large.body.len(), 30_000_000);
+    let more = server.resident_kib().saturating_sub(before);
+    assert!(more < 35_000, "{more} KiB");
+}
+
+#[test]
+fn pages_outlive_a_restart() {
+    let cache = "{ seconds = 1000, disk = true }";
+    let mut server = server(cache);
+    let path = "/page?f=X-Own:yes&f=Vary:X-A&size=30000";
+    let first = get(&server, path);
+    assert_eq!(call(&first), 1);
+    get_with(&server, path, "X-A: b\r\n");
+    get(
+        &server,
+        "/page/short?f=Cache-Control:max-age=0,stale-if-error=1000",
+    );
+    let stop = |server: &mut Server| {
+        assert_eq!(server.ask(&["stop"]).code, Some(0));
+        assert_eq!(server.wait(PATIENCE), Some(0));
+    };
+    stop(&mut server);
+    let folder = server.into_folder();
+    let file = folder.path("state/pages");
+    let written = std::fs::read(&file).expect("the pages");
+    assert!(written.len() > 60_000);
+    let config = config("", cache, "");
+    let mut server = Server::start_in(folder, &config);
+    assert!(!file.exists(), "it is there still");
+    assert_eq!(server.counter("kept_pages"), 3);
+    let again = get(&server, path);
+    assert_eq!(again.body, first.body);
+    assert_eq!(again.field("x-own"), Some("yes"));
+    assert_eq!(again.field("date"), first.field("date"));
+    assert!(said(&again).starts_with("anthill; hit"), "{again:?}");
+    assert_eq!(call(&get_with(&server, path, "X-A: b\r\n")), 2);
+    assert_eq!(server.counter("cache_calls"), 0);
+    stop(&mut server);
+    // A file that is damaged, at whichever place, is none.
+    let mut folder = server.into_folder();
+    for at in [0, 20, written.len() / 2, written.len() - 1] {
+        let mut damaged = written.clone();
+        damaged[at] ^= 1;
+        folder.write("state/pages", &damaged);
+        let mut server = Server::start_in(folder, &config);
+        assert_eq!(server.counter("kept_pages"), 0, "{at}");
+        assert_eq!(call(&get(&server, path)), 1);
+        stop(&mut server);
+        folder = server.into_folder();
+    }
+    for content in [&b""[..], b"x", &written[..written.len() - 1]] {
+        folder.write("state/pages", content);
+        let mut server = Server::start_in(folder, &config);
+        assert_eq!(server.counter("kept_pages"), 0);
+        stop(&mut server);
+        folder = server.into_folder();
+    }
+    // Another handler's pages are not this one's.
+    folder.write("state/pages", &written);
+    let server = Server::start_in(folder, &config.replace("path = \"/page\"", "path = \"/\""));
+    assert_eq!(call(&get(&server, path)), 1);
+}
+
+/// Pages live on over a reload, but not under another handler.
+#[test]
+fn pages_outlive_a_reload() {
+    let server = server(KEPT);
+    assert_eq!(call(&get(&server, "/page")), 1);
+    server.reload(&config("# moved down\n", KEPT, ""));
+    let again = get(&server, "/page");
+    assert!(said(&again).starts_with("anthill; hit"), "{again:?}");
+    server.reload(&config("", KEPT, "").replace("test = \"page\"", "test = \"echo\""));
+    assert_eq!(get(&server, "/page").text(), "");
+}
+
+#[test]
+fn mistakes_are_pointed_at() {
+    let folder = Folder::new().with("public/index.html", "x");
+    for (route, what) in [
+        (
+            "test = \"page\"\ncache = 10",
+            "`cache` must be true or a table",
+        ),
+        (
+            "test = \"page\"\ncache = { second = 1 }",
+            "did you mean `seconds`?",
+        ),
+        (
+            "test = \"page\"\ncache = { seconds = 0 }",
+            "`seconds` is out of bounds",
+        ),
+        (
+            "test = \"page\"\ncache = { seconds = \"soon\" }",
+            "`soon` is no duration",
+        ),
+        (
+            "test = \"page\"\ncache = { page_bytes = \"big\" }",
+            "`big` is no size",
+        ),
+        (
+            "root = \"public\"\ncache = true",
+            "`cache` keeps what a handler answers",
+        ),
+        ("cache = true", "`cache` keeps what a handler answers"),
+    ] {
+        let config = server_table("")
+            + &site_table("")
+            + &format!("[[site.route]]\npath = \"/page\"\n{route}\n");
+        folder.write("anthill.toml", config);
+        let done =
+            crate::support::anthill(&["check".as_ref(), folder.path("anthill.toml").as_os_str()]);
+        assert_eq!(done.code, Some(2), "{route}: {done:?}");
+        assert!(done.stderr.contains(what), "{route}: {done:?}");
+    }
+}
