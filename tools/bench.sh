@@ -48,7 +48,8 @@ suite() {
 # quick_options NAME: the options of a quick suite.
 quick_options() {
     case $1 in
-        journal | protocols | handshake) echo '--with anthill,nginx' ;;
+        journal | handshake) echo '--with anthill,nginx' ;;
+        protocols) echo '--with anthill,nginx,caddy' ;;
         hello) echo '--with anthill,nginx,lighttpd' ;;
         matrix) echo '--with anthill,nginx --rounds 2' ;;
         dynamic) echo '--with apache --rounds 1' ;;

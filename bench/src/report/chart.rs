@@ -406,6 +406,31 @@ mod tests {
     }
 
     #[test]
+    fn a_curve_that_ends_within_the_plot_has_its_name_above() {
+        let curve = |name: &str, across: f64| Curve {
+            series: Series {
+                name: name.to_owned(),
+                ..Series::default()
+            },
+            points: vec![Point {
+                across,
+                ..Point::default()
+            }],
+            ..Curve::default()
+        };
+        let svg = curves(&Curves {
+            curves: vec![curve("whole", 1.0), curve("short", 0.6)],
+            ..Curves::default()
+        });
+        assert!(svg.contains("<li class=\"named ") && svg.contains(">whole</text>"));
+        assert!(svg.matches("<li class=\"named ").count() == 1, "{svg}");
+        assert!(
+            !svg.contains(">short</text>") && svg.contains("short</li>"),
+            "{svg}"
+        );
+    }
+
+    #[test]
     fn a_chart_of_nothing_is_drawn() {
         for svg in [
             bars(&Bars::default()),
