@@ -40,6 +40,11 @@ pub fn play(server: &Server, scene: &[&str]) -> String {
     done.stdout.trim().to_owned()
 }
 
+/// The status that a fresh client gets for `/`.
+pub fn ask_once(server: &Server) -> String {
+    play(server, &["once"])
+}
+
 #[test]
 fn answers_are_those_of_other_versions() {
     let server = server("");
@@ -99,6 +104,14 @@ fn live_calls() {
 fn a_client_comes_back() {
     let server = server("");
     assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
+    let handshakes = ["handshakes_full", "handshakes_resumed"].map(|name| server.counter(name));
+    assert_eq!(handshakes, [1, 1]);
+}
+
+#[test]
+fn requests_under_way_are_bounded_for_all_connections_together() {
+    let server = server("limits = { streams = 3 }");
+    assert_eq!(play(&server, &["crowded"]), "refused, then served");
 }
 
 /// With several workers, so that what comes from the new port must find the right one.

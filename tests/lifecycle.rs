@@ -519,6 +519,41 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
     assert_eq!(server.wait(PATIENCE), Some(0));
 }
 
+/// One that is bound by UDP to the same address is for HTTP/3.
+#[test]
+fn datagram_sockets_are_passed_in_too() {
+    const STARTER: &str = "
+import os, socket, sys
+binary, folder = sys.argv[1:]
+stream = socket.create_server(('127.0.0.1', 0))
+port = stream.getsockname()[1]
+datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+datagrams.bind(('127.0.0.1', port))
+text = open(folder + '/anthill.toml').read()
+text = text.replace('https = [\"127.0.0.1:0\"]', 'https = [\"127.0.0.1:%d\"]' % port)
+open(folder + '/anthill.toml', 'w').write(text)
+high = [os.dup2(s.fileno(), 20 + n) for n, s in enumerate([stream, datagrams])]
+for n, fd in enumerate(high): os.dup2(fd, 3 + n, inheritable=True)
+for fd in high: os.close(fd)
+os.environ.update(LISTEN_FDS='2', LISTEN_PID=str(os.getpid()))
+os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
+";
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let text = config("", "").replace("http = [\"127.0.0.1:0\"]", "http = []");
+    folder.write("anthill.toml", text);
+    let mut command = Command::new(tool("python3"));
+    command
+        .args(["-c", STARTER, env!("CARGO_BIN_EXE_anthill")])
+        .arg(folder.path("."));
+    let server = Server::launch(folder, command);
+    assert_eq!(crate::h3::ask_once(&server), "200");
+    assert_eq!(server.counter("h3_connections"), 1);
+    // Nothing else is bound, by UDP either.
+    let table = fs::read_to_string(format!("/proc/{}/net/udp", server.pid())).expect("a table");
+    let port = format!(":{:04X} ", server.https_port);
+    assert_eq!(table.lines().filter(|line| line.contains(&port)).count(), 1);
+}
+
 #[test]
 fn the_service_manager_is_told() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");

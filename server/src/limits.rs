@@ -10,6 +10,10 @@ pub struct Limits {
     pub connections: usize,
     /// Open connections from one address; 0 = no limit (many people share one behind a NAT).
     pub connections_per_address: usize,
+    /// Requests under way by HTTP/2 and 3 on all connections of one worker; past it new ones are
+    /// refused, to be tried again. Each is a few hundred bytes that a client can hold for the time of
+    /// a stall.
+    pub streams: usize,
     /// Request line, bytes without its CRLF: what browsers and proxies still send, and 414 past it.
     pub request_line_bytes: usize,
     /// Whole head, bytes; 431 past it.
@@ -49,6 +53,7 @@ impl Default for Limits {
         Limits {
             connections: 10_000,
             connections_per_address: 0,
+            streams: 20_000,
             request_line_bytes: 8 * 1024,
             head_bytes: 16 * 1024,
             fields: 100,
@@ -177,9 +182,6 @@ pub const REDIRECTS_INSIDE_MAX: u8 = 8;
 /// Streams that a client of HTTP/2 may have open at a time: browsers use a few dozen at once, and
 /// RFC 9113 §6.5.2 advises against fewer.
 pub const H2_STREAMS_MAX: usize = 100;
-/// Streams of all connections of one worker; past it new ones are refused, to be tried again. Each
-/// is a few hundred bytes that a client can hold for the time of a stall.
-pub const H2_WORKER_STREAMS_MAX: usize = 20_000;
 /// Request bodies of one connection that may have come and not yet been taken, all streams together.
 /// Each stream has at most a pipe of it, so that one which stands still doesn't hold up the rest.
 pub const H2_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;

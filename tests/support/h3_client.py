@@ -251,6 +251,33 @@ async def resumption():
     print("resumed, no early data")
 
 
+async def once():
+    async with client() as it:
+        print((await it.get("/")).status)
+
+
+async def crowded():
+    """Three requests under way are all that there may be; one more, on any connection, must wait."""
+    async with client() as it, client() as other:
+        slow = [it.ask("GET", "/slow?lines=1000&pause_ms=20") for _ in range(3)]
+        for each in slow:
+            await within(each.moved.wait())
+        refused = other.ask("GET", "/")
+        await within(refused.ended.wait())
+        equal(refused.reset, 0x10B)
+        for each in slow:
+            it._quic.stop_stream(each.id, 0x10C)
+        it.transmit()
+        for _ in range(500):
+            again = other.ask("GET", "/")
+            await within(again.ended.wait())
+            if again.reset is None:
+                break
+            await asyncio.sleep(0.02)
+        equal(again.status, 200)
+    print("refused, then served")
+
+
 async def migration():
     async with client() as it:
         equal((await it.get("/")).status, 200)

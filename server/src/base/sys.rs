@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+mod aead;
 #[cfg(target_arch = "x86_64")]
 mod copy;
 mod heap;
@@ -30,6 +31,7 @@ use rustix::thread::{Gid, Uid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+pub use aead::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 pub use heap::Heap;
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
 pub use spawn::{Program, spawn};
@@ -577,7 +579,7 @@ pub fn look_at_processor() {
 #[inline]
 pub fn prefetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
-    for line in 0..size_of::<T>().div_ceil(CACHE_LINE_BYTES) {
+    for line in 0..=size_of::<T>() / CACHE_LINE_BYTES {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         let first = std::ptr::from_ref(value).cast::<i8>();
         // SAFETY: a hint; it reads nothing, and an address beyond the value would do no harm.

@@ -45,6 +45,7 @@ static LIMITS: Shape = Shape {
     keys: &[
         "connections",
         "connections_per_address",
+        "streams",
         "request_line_bytes",
         "head_bytes",
         "fields",
@@ -419,6 +420,7 @@ fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limi
         connections_per_address: t
             .take("connections_per_address")?
             .unwrap_or(usual.connections_per_address),
+        streams: t.within("streams", 1..=u64::MAX)?.unwrap_or(usual.streams),
         request_line_bytes: bytes(
             t,
             "request_line_bytes",

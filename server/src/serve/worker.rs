@@ -418,6 +418,8 @@ impl Worker {
             row.parked.take()
         };
         if let Some(connection) = parked {
+            // It is needed once the system has given us what came.
+            connection.stream.prefetch();
             turn(connection);
         }
     }

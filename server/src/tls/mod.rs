@@ -44,7 +44,7 @@ pub use issued::{Issued, RequestKey, authorities};
 pub use provider::{Ciphers, aes_in_hardware, provider};
 pub use records::{Boundary, GOODBYE_BYTES, Opened, RECORD_BYTES_MAX, Records, Secrets};
 pub use self_signed::SelfSigned;
-pub use tickets::Tickets;
+pub use tickets::{Tickets, was_opened as was_ticket_opened};
 
 use names::{Chosen, Names};
 use pair::Pair;
@@ -534,6 +534,7 @@ impl<'a> Builder<'a> {
         let config = builder.config(Arc::new(NoClientAuth), resolver, QUIC_SCOPE)?;
         let mut config = Arc::unwrap_or_clone(config);
         config.alpn_protocols = vec![b"h3".to_vec()];
+        config.ticketer = Arc::new(tickets::Noting(config.ticketer));
         // QUIC keeps its keys itself.
         config.enable_secret_extraction = false;
         config.key_log = Arc::new(NoKeyLog);

@@ -1,26 +1,22 @@
 //! TLS 1.3 once its handshake is over: records sealed and opened, keys renewed (RFC 8446 §4.6.3, §5).
 //!
 //! rustls agrees on everything; a connection that then stays for more than one exchange needs little
-//! of what agreed on it. Two keys and two counters take its place: half a kilobyte instead of several,
-//! and a request costs one allocation and no queue of buffers. Nothing here touches a socket: bytes
-//! come and go.
+//! of what agreed on it. Two keys and two counters take its place, in one piece: a kilobyte and a half
+//! instead of several scattered ones, and a request costs no allocation and no queue of buffers.
+//! Nothing here touches a socket: bytes come and go.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::IoSlice;
 use std::ops::Range;
 
-use aws_lc_rs::aead::{
-    AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
-};
+use crate::base::sys::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
 use rustls::{ConnectionTrafficSecrets, KeyLog, ServerConnection};
 use zeroize::Zeroizing;
 
 /// A record's header: type, version, length.
 const HEADER_BYTES: usize = 5;
-const TAG_BYTES: usize = 16;
-const NONCE_BYTES: usize = 12;
 /// What one record carries at most (§5.1).
 const CONTENT_BYTES_MAX: usize = 1 << 14;
 /// And how long it may get by sealing and padding (§5.2).
@@ -115,7 +111,7 @@ impl fmt::Debug for Records {
 
 /// One direction's key, and how often it was used.
 struct Direction {
-    key: LessSafeKey,
+    key: AeadKey,
     iv: [u8; NONCE_BYTES],
     sequence: u64,
     /// What the next key comes from; None if that isn't known.
@@ -132,7 +128,7 @@ fn unknown_secret() -> Secret {
 
 #[derive(Copy, Clone)]
 struct Suite {
-    aead: &'static Algorithm,
+    aead: Aead,
     hash: hkdf::Algorithm,
     hash_bytes: usize,
 }
@@ -336,10 +332,10 @@ impl Records {
         self.unsent.push(kind);
         let (nonce, key) = self.writing.use_key();
         let inner = &mut self.unsent[start + HEADER_BYTES..];
-        match key.seal_in_place_separate_tag(nonce, Aad::from(header), inner) {
-            Ok(tag) => self.unsent.extend_from_slice(tag.as_ref()),
+        match key.seal(nonce, &header, inner) {
+            Some(tag) => self.unsent.extend_from_slice(&tag),
             // A record of this length can't be too long; nothing may leave unsealed.
-            Err(_) => {
+            None => {
                 self.unsent.truncate(start);
                 self.ended = true;
             }
@@ -398,9 +394,8 @@ impl Direction {
         sequence: u64,
         secret: Option<Secret>,
     ) -> Option<Direction> {
-        let key = UnboundKey::new(suite.aead, key).ok()?;
         Some(Direction {
-            key: LessSafeKey::new(key),
+            key: AeadKey::new(suite.aead, key)?,
             iv,
             sequence,
             secret,
@@ -411,29 +406,28 @@ impl Direction {
     fn next(&self, suite: Suite) -> Option<Direction> {
         let secret = suite.next_secret(self.secret.as_ref()?)?;
         let mut key = Zeroizing::new([0; 32]);
-        let key = &mut key[..suite.aead.key_len()];
+        let key = &mut key[..suite.aead.key_bytes()];
         suite.expand(&secret, b"key", key)?;
         let iv = suite.iv(&secret)?;
         Direction::new(suite, key, iv, 0, Some(secret))
     }
 
     /// The key, and the nonce of the next record (§5.3).
-    fn use_key(&mut self) -> (Nonce, &LessSafeKey) {
+    fn use_key(&mut self) -> ([u8; NONCE_BYTES], &AeadKey) {
         let mut nonce = self.iv;
         for (byte, of_sequence) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
             *byte ^= of_sequence;
         }
         self.sequence += 1;
-        (Nonce::assume_unique_for_key(nonce), &self.key)
+        (nonce, &self.key)
     }
 
     /// Opens a whole record in place: the type of its content, and where that is.
     fn open(&mut self, record: &mut [u8]) -> Result<(u8, Range<usize>), Broken> {
         let (header, sealed) = record.split_at_mut(HEADER_BYTES);
         let (nonce, key) = self.use_key();
-        let inner = key
-            .open_in_place(nonce, Aad::from(&*header), sealed)
-            .map_err(|_| Broken::BAD_MAC)?;
+        let len = key.open(nonce, header, sealed).ok_or(Broken::BAD_MAC)?;
+        let inner = &sealed[..len];
         // Padding is zeros after the type (§5.4).
         let last = inner.iter().rposition(|&byte| byte != 0);
         let last = last.ok_or(Broken::UNEXPECTED)?;
@@ -447,10 +441,10 @@ impl Direction {
 impl Suite {
     fn of(keys: &ConnectionTrafficSecrets) -> Option<Suite> {
         let (aead, hash, hash_bytes) = match keys {
-            ConnectionTrafficSecrets::Aes128Gcm { .. } => (&AES_128_GCM, HKDF_SHA256, 32),
-            ConnectionTrafficSecrets::Aes256Gcm { .. } => (&AES_256_GCM, HKDF_SHA384, 48),
+            ConnectionTrafficSecrets::Aes128Gcm { .. } => (Aead::Aes128Gcm, HKDF_SHA256, 32),
+            ConnectionTrafficSecrets::Aes256Gcm { .. } => (Aead::Aes256Gcm, HKDF_SHA384, 48),
             ConnectionTrafficSecrets::Chacha20Poly1305 { .. } => {
-                (&CHACHA20_POLY1305, HKDF_SHA256, 32)
+                (Aead::ChaCha20Poly1305, HKDF_SHA256, 32)
             }
             _ => return None,
         };

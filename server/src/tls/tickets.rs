@@ -10,6 +10,7 @@
 //! Empty lines and lines that begin with `#` are skipped. After a key may stand the Unix time at
 //! which it was made; our own file has it, a shared one doesn't need it.
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -348,6 +349,47 @@ impl ProducesTickets for Scoped {
 
     fn decrypt(&self, frame: &[u8]) -> Option<Vec<u8>> {
         self.open(frame, unix_now())
+    }
+}
+
+/// Notes when a ticket was opened: QUIC's connections don't tell whether they were resumed.
+pub struct Noting(pub Arc<dyn ProducesTickets>);
+
+thread_local! {
+    static OPENED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether a ticket was opened on this thread that wasn't asked about yet. Handshakes go on beside
+/// each other, and so it may be that of another; but each is told once.
+pub fn was_opened() -> bool {
+    let opened = OPENED.get();
+    OPENED.set(opened.saturating_sub(1));
+    opened > 0
+}
+
+impl ProducesTickets for Noting {
+    fn enabled(&self) -> bool {
+        self.0.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.0.lifetime()
+    }
+
+    fn encrypt(&self, session: &[u8]) -> Option<Vec<u8>> {
+        self.0.encrypt(session)
+    }
+
+    fn decrypt(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        let session = self.0.decrypt(frame)?;
+        OPENED.set(OPENED.get() + 1);
+        Some(session)
+    }
+}
+
+impl fmt::Debug for Noting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Noting").finish_non_exhaustive()
     }
 }
 

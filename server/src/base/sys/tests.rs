@@ -263,3 +263,43 @@ fn memory_is_what_the_tightest_group_allows() {
     put("sys/fs/cgroup/memory.max", "300000\n");
     assert_eq!(memory_limit_below(root.path()), Some(300_000));
 }
+
+#[test]
+fn a_key_seals_and_opens_wherever_it_was_moved_to() {
+    for aead in [Aead::Aes128Gcm, Aead::Aes256Gcm, Aead::ChaCha20Poly1305] {
+        let bytes = vec![7; aead.key_bytes()];
+        assert!(AeadKey::new(aead, &bytes[1..]).is_none());
+        let key = AeadKey::new(aead, &bytes).unwrap();
+        let moved: Vec<(u64, AeadKey)> = [(1, key)].into();
+        let (nonce, key) = ([9; NONCE_BYTES], &moved[0].1);
+        let mut sealed = *b"anthill";
+        let tag = key.seal(nonce, b"header", &mut sealed).unwrap();
+        assert_ne!(&sealed, b"anthill");
+        let sealed = [&sealed[..], &tag].concat();
+        let opened = |associated: &[u8], mut sealed: Vec<u8>| {
+            let key = AeadKey::new(aead, &bytes).unwrap();
+            let len = key.open(nonce, associated, &mut sealed)?;
+            sealed.truncate(len);
+            Some(sealed)
+        };
+        assert_eq!(opened(b"header", sealed.clone()).unwrap(), b"anthill");
+        assert_eq!(opened(b"another", sealed.clone()), None);
+        assert_eq!(opened(b"header", sealed[1..].to_vec()), None);
+        assert_eq!(opened(b"header", vec![0; TAG_BYTES - 1]), None);
+    }
+}
+
+#[test]
+fn a_cipher_of_the_standard_seals_as_the_standard_says() {
+    // RFC 8439 §2.8.2.
+    let key: Vec<u8> = (0x80..0xa0).collect();
+    let nonce = [7, 0, 0, 0, 0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47];
+    let associated = [
+        0x50, 0x51, 0x52, 0x53, 0xc0, 0xc1, 0xc2, 0xc3, 0xc4, 0xc5, 0xc6, 0xc7,
+    ];
+    let mut text = *b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen would be it.";
+    let key = AeadKey::new(Aead::ChaCha20Poly1305, &key).unwrap();
+    let tag = key.seal(nonce, &associated, &mut text).unwrap();
+    assert_eq!(text[..4], [0xd3, 0x1a, 0x8d, 0x34]);
+    assert_eq!(tag[..4], [0x1a, 0xe1, 0x0b, 0x59]);
+}

@@ -68,7 +68,7 @@ impl Session<'_> {
             Ok(head) => head,
             Err(reject) => return self.refuse_request(owed, request, reject),
         };
-        if worker.h2.streams.get() >= limits::H2_WORKER_STREAMS_MAX {
+        if worker.h2.streams.get() >= world.limits.streams {
             return self.h2.refuse(id, Code::REFUSED_STREAM, now_ms);
         }
         owed.is_head = head.method == Method::Head;

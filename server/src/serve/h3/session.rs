@@ -7,7 +7,7 @@ use super::super::worker::Worker;
 use super::Place;
 use super::exchange::Exchange;
 use crate::limits;
-use crate::tls::Identity;
+use crate::tls::{self, Identity};
 use crate::wire::calm::Calm;
 use crate::wire::h3::{Code, Control, Fatal, Inbound, frame};
 use quinn::crypto::rustls::HandshakeData;
@@ -75,7 +75,11 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
         }
     };
     place.prove();
-    worker.stats.handshakes_full.one();
+    if tls::was_ticket_opened() {
+        worker.stats.handshakes_resumed.one();
+    } else {
+        worker.stats.handshakes_full.one();
+    }
     worker.stats.h3_connections.one();
     let data = quic.handshake_data();
     let data = data.and_then(|data| data.downcast::<HandshakeData>().ok());
@@ -217,7 +221,7 @@ impl Session {
         self.next_id.set(self.next_id.get().max(id + 4));
         let exchange = Exchange::new(self.clone(), send, recv);
         let is_late = matches!(self.stage.get(), Stage::Left(from) if id >= from);
-        if is_late || self.worker.h3.streams.get() > limits::H2_WORKER_STREAMS_MAX {
+        if is_late || self.worker.h3.streams.get() > self.worker.world().limits.streams {
             return exchange.reject();
         }
         let mut running = Box::pin(exchange.run());

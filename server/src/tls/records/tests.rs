@@ -126,12 +126,10 @@ fn forged(reading: &mut Direction, kind: u8, content: &[u8]) -> Vec<u8> {
     let header = record.clone();
     let mut inner = [content, &[kind]].concat();
     let (nonce, key) = reading.use_key();
-    let tag = key
-        .seal_in_place_separate_tag(nonce, Aad::from(header), &mut inner)
-        .unwrap();
+    let tag = key.seal(nonce, &header, &mut inner).unwrap();
     reading.sequence -= 1;
     record.extend(inner);
-    record.extend(tag.as_ref());
+    record.extend(tag);
     record
 }
 

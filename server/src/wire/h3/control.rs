@@ -137,14 +137,19 @@ impl Inbound {
         self.held.extend_from_slice(input);
         let held = std::mem::take(&mut self.held);
         let mut rest = &held[..];
+        let endless = Fatal::load("an instruction without end");
         while let Some(length) = instruction_bytes(rest) {
+            // It is the same fault whether it came in one piece or not.
+            if length > INSTRUCTION_BYTES_MAX {
+                return Err(endless);
+            }
             let mut instruction = &rest[..length];
             rest = &rest[length..];
             take(&mut instruction)?;
             self.idle_frames += 1;
         }
         if rest.len() > INSTRUCTION_BYTES_MAX {
-            return Err(Fatal::load("an instruction without end"));
+            return Err(endless);
         }
         self.held = rest.to_vec();
         Ok(())

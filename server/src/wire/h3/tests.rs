@@ -357,6 +357,10 @@ fn what_may_not_be_said_one_way() {
         (b"\x02\xc1\x01x".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
         (b"\x02\x3f\x01".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
         (b"\x02\x21".to_vec(), Code::QPACK_ENCODER_STREAM_ERROR),
+        (
+            b"\x02\xff\xff\xff\xff\xff\xff\xff\x20".to_vec(),
+            Code::H3_EXCESSIVE_LOAD,
+        ),
         (b"\x03\x80".to_vec(), Code::QPACK_DECODER_STREAM_ERROR),
         (b"\x03\x01".to_vec(), Code::QPACK_DECODER_STREAM_ERROR),
     ];
@@ -388,5 +392,8 @@ proptest! {
         check::message(&bytes);
         check::message(&[&framed(frame::HEADERS, HEAD)[..], &bytes].concat());
         check::one_way(&bytes);
+        for kind in 0..4 {
+            check::one_way(&[&[kind], &bytes[..]].concat());
+        }
     }
 }
