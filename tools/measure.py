@@ -22,7 +22,7 @@ ANTHILL = os.environ.get("ANTHILL", HERE + "/target/x86_64-unknown-linux-musl/re
 BEFORE = os.environ.get("ANTHILL_BEFORE", ANTHILL)
 H3LOAD = os.environ.get("H3LOAD", HERE + "/target/release/examples/h3load")
 
-def anthill(folder, workers=1, access="off", binary=ANTHILL):
+def anthill(folder, workers=1, access="off", binary=ANTHILL, keep=""):
     text = f'''[server]
 https = ["127.0.0.1:{HTTPS}"]
 http = ["127.0.0.1:{HTTP}"]
@@ -44,11 +44,12 @@ cgi = "{folder}/www/run"
 path = "/php"
 fastcgi = "unix:{folder}/fpm.sock"
 files = ".php"
+{keep}
 '''
     open(folder + "/anthill.toml", "w").write(text)
     return [binary, "serve", folder + "/anthill.toml"]
 
-def nginx(folder):
+def nginx(folder, keep=""):
     text = f'''worker_processes 1; worker_rlimit_nofile 20000; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.err crit; user root;
 events {{ worker_connections 8192; multi_accept on; use epoll; accept_mutex off; }}
 http {{ default_type text/html; access_log off; server_tokens off; sendfile on; tcp_nopush on; tcp_nodelay on;
@@ -57,8 +58,9 @@ http {{ default_type text/html; access_log off; server_tokens off; sendfile on; 
  ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem; ssl_protocols TLSv1.2 TLSv1.3;
  ssl_prefer_server_ciphers on; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384;
  ssl_ecdh_curve X25519:prime256v1; ssl_session_cache shared:SSL:20m; ssl_session_tickets on; ssl_buffer_size 16k;
+ upstream fpm {{ server unix:{folder}/fpm.sock; {"keepalive 4;" if keep else ""} }}
  server {{ listen 127.0.0.1:{HTTP} backlog=65535; listen 127.0.0.1:{HTTPS} ssl backlog=65535; root {folder}/www;
-  location ~ \\.php$ {{ fastcgi_pass unix:{folder}/fpm.sock; include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }} }} }}
+  location ~ \\.php$ {{ fastcgi_pass fpm; {keep} include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }} }} }}
 '''
     open(folder + "/nginx.conf", "w").write(text)
     return ["nginx", "-c", folder + "/nginx.conf"]
@@ -151,7 +153,9 @@ SERVERS = {
     "anthill-before": lambda folder: anthill(folder, binary=BEFORE),
     "anthill-2": lambda folder: anthill(folder, workers=2),
     "anthill-log": lambda folder: anthill(folder, access=folder + "/access.log"),
+    "anthill-keep": lambda folder: anthill(folder, keep="keep = 4"),
     "nginx": nginx,
+    "nginx-keep": lambda folder: nginx(folder, keep="fastcgi_keep_conn on;"),
     "lighttpd": lighttpd,
 }
 
