@@ -154,6 +154,8 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         https_port: None,
         challenges: Arc::default(),
         h3_port: Some(8443),
+        programs: Arc::new(anthill::handler::program::Programs::new(1)),
+        backends: Arc::default(),
     };
     let world = build::build(&config, &supplies, None, now).expect("a World");
     let shared = Arc::new(Shared {

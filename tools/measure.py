@@ -5,13 +5,14 @@
 
 Scenarios: tls, plain, close, workers, log (CPU per request); held, unread, stuck (memory per
 connection); idle; cached, cachedtls (a kept live page beside a stored one of the same server); h2,
-h2held (HTTP/2 over TLS); h3, h3held (HTTP/3, by `anthill bench load`: cargo build --release -p
-anthill-bench, or BENCH names the program); cgi (a hello in C by CGI), fastcgi (a hello by php-fpm,
-whose processes run beside the client and aren't counted). The server runs on CPU 0, the client on
+h2held (HTTP/2 over TLS); h3, h3held (HTTP/3); cgi (a hello in C by CGI), fastcgi (a hello by php-fpm,
+whose processes run beside the client and aren't counted). Who asks is `anthill bench load` (cargo build
+--release -p anthill-bench, or BENCH names the program), or wrk with `--client wrk`, which is itself the
+limit of fast servers: they wait for it between requests, and that costs them. The server runs on CPU 0, the client on
 CPU 1; rounds are interleaved (A B, B A, A B ...); the median is printed with the smallest and the
 largest. ANTHILL names the binary (default: the static release), and ANTHILL_BEFORE another one to be
 held against it as `anthill-before`. What counting views costs shows `--servers
-anthill,anthill-uncounted`. Needs wrk, ab (apache2-utils), h2load (nghttp2-client), openssl, and the
+anthill,anthill-uncounted`. Needs ab (apache2-utils), h2load (nghttp2-client), openssl, and the
 peers that are named.
 All traffic is on loopback.
 """
@@ -25,7 +26,7 @@ ANTHILL = os.environ.get("ANTHILL", HERE + "/target/x86_64-unknown-linux-musl/re
 BEFORE = os.environ.get("ANTHILL_BEFORE", ANTHILL)
 BENCH = os.environ.get("BENCH", HERE + "/target/release/anthill-bench")
 
-def anthill(folder, workers=1, access="off", binary=ANTHILL):
+def anthill(folder, workers=1, access="off", binary=ANTHILL, keep=""):
     text = f'''[server]
 https = ["127.0.0.1:{HTTPS}"]
 http = ["127.0.0.1:{HTTP}"]
@@ -47,6 +48,7 @@ cgi = "{folder}/www/run"
 path = "/php"
 fastcgi = "unix:{folder}/fpm.sock"
 files = ".php"
+{keep}
 '''
     open(folder + "/anthill.toml", "w").write(text)
     return [binary, "serve", folder + "/anthill.toml"]
@@ -63,7 +65,7 @@ def anthill_uncounted(folder):
         file.write("hits = false\n")
     return command
 
-def nginx(folder):
+def nginx(folder, keep=""):
     text = f'''worker_processes 1; worker_rlimit_nofile 20000; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.err crit; user root;
 events {{ worker_connections 8192; multi_accept on; use epoll; accept_mutex off; }}
 http {{ default_type text/html; access_log off; server_tokens off; sendfile on; tcp_nopush on; tcp_nodelay on;
@@ -72,8 +74,9 @@ http {{ default_type text/html; access_log off; server_tokens off; sendfile on; 
  ssl_certificate {folder}/cert.pem; ssl_certificate_key {folder}/key.pem; ssl_protocols TLSv1.2 TLSv1.3;
  ssl_prefer_server_ciphers on; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384;
  ssl_ecdh_curve X25519:prime256v1; ssl_session_cache shared:SSL:20m; ssl_session_tickets on; ssl_buffer_size 16k;
+ upstream fpm {{ server unix:{folder}/fpm.sock; {"keepalive 4;" if keep else ""} }}
  server {{ listen 127.0.0.1:{HTTP} backlog=65535; listen 127.0.0.1:{HTTPS} ssl backlog=65535; root {folder}/www;
-  location ~ \\.php$ {{ fastcgi_pass unix:{folder}/fpm.sock; include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }} }} }}
+  location ~ \\.php$ {{ fastcgi_pass fpm; {keep} include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; }} }} }}
 '''
     open(folder + "/nginx.conf", "w").write(text)
     return ["nginx", "-c", folder + "/nginx.conf"]
@@ -168,7 +171,9 @@ SERVERS = {
     "anthill-uncounted": anthill_uncounted,
     "anthill-2": lambda folder: anthill(folder, workers=2),
     "anthill-log": lambda folder: anthill(folder, access=folder + "/access.log"),
+    "anthill-keep": lambda folder: anthill(folder, keep="keep = 4"),
     "nginx": nginx,
+    "nginx-keep": lambda folder: nginx(folder, keep="fastcgi_keep_conn on;"),
     "lighttpd": lighttpd,
 }
 
@@ -228,23 +233,35 @@ def refused(port):
 def client(command):
     return subprocess.run(["taskset", "-c", "1"] + command, capture_output=True, text=True).stdout
 
-def wrk(server, url, conns, seconds):
+def keep_asking(server, url, conns, seconds):
     """Microseconds of CPU per request, requests per second, p99 in ms, PSS in MiB half-way."""
     before = server.cpu_seconds()
     # Memory while the connections are open: seen half-way, since some of it is given back later.
     seen = []
     sampler = threading.Timer(seconds / 2, lambda: seen.append(server.pss_kib()))
     sampler.start()
-    out = client(["wrk", "-t1", f"-c{conns}", f"-d{seconds}s", "--latency", url])
+    count, rate, p99 = CLIENTS[CLIENT](url, conns, seconds)
     sampler.join()
     cpu = server.cpu_seconds() - before
-    count = int(re.search(r"(\d+) requests in", out)[1])
+    return {"us": cpu * 1e6 / count, "req/s": rate, "p99 ms": p99, "PSS MB": seen[0] / 1024}
+
+def bench_load(url, conns, seconds):
+    said = json.loads(client([BENCH, "load", "--connections", str(conns), "--seconds", str(seconds), "--json", url]))
+    if said["failures"]:
+        sys.exit(f"not all answers were right: {said['failures']}")
+    return said["requests"], said["requests"] / said["seconds"], said["latency"]["percentiles_us"]["99"] / 1000
+
+def wrk(url, conns, seconds):
+    out = client(["wrk", "-t1", f"-c{conns}", f"-d{seconds}s", "--latency", url])
     if "Non-2xx" in out:
         sys.exit("not all answers were 200:\n" + out)
     p99 = re.search(r"99%\s+([\d.]+)(us|ms|s)", out)
     p99 = float(p99[1]) * {"us": 0.001, "ms": 1, "s": 1000}[p99[2]]
     rate = float(re.search(r"Requests/sec:\s+([\d.]+)", out)[1])
-    return {"us": cpu * 1e6 / count, "req/s": rate, "p99 ms": p99, "PSS MB": seen[0] / 1024}
+    return int(re.search(r"(\d+) requests in", out)[1]), rate, p99
+
+CLIENTS = {"bench": bench_load, "wrk": wrk}
+CLIENT = "bench"
 
 def cached(server, base, page, size, conns, seconds):
     """A kept live page and a stored one, in turn; what the first does of the second's requests."""
@@ -252,7 +269,7 @@ def cached(server, base, page, size, conns, seconds):
     sides = {"stored": page, "cached": live}
     order = list(sides)
     random.shuffle(order)
-    got = {side: wrk(server, base + sides[side], conns, seconds) for side in order}
+    got = {side: keep_asking(server, base + sides[side], conns, seconds) for side in order}
     result = {f"{side} {key}": got[side][key] for side in sides for key in ("req/s", "us")}
     result["req/s ratio"] = got["cached"]["req/s"] / got["stored"]["req/s"]
     result["CPU ratio"] = got["cached"]["us"] / got["stored"]["us"]
@@ -370,7 +387,7 @@ def half_head():
 def scenario(name, server, args):
     page = f"/f{args.size // 1024}k.html" if args.size % 1024 == 0 else "/p5100.html"
     if name in ("tls", "log", "workers"):
-        return wrk(server, f"https://127.0.0.1:{HTTPS}{page}", args.conns, args.seconds)
+        return keep_asking(server, f"https://127.0.0.1:{HTTPS}{page}", args.conns, args.seconds)
     if name == "h2":
         return h2load(server, f"https://127.0.0.1:{HTTPS}{page}", args.count)
     if name == "h2held":
@@ -380,7 +397,7 @@ def scenario(name, server, args):
     if name == "h3held":
         return h3_held(server, args.conns)
     if name == "plain":
-        return wrk(server, f"http://127.0.0.1:{HTTP}{page}", args.conns, args.seconds)
+        return keep_asking(server, f"http://127.0.0.1:{HTTP}{page}", args.conns, args.seconds)
     if name in ("cached", "cachedtls"):
         base = f"https://127.0.0.1:{HTTPS}" if name == "cachedtls" else f"http://127.0.0.1:{HTTP}"
         return cached(server, base, page, args.size, args.conns, args.seconds)
@@ -393,9 +410,9 @@ def scenario(name, server, args):
     if name == "stuck":
         return connections(server, args.conns, half_head)
     if name == "cgi":
-        return wrk(server, f"http://127.0.0.1:{HTTP}/run/hello.cgi", args.conns if args.conns != 1500 else 8, args.seconds)
+        return keep_asking(server, f"http://127.0.0.1:{HTTP}/run/hello.cgi", args.conns if args.conns != 1500 else 8, args.seconds)
     if name == "fastcgi":
-        return wrk(server, f"http://127.0.0.1:{HTTP}/php/hello.php", args.conns if args.conns != 1500 else 8, args.seconds)
+        return keep_asking(server, f"http://127.0.0.1:{HTTP}/php/hello.php", args.conns if args.conns != 1500 else 8, args.seconds)
     if name == "idle":
         time.sleep(3)
         return {"PSS MB": server.pss_kib() / 1024}
@@ -456,7 +473,10 @@ def main():
     parser.add_argument("--size", type=int, default=5100, help="bytes: 5100, or 1024 times 1, 16, 64, 256, 512")
     parser.add_argument("--conns", type=int, default=1500)
     parser.add_argument("--count", type=int, default=50000, help="requests of one round of `close`")
+    parser.add_argument("--client", choices=CLIENTS, default="bench", help="who asks where connections are kept alive")
     args = parser.parse_args()
+    global CLIENT
+    CLIENT = args.client
     # Ended from outside, it still ends the server that it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     both = {"workers": "anthill,anthill-2", "log": "anthill,anthill-log", "cgi": "anthill,lighttpd", "h3": "anthill,caddy", "h3held": "anthill,caddy",

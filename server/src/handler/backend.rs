@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -82,8 +83,10 @@ pub struct Backend {
     idle: Mutex<Vec<Kept>>,
 }
 
-/// A connection that no worker's runtime has.
+/// A connection on which nothing is under way.
 pub enum Kept {
+    /// Still with the runtime of the worker that had it last, which then need not be told again.
+    With(ThreadId, AsyncFd<OwnedFd>),
     /// To a socket in the file system.
     Unix(std::os::unix::net::UnixStream),
     /// Over TCP.
@@ -106,9 +109,18 @@ impl Backend {
     pub fn idle(&self) -> Option<Kept> {
         loop {
             let kept = self.lock().pop()?;
-            if kept.is_open() {
-                return Some(kept);
+            if !kept.is_open() {
+                continue;
             }
+            return Some(match (kept, &self.address) {
+                (Kept::With(owner, fd), Address::Unix(_)) if owner != thread::current().id() => {
+                    Kept::Unix(fd.into_inner().into())
+                }
+                (Kept::With(owner, fd), Address::Tcp(_)) if owner != thread::current().id() => {
+                    Kept::Tcp(fd.into_inner().into())
+                }
+                (kept, _) => kept,
+            });
         }
     }
 
@@ -128,10 +140,7 @@ impl Backend {
     /// Keeps a connection on which nothing is under way.
     pub fn keep(&self, link: Link) {
         let kept = match link {
-            Link::Listening(fd) => Ok(match self.address {
-                Address::Unix(_) => Kept::Unix(fd.into_inner().into()),
-                Address::Tcp(_) => Kept::Tcp(fd.into_inner().into()),
-            }),
+            Link::Listening(fd) => Ok(Kept::With(thread::current().id(), fd)),
             Link::Unix(stream) => stream.into_std().map(Kept::Unix),
             Link::Tcp(stream) => stream.into_std().map(Kept::Tcp),
         };
@@ -189,13 +198,18 @@ impl Kept {
         // If it fails, whoever tries again finds out why.
         let said = send(self.as_fd(), bytes, SendFlags::NOSIGNAL).unwrap_or_default();
         let link = match self {
+            Kept::With(_, fd) if is_all && said == bytes.len() => Link::Listening(fd),
             kept if is_all && said == bytes.len() => {
                 let fd = match kept {
+                    Kept::With(_, fd) => fd.into_inner(),
                     Kept::Unix(stream) => OwnedFd::from(stream),
                     Kept::Tcp(stream) => OwnedFd::from(stream),
                 };
                 Link::Listening(sys::readable(fd)?)
             }
+            // There is more to be said than there is room for: of which kind the socket is doesn't
+            // matter to who only reads and writes.
+            Kept::With(_, fd) => Link::Unix(UnixStream::from_std(fd.into_inner().into())?),
             Kept::Unix(stream) => Link::Unix(UnixStream::from_std(stream)?),
             Kept::Tcp(stream) => Link::Tcp(TcpStream::from_std(stream)?),
         };
@@ -217,6 +231,7 @@ impl Kept {
 impl AsFd for Kept {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
+            Kept::With(_, fd) => fd.get_ref().as_fd(),
             Kept::Unix(stream) => stream.as_fd(),
             Kept::Tcp(stream) => stream.as_fd(),
         }
@@ -255,6 +270,11 @@ fn poll_listen(
         match rustix::io::read(fd.get_ref(), &mut *into) {
             Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
             Err(rustix::io::Errno::INTR) => {}
+            Ok(read) if read < into.len() && read > 0 => {
+                // That was all, and the kernel tells when there is more.
+                ready.clear_ready();
+                return Poll::Ready(Ok(read));
+            }
             read => return Poll::Ready(read.map_err(io::Error::from)),
         }
     }
