@@ -61,6 +61,7 @@ impl Backends {
         let known = all.iter().find(|(its, _)| its == address);
         if let Some(backend) = known.and_then(|(_, backend)| backend.upgrade()) {
             backend.slots.resize(connections);
+            backend.lock().truncate(keep.unwrap_or(0));
             return backend;
         }
         let backend = Arc::new(Backend {

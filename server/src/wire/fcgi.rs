@@ -300,10 +300,9 @@ mod tests {
     }
 
     /// Output, words, how it ended, and how many bytes were used.
-    fn decode(
-        bytes: &[u8],
-        part_bytes: usize,
-    ) -> Result<(Vec<u8>, Vec<u8>, Option<End>, usize), Malformed> {
+    type Decoded = (Vec<u8>, Vec<u8>, Option<End>, usize);
+
+    fn decode(bytes: &[u8], part_bytes: usize) -> Result<Decoded, Malformed> {
         let (mut decoder, mut at) = (Decoder::default(), 0);
         let (mut output, mut words) = (Vec::new(), Vec::new());
         loop {
