@@ -418,11 +418,11 @@ impl Exchange {
         Ok(self.respond(&head, dispatched, world))
     }
 
-    /// What the Priority field says goes for the order in which streams are written.
+    /// What the Priority field says goes for the order in which QUIC sends what it holds. Who says
+    /// nothing is not ahead of who says that it is urgent.
     fn prioritise(&self, request: &Request) {
-        if let Some(priority) = request.priority() {
-            let _ = self.send.set_priority(-i32::from(priority.urgency));
-        }
+        let priority = request.priority().unwrap_or_default();
+        let _ = self.send.set_priority(-i32::from(priority.urgency));
     }
 
     /// A request that isn't one, or none that we answer.
