@@ -1,11 +1,13 @@
 //! The page cache from outside: what is kept, for whom, and what happens while a page is made.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::Duration;
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Response, Wire, wait_until};
-use crate::support::{Folder, Server, eventually, run, server_table, site_table};
+use crate::support::{Folder, Server, eventually, run, server_table, site_table, tool};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -841,5 +843,82 @@ fn mistakes_are_pointed_at() {
             crate::support::anthill(&["check".as_ref(), folder.path("anthill.toml").as_os_str()]);
         assert_eq!(done.code, Some(2), "{route}: {done:?}");
         assert!(done.stderr.contains(what), "{route}: {done:?}");
+    }
+}
+
+/// A server that keeps what its scripts in sh answer: those of a folder, and those among its files.
+fn with_scripts(scripts: &[(&str, &str)], more: &str) -> Server {
+    let mut folder = Folder::new();
+    for (name, text) in scripts {
+        let text = format!("printf 'Content-Type: text/plain\\n\\n'\n{text}\n");
+        folder = folder
+            .with(&format!("public/{name}.sh"), &text)
+            .with(&format!("scripts/{name}.sh"), &text);
+    }
+    let shell = tool("sh").display().to_string();
+    let interpreter = format!("interpreter = {{ \".sh\" = \"{shell}\" }}\ncache = {KEPT}\n");
+    let config = server_table("")
+        + &site_table("http = \"serve\"")
+        + &format!("[[site.route]]\npath = \"/\"\n{interpreter}")
+        + &format!("[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n{interpreter}{more}");
+    Server::start_in(folder, &config)
+}
+
+#[test]
+fn what_scripts_answer_is_kept_each_by_itself() {
+    let server = with_scripts(
+        &[
+            ("a", "echo a $QUERY_STRING $$"),
+            ("b", "echo b $QUERY_STRING $$"),
+        ],
+        "",
+    );
+    for base in ["", "/run"] {
+        let mut seen = Vec::new();
+        for path in ["/a.sh", "/b.sh", "/a.sh?x", "/a.sh/more"] {
+            let path = format!("{base}{path}");
+            let first = get(&server, &path);
+            assert_eq!(first.status, 200, "{first:?}");
+            assert_eq!(said(&first), "anthill; fwd=uri-miss; stored", "{path}");
+            let again = get(&server, &path);
+            assert!(said(&again).starts_with("anthill; hit"), "{again:?}");
+            assert_eq!(again.text(), first.text());
+            seen.push(first.text());
+        }
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 4, "{seen:?}");
+    }
+}
+
+/// What a script sends its client to inside the server is told to others: so it is what all may see.
+#[test]
+fn no_page_is_kept_that_only_some_may_see() {
+    let go = |to: &str| format!("#!/bin/sh\nprintf 'Location: {to}\\n\\n'\n");
+    let folder = Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("public/private/index.html", "<p>secret</p>\n")
+        .with("scripts/open", go("/index.html"))
+        .with("scripts/guarded", go("/private/"))
+        .with("scripts/there", go("/run/back"))
+        .with("scripts/back", go("/run/there"));
+    for name in ["open", "guarded", "there", "back"] {
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(&format!("scripts/{name}")), mode).expect("a mode");
+    }
+    let config = server_table("")
+        + &site_table("http = \"serve\"")
+        + &format!("[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\ncache = {KEPT}\n")
+        + "[[site.route]]\npath = \"/private\"\nallow = [\"127.0.0.1\"]\n";
+    let server = Server::start_in(folder, &config);
+    assert_eq!(get(&server, "/private/").text(), "<p>secret</p>\n");
+    assert_eq!(get(&server, "/run/open").text(), "<p>hello</p>\n");
+    assert!(said(&get(&server, "/run/open")).starts_with("anthill; hit"));
+    for _ in 0..2 {
+        let guarded = get(&server, "/run/guarded");
+        assert_eq!(guarded.status, 403, "{guarded:?}");
+        // Two that lead to each other wait for nobody, and come to an end.
+        let endless = get(&server, "/run/there");
+        assert!(endless.status >= 500, "{endless:?}");
     }
 }
