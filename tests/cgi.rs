@@ -926,3 +926,84 @@ fn the_example() {
         "{words}"
     );
 }
+
+/// A folder that a route serves isn't where scripts are run; their source is told to nobody all the same.
+#[test]
+fn scripts_in_another_folder_are_not_shown() {
+    let folder = folder()
+        .with("shop/config.sh", "secret=1\n")
+        .with("shop/page.html", "<p>shop</p>\n")
+        .with("shop/index.sh", "secret=2\n");
+    let site = "index = [\"index.html\", \"index.sh\"]\nhttp = \"serve\"";
+    let config = server_table("")
+        + &site_table(site)
+        + "[[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n"
+        + "[[site.route]]\npath = \"/shop\"\nroot = \"shop\"\n";
+    let server = Server::start_in(folder, &config);
+    for (path, status) in [
+        ("/shop/page.html", 200),
+        ("/shop/config.sh", 403),
+        ("/shop/config%2esh", 403),
+        ("/shop/", 403),
+        ("/shop/config.sh/x", 404),
+    ] {
+        let got = Wire::plain(&server).get(path, "");
+        assert_eq!(got.status, status, "{path}");
+        assert!(!got.text().contains("secret"), "{path}");
+    }
+}
+
+/// RFC 9112 §3.2.2: where the target names a host, the field Host counts for nothing.
+#[test]
+fn the_host_is_the_one_that_was_asked_for() {
+    let server = with_script("a", &format!("{PLAIN}echo \"$HTTP_HOST $SERVER_NAME\""));
+    for (target, host, expected) in [
+        ("/run/a", "localhost:81", "localhost:81 localhost\n"),
+        (
+            "http://localhost/run/a",
+            "evil.test",
+            "localhost localhost\n",
+        ),
+        (
+            "http://localhost:82/run/a",
+            "localhost:81",
+            "localhost:81 localhost\n",
+        ),
+    ] {
+        let mut wire = Wire::plain(&server);
+        wire.send(format!(
+            "GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        ));
+        let got = wire.response("GET");
+        assert_eq!(got.text(), expected, "{target} {host}");
+    }
+}
+
+/// What a script leaves behind, dead and waited for by nobody, holds no place for others.
+#[test]
+fn orphans_hold_no_place() {
+    let folder = folder();
+    // As the first process of a container, which all orphans come to.
+    shell(&folder, "leaves", &format!("{PLAIN}sleep 0.1 & echo done"));
+    folder.write(
+        "anthill.toml",
+        config("limits = { scripts = 2, script_queue = 0 }", ""),
+    );
+    let mut command = Command::new(crate::support::tool("unshare"));
+    command
+        .args([
+            "--fork",
+            "--pid",
+            "--kill-child",
+            env!("CARGO_BIN_EXE_anthill"),
+            "serve",
+        ])
+        .arg(folder.path("anthill.toml"));
+    let server = Server::launch(folder, command);
+    for _ in 0..6 {
+        eventually("a free place", || {
+            let got = Wire::plain(&server).get("/run/leaves", "");
+            (got.status == 200).then_some(())
+        });
+    }
+}

@@ -532,6 +532,8 @@ async fn copy(mut from: Reader, mut to: pipe::Writer, hand: Option<Hand>) {
             Taken::Rest => break,
         }
     }
+    // What was gathered is sent; others may have its room while the rest goes on.
+    drop(from);
     if let Some(Handed::Rest(rest)) = hand.and_then(|hand| hand.take()) {
         rest.copy(to).await;
     }

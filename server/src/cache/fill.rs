@@ -132,6 +132,12 @@ impl Fill {
         }
     }
 
+    /// Gives back the memory that was taken for it.
+    pub(super) fn release(&self) {
+        let mut grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner);
+        *grant = None;
+    }
+
     /// Takes memory for so much more content; false if there is none.
     pub(super) fn grow(&self, cache: &Arc<Cache>, bytes: usize) -> bool {
         let mut grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,6 +7,7 @@
 use super::policy::{self, varied};
 use crate::wire::fields::Fields;
 use crate::wire::head::Head;
+use crate::wire::host_said;
 
 /// The bytes that stand for one URI of one route; built without allocating where it is short.
 pub struct Key {
@@ -21,8 +22,12 @@ const SHORT_BYTES: usize = 256;
 impl Key {
     /// Of a request to the route with this number.
     pub fn of(route: u64, head: &Head<'_>) -> Key {
-        let host = head.fields.first("host").unwrap_or(head.host);
-        Key::new(route, host, head.raw_path, head.query)
+        Key::new(
+            route,
+            host_said(head.fields, head.host),
+            head.raw_path,
+            head.query,
+        )
     }
 
     /// Of its parts, each as it was sent.

@@ -248,6 +248,8 @@ impl Cache {
                 && !fill.is_doomed()
             {
                 self.put(shard, page.clone());
+                // It counts as a page from now on, however long somebody reads it.
+                fill.release();
             } else if slot.is_empty() {
                 shard.slots.remove(&fill.place.key);
             }

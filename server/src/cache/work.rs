@@ -173,7 +173,9 @@ impl Work {
             let is_condition = CONDITIONS
                 .iter()
                 .any(|condition| name.eq_ignore_ascii_case(condition.as_bytes()));
-            if !is_condition {
+            let is_hidden =
+                self.cached.rule.ignores_cookies && name.eq_ignore_ascii_case(b"cookie");
+            if !is_condition && !is_hidden {
                 for part in [name, b": ", value, b"\r\n"] {
                     lines.extend_from_slice(part);
                 }

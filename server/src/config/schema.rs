@@ -877,6 +877,13 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
         let what = format!("a route has one target, not both `{first}` and `{second}`");
         return Err(source.error(span.clone(), what, "keep one of them"));
     }
+    if let (Some((name, span, target)), true) = (targets.first(), live.scripts.is_some())
+        && !matches!(target, Target::Rewrite(_))
+    {
+        let what = format!("`{name}` answers for all below, and no file of the site is run");
+        let help = "make it a route of its own, or keep one of them";
+        return Err(source.error(span.clone(), what, help));
+    }
     let target = targets.pop().map(|(.., target)| target);
     let cache = page_cache(&mut table, target.as_ref(), live.scripts.is_some())?;
     let span = table.span.clone();

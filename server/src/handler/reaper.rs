@@ -5,7 +5,8 @@
 use super::slots::Slot;
 use crate::limits::{PROGRAM_GRACE_SECONDS, PROGRAM_LOOK_MILLISECONDS};
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, kill_process_group, test_kill_process_group, waitpid,
+    Pid, Signal, WaitOptions, WaitStatus, kill_process_group, test_kill_process_group, waitpgid,
+    waitpid,
 };
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -51,7 +52,7 @@ impl Reaper {
 
     /// Ends who is left of a group whose leader has been reaped, if anybody is.
     pub fn end_rest(self: &Arc<Self>, leader: Pid, slot: Option<Slot>) {
-        if test_kill_process_group(leader).is_ok() {
+        if !has_gone(leader) {
             terminate(leader);
             self.add_leaving(Leaving {
                 is_leader_reaped: true,
@@ -150,12 +151,18 @@ impl Leaving {
                 self.hurry();
             }
         }
-        // Nobody of it is there, or nobody whom we may tell anything.
-        if self.is_leader_reaped && test_kill_process_group(self.leader).is_err() {
+        if self.is_leader_reaped && has_gone(self.leader) {
             return true;
         }
         if self.until.is_none() && self.kill_at <= now {
             let _ = kill_process_group(self.leader, Signal::KILL);
+            // What even this doesn't end is in the kernel's hands, or dead and waited for by nobody:
+            // the place isn't held for it.
+            if self.is_leader_reaped && self.kill_at + GRACE <= now {
+                let group = self.leader.as_raw_nonzero();
+                log::warn!("processes of the group {group}, of a script, don't end");
+                return true;
+            }
         }
         false
     }
@@ -165,6 +172,13 @@ impl Leaving {
 pub fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {
     let reaped = waitpid(Some(child), WaitOptions::NOHANG)?;
     Ok(reaped.map(|(_, status)| status))
+}
+
+/// Nobody of a group whose leader was reaped is there, or nobody whom we may tell anything.
+fn has_gone(leader: Pid) -> bool {
+    // Orphans of it are ours where we are the first process, as in a container.
+    while let Ok(Some(_)) = waitpgid(leader, WaitOptions::NOHANG) {}
+    test_kill_process_group(leader).is_err()
 }
 
 /// Tells a group to end. It may have gone, and then nobody is told.

@@ -12,6 +12,8 @@ pub(super) struct Table {
     pub(super) days: VecDeque<Day>,
     /// Routes that tell of counts: what they answer isn't a page.
     own: Vec<Box<[u8]>>,
+    /// The day on which room was last made.
+    swept: Option<u32>,
 }
 
 /// One page.
@@ -59,7 +61,8 @@ impl Table {
 
     /// What lies below this is no page.
     pub(super) fn leave_out(&mut self, prefix: &[u8]) {
-        if !self.own.iter().any(|own| **own == *prefix) {
+        // A route for all there is leaves no page to be counted, and needn't be told apart.
+        if !prefix.is_empty() && !self.own.iter().any(|own| **own == *prefix) {
             self.own.push(prefix.into());
         }
     }
@@ -70,7 +73,8 @@ impl Table {
             return None;
         }
         if !self.pages.contains_key(path) {
-            if self.pages.len() >= HITS_PATHS_MAX {
+            // All of them are looked at for it: once a day, not for each path that somebody makes up.
+            if self.pages.len() >= HITS_PATHS_MAX && self.swept.replace(day) != Some(day) {
                 self.forget_rare(day);
             }
             if self.pages.len() >= HITS_PATHS_MAX {

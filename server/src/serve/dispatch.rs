@@ -335,6 +335,16 @@ impl Gate<'_, '_> {
             }
             Some((Target::Site(site), rest)) => {
                 let prefix = &path[..path.len() - rest.len()];
+                // In the site itself it would be run; here it isn't, and its source is nobody's.
+                if self.host.scripted
+                    && let Some(opened) = site.opened_path(rest)
+                    && self.host.scripts(&[prefix, &opened].concat()).is_some()
+                {
+                    return Reply::Refuse {
+                        reject: Reject::SCRIPT_NOT_EXECUTABLE,
+                        page: None,
+                    };
+                }
                 self.ask_site(site, prefix, rest)
             }
         }

@@ -16,6 +16,7 @@ use crate::handler::{Body, Fault, Handler, Inside, LocalBoxFuture, Request, Resp
 use crate::limits;
 use crate::wire::body::{BodyDecoder, BodyLength, Step};
 use crate::wire::head::{Head, Method, Version};
+use crate::wire::host_said;
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use crate::world::{Host, SecureFields, World};
@@ -87,6 +88,28 @@ impl Call {
     }
 }
 
+/// The target names the host, and the field Host another: it counts for nothing (RFC 9112 §3.2.2), and
+/// no handler is to see it.
+fn has_own_host(head: &Head<'_>) -> bool {
+    let field = head.fields.first("host");
+    field.is_some_and(|field| host_said(head.fields, head.host) != field)
+}
+
+/// The field lines, with the host that counts.
+fn with_host(head: &Head<'_>) -> Vec<u8> {
+    let mut lines = Vec::with_capacity(head.fields.0.len() + head.host.len());
+    for (name, value) in head.fields {
+        let value = match name.eq_ignore_ascii_case(b"host") {
+            true => head.host,
+            false => value,
+        };
+        for part in [name, b": ", value, b"\r\n"] {
+            lines.extend_from_slice(part);
+        }
+    }
+    lines
+}
+
 /// A request of its own, for a handler.
 pub(super) fn owned(
     head: &Head<'_>,
@@ -95,6 +118,10 @@ pub(super) fn owned(
     body: pipe::Reader,
     inside: Option<Rc<dyn Inside>>,
 ) -> Request {
+    let fields = match has_own_host(head) {
+        true => with_host(head),
+        false => head.fields.0.to_vec(),
+    };
     Request {
         method: head.method,
         version: head.version,
@@ -102,7 +129,7 @@ pub(super) fn owned(
         raw_path: head.raw_path.to_vec(),
         path: head.path.to_vec(),
         query: head.query.map(<[u8]>::to_vec),
-        fields: head.fields.0.to_vec(),
+        fields,
         peer: facts.peer,
         secure: facts.identity.is_some(),
         user,

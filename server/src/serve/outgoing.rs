@@ -179,7 +179,13 @@ impl Outgoing {
                     {
                         return Poll::Ready(Ok(Progress::Disk(read)));
                     }
-                    let want = left.min(SENDFILE_BYTES_MAX) as usize;
+                    // With the head the first part is as large as the others: whole packets, and no small
+                    // one in the midst by which a congestion control would judge the network.
+                    let most = match self.piece_at {
+                        0 => SENDFILE_BYTES_MAX - self.lead.len() as u64,
+                        _ => SENDFILE_BYTES_MAX,
+                    };
+                    let want = left.min(most) as usize;
                     let taken =
                         ready!(stream.socket.poll_sendfile(cx, content.fd(), from, want))? as u64;
                     if taken == 0 {

@@ -28,3 +28,5 @@ pub mod request;
 mod scan;
 pub mod status;
 pub mod target;
+
+pub use noted::host_said;

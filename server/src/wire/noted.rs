@@ -218,3 +218,11 @@ fn list<'a>(slot: &mut Values<'a>, value: &'a [u8], name: &'static str) {
         _ => Values::Many(Fields(b""), name),
     };
 }
+
+/// The host that counts, with its port where the field Host has one: that field, unless the target
+/// named another (RFC 9112 §3.2.2).
+pub fn host_said<'a>(fields: Fields<'a>, host: &'a [u8]) -> &'a [u8] {
+    let is_same =
+        |sent: &&[u8]| valid_host(sent).is_some_and(|(name, _)| name.eq_ignore_ascii_case(host));
+    fields.first("host").filter(is_same).unwrap_or(host)
+}

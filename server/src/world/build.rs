@@ -496,7 +496,7 @@ impl HostBuilder<'_> {
         Stage {
             cache: self.supplies.cache.clone(),
             rule,
-            route: route_number(&site, route),
+            route: route_number(&site, self.site.root.as_ref(), route),
             site,
         }
     }
@@ -584,8 +584,10 @@ impl HostBuilder<'_> {
 
 /// Tells what a route's handler makes from what others make, over reloads and restarts: by the site's
 /// name, the route's path, and what is said of the handler, wherever in the file that stands.
-fn route_number(site: &str, route: &config::Route) -> u64 {
-    let mut said = format!("{site}\n{}\n", route.path.get_ref());
+fn route_number(site: &str, root: Option<&Spanned<PathBuf>>, route: &config::Route) -> u64 {
+    let cookies = route.cache.as_ref().map(|cache| cache.ignore_cookies);
+    let root = root.map(|root| root.get_ref());
+    let mut said = format!("{site}\n{}\n{cookies:?}\n{root:?}\n", route.path.get_ref());
     let handler = format!("{:?}{:?}", route.target, route.scripts);
     for part in handler.split("span: ") {
         // What follows is `12..34, value: …`.
