@@ -990,14 +990,12 @@ fn orphans_hold_no_place() {
         config("limits = { scripts = 2, script_queue = 0 }", ""),
     );
     let mut command = Command::new(crate::support::tool("unshare"));
+    if !crate::lifecycle::is_root() {
+        command.arg("-Ur");
+    }
     command
-        .args([
-            "--fork",
-            "--pid",
-            "--kill-child",
-            env!("CARGO_BIN_EXE_anthill"),
-            "serve",
-        ])
+        .args(["--fork", "--pid", "--kill-child"])
+        .args([env!("CARGO_BIN_EXE_anthill"), "serve"])
         .arg(folder.path("anthill.toml"));
     let server = Server::launch(folder, command);
     for _ in 0..6 {
@@ -1006,4 +1004,32 @@ fn orphans_hold_no_place() {
             (got.status == 200).then_some(())
         });
     }
+}
+
+/// A root that is a link, swung from one release to the next: scripts go with the files.
+#[test]
+fn scripts_move_with_their_site() {
+    let tell = |what: &str| format!("{PLAIN}echo {what} \"$DOCUMENT_ROOT\"\n");
+    let folder = folder()
+        .with("releases/1/a.sh", tell("one"))
+        .with("releases/2/a.sh", tell("two"));
+    symlink("releases/1", folder.path("current")).expect("a link");
+    let site = site_table("http = \"serve\"").replace("\"public\"", "\"current\"");
+    let config = server_table("")
+        + &site
+        + "[[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n";
+    let server = Server::start_in(folder, &config);
+    assert!(
+        Wire::plain(&server)
+            .get("/a.sh", "")
+            .text()
+            .starts_with("one ")
+    );
+    symlink("releases/2", server.folder.path("next")).expect("a link");
+    fs::rename(server.folder.path("next"), server.folder.path("current")).expect("a turn");
+    let told = eventually("the new release", || {
+        let got = Wire::plain(&server).get("/a.sh", "");
+        (got.status == 200 && got.text().starts_with("two ")).then(|| got.text())
+    });
+    assert!(told.ends_with("releases/2\n"), "{told}");
 }

@@ -37,7 +37,7 @@ fn status(server: &Server, look: &str) -> String {
     ran.text().trim().to_owned()
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     run("python3", &["-c", "import os; print(os.geteuid())"], b"")
         .text()
         .trim()

@@ -134,6 +134,7 @@ impl Plane {
         }
         let mut hosts: Vec<Arc<Host>> = world.hosts.iter().cloned().collect();
         let mut looked_at = Vec::new();
+        let mut has_moved = false;
         let places: Vec<_> = self.places().collect();
         for (place, site) in places {
             let paths = changes.sites.get(&place);
@@ -165,8 +166,11 @@ impl Plane {
                     continue;
                 }
             };
-            if let (Some(watch), false) = (&mut self.watch, renewed.same_root(&site)) {
-                watch.leave(place);
+            if !renewed.same_root(&site) {
+                has_moved = true;
+                if let Some(watch) = &mut self.watch {
+                    watch.leave(place);
+                }
             }
             let is_same = renewed.same_tree(&site);
             let renewed = Arc::new(renewed);
@@ -182,8 +186,18 @@ impl Plane {
             }
             hosts[place.host] = Arc::new(host);
         }
-        if changed {
+        if changed || has_moved {
             world.hosts = Hosts::new(hosts);
+            // What runs a site's scripts knows where its root lies.
+            if has_moved {
+                let now = clock::unix_seconds_now();
+                match build::build(&self.config, &self.supplies, Some(&world), now) {
+                    Ok(built) => world = built,
+                    Err(error) => {
+                        log::error!("scripts are where they were: {}", error.in_one_line());
+                    }
+                }
+            }
             world.generation = self.world.generation + 1;
             self.publish(world).await;
         }
