@@ -7,6 +7,7 @@ mod cgi;
 mod changing;
 mod cli;
 mod clients;
+mod cms;
 mod config;
 mod cost;
 mod fastcgi;
