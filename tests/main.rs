@@ -2,6 +2,7 @@
 
 mod access;
 mod acme;
+mod backup;
 mod cache;
 mod cgi;
 mod changing;
