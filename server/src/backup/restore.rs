@@ -377,10 +377,9 @@ impl Unpacked {
         }
         for draft in &self.drafts {
             let synced = File::open(draft).map(|open| rustix::fs::syncfs(&open));
-            match synced {
-                Ok(Err(error)) => return Err(at(draft, &error.into())),
-                // One that we may not read ourselves is written when the system likes.
-                Ok(Ok(())) | Err(_) => {}
+            // One that we may not read ourselves is written when the system likes.
+            if let Ok(Err(error)) = synced {
+                return Err(at(draft, &error.into()));
             }
         }
         Ok(())

@@ -310,7 +310,7 @@ fn entry(block: &[u8; BLOCK], records: Records) -> io::Result<Entry> {
         name,
         kind,
         mode: (number(&block[100..108])? & 0o777) as u32,
-        modified: number(&block[136..148])?,
+        modified: number(&block[136..148])?.min(NUMBER_MAX),
         size,
         link,
     })
@@ -415,6 +415,25 @@ mod tests {
             assert!(read(&bytes[..end]).is_err(), "cut at {end}");
         }
         assert!(read(&[&bytes[..], b"x"].concat()).is_err());
+    }
+
+    #[test]
+    fn no_change_of_a_byte_does_harm() {
+        let entries: [(Entry, &[u8]); 2] = [(file(&[b'n'; 150], 3), b"abc"), (file(b"b", 0), b"")];
+        let bytes = archive(&entries);
+        for at in 0..bytes.len() {
+            for to in [0, b'/', b'.', b'7', b'x', 0xff] {
+                let mut bytes = bytes.clone();
+                bytes[at] = to;
+                crate::backup::check(&bytes);
+                // The same with the sum right.
+                if let Some(head) = bytes.get_mut(at / BLOCK * BLOCK..(at / BLOCK + 1) * BLOCK) {
+                    let sum = sum(&(*head).try_into().unwrap());
+                    head[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+                }
+                crate::backup::check(&bytes);
+            }
+        }
     }
 
     #[test]
