@@ -2,11 +2,13 @@
 
 mod access;
 mod acme;
+mod backup;
 mod cache;
 mod cgi;
 mod changing;
 mod cli;
 mod clients;
+mod cms;
 mod config;
 mod cost;
 mod fastcgi;

@@ -17,6 +17,8 @@ test       wget                    wget
 test       python3                 python3
 test       ps                      procps
 test       unshare                 util-linux
+test       tar                     tar
+test       sha256sum               coreutils
 test       mount                   mount
 test       strace                  strace
 test       nghttp                  nghttp2-client

@@ -16,5 +16,6 @@ pub mod config;
 pub mod world;
 pub mod serve;
 pub mod acme;
+pub mod backup;
 pub mod control;
 pub mod cli;

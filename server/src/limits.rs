@@ -319,3 +319,17 @@ pub const HITS_DAYS_MAX: usize = 400;
 pub const HITS_PAGE_DAYS_MAX: usize = 31;
 /// Paths that a worker counts before it tells the ledger.
 pub const HITS_TALLY_PATHS_MAX: usize = 1_024;
+/// A path in a backup: Linux opens no longer one.
+pub const BACKUP_NAME_BYTES_MAX: usize = 4_095;
+/// Tar's records before an entry: a path and the target of a link, at most.
+pub const BACKUP_RECORDS_BYTES_MAX: u64 = 16 * 1024;
+/// Entries of a backup; their names are in memory while it is read.
+pub const BACKUP_ENTRIES_MAX: u64 = 2_000_000;
+/// Folders in one another in a backup: each has an open descriptor while it is saved.
+pub const BACKUP_DEPTH_MAX: usize = 128;
+/// A larger file isn't kept in memory while it is saved, but in a file beside the archive.
+pub const BACKUP_MEMORY_BYTES: u64 = 1 << 20;
+/// So often a file is read that changes meanwhile, before the backup fails.
+pub const BACKUP_TRIES_MAX: u32 = 20;
+/// What a backup says of itself, and its hit counts: 10,000 pages take a few megabytes.
+pub const BACKUP_OWN_BYTES_MAX: u64 = 64 << 20;

@@ -31,7 +31,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(60);
 
 /// The clients, and the Debian packages they come in (tools/setup.sh installs them).
-const TOOLS: [(&str, &str); 15] = [
+const TOOLS: [(&str, &str); 17] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -47,6 +47,8 @@ const TOOLS: [(&str, &str); 15] = [
     ("php-cgi8.2", "php8.2-cgi"),
     ("php-fpm8.2", "php8.2-fpm"),
     ("uwsgi-core", "uwsgi-core"),
+    ("tar", "tar"),
+    ("sha256sum", "coreutils"),
 ];
 
 /// Where a tool is; the test fails with the package's name if it is not there.

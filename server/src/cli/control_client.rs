@@ -64,16 +64,7 @@ fn ask(
     question: &str,
     patience: Option<Duration>,
 ) -> Result<ExitCode, OperatorError> {
-    let sockets = match typed.path("control") {
-        Some(control) => vec![control],
-        None => {
-            let overrides = Overrides {
-                state: typed.path("state"),
-                ..Overrides::default()
-            };
-            control_sockets(&Chosen::of(typed.path_at(nth))?, &overrides)?
-        }
-    };
+    let sockets = sockets(typed, nth)?;
     let (path, stream) = connect(&sockets)?;
     let answer = exchange(stream, question, patience).map_err(|error| {
         let why = match error.kind() {
@@ -92,6 +83,55 @@ fn ask(
             "the server at {} broke off without an answer",
             path.display()
         ))),
+    }
+}
+
+/// Where the server may listen whose configuration the nth operand names.
+fn sockets(typed: &Typed, nth: usize) -> Result<Vec<PathBuf>, OperatorError> {
+    if let Some(control) = typed.path("control") {
+        return Ok(vec![control]);
+    }
+    let overrides = Overrides {
+        state: typed.path("state"),
+        ..Overrides::default()
+    };
+    control_sockets(&Chosen::of(typed.path_at(nth))?, &overrides)
+}
+
+/// What the server of the configuration that the nth operand names says to this; `None` if none runs.
+pub(super) fn ask_if_running(
+    typed: &Typed,
+    nth: usize,
+    question: &str,
+) -> Result<Option<String>, OperatorError> {
+    let sockets = sockets(typed, nth)?;
+    let listens = |path: &&PathBuf| {
+        use io::ErrorKind::{ConnectionRefused, NotFound};
+        let tried = UnixStream::connect(path);
+        tried.map_or_else(
+            |error| !matches!(error.kind(), ConnectionRefused | NotFound),
+            |_| true,
+        )
+    };
+    // A default folder that we can't enter says nothing; see `connect`.
+    let Some(path) = sockets.iter().find(listens) else {
+        return Ok(None);
+    };
+    let said = UnixStream::connect(path)
+        .and_then(|stream| exchange(stream, question, Some(Duration::from_secs(120))))
+        .map_err(|error| {
+            let what = format!("the server at {}: {}", path.display(), reason(&error));
+            OperatorError::failure(what).help("run this as the server's user, or as root (sudo)")
+        })?;
+    match said.split_once('\n') {
+        Some(("ok", text)) => Ok(Some(text.to_owned())),
+        Some((_, text)) => {
+            let text = text.trim_end().trim_start_matches("error: ");
+            Err(OperatorError::failure(format!(
+                "the running server: {text}"
+            )))
+        }
+        None => Ok(None),
     }
 }
 

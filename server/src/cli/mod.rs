@@ -3,6 +3,7 @@
 //! [`table`] says what can be typed; the parser, the help, the man page and the completions of
 //! shells are made from it.
 
+mod backup;
 mod check;
 mod completions;
 mod control_client;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use super::parse::Typed;
-use super::{check, completions, control_client, help, man, passwd, serve, service};
+use super::{backup, check, completions, control_client, help, man, passwd, serve, service};
 use crate::config::OperatorError;
 
 /// One command: `anthill NAME …`.
@@ -216,6 +216,69 @@ pub(super) static COMMANDS: &[Command] = &[
         ],
         options: &[STATE, CONTROL],
         run: control_client::purge,
+    },
+    Command {
+        name: "backup",
+        about: "Save a site's content and hit counts into one file",
+        details: &[
+            "SITE is one of the site's names as the configuration has it. Saved are its root, the \
+             folders of its routes (root, cgi) and its hit counts; not the configuration, keys and \
+             certificates. The server may run meanwhile, or not.",
+        ],
+        operands: &[
+            Operand {
+                name: "SITE",
+                required: true,
+                values: Values::Any,
+            },
+            WHAT,
+        ],
+        options: &[
+            Opt {
+                long: "output",
+                short: Some('o'),
+                value: Some(("FILE", Values::Paths)),
+                about: "The archive (tar.gz) that is written; needed",
+            },
+            STATE,
+            CONTROL,
+        ],
+        run: backup::backup,
+    },
+    Command {
+        name: "restore",
+        about: "Put a site's content back from a backup",
+        details: &[
+            "Everything is unpacked beside the site's folders and verified before they change \
+             places; what was there is kept beside them as .NAME.before-restore-TIME. SITE is where \
+             it goes, if not to the site that it came from. With --to nothing of a site is touched.",
+            "A running server takes the new content at once. Its hit counts stay as they are: those \
+             of the backup are taken only when it doesn't run.",
+        ],
+        operands: &[
+            Operand {
+                name: "FILE",
+                required: true,
+                values: Values::Paths,
+            },
+            Operand {
+                name: "SITE",
+                required: false,
+                values: Values::Any,
+            },
+            WHAT,
+        ],
+        options: &[
+            Opt {
+                long: "to",
+                short: None,
+                value: Some(("FOLDER", Values::Folders)),
+                about: "Unpack there instead; the folder must not be there yet",
+            },
+            STATE,
+            CONTROL,
+        ],
+        run: backup::restore,
     },
     Command {
         name: "stop",

@@ -611,7 +611,7 @@ impl Plane {
         }
     }
 
-    /// Views of pages: `text SITE` or `json SITE`; without a site, of all.
+    /// Views of pages: `text SITE`, `json SITE`, or `file SITE` for a backup; without a site, of all.
     fn hits(&self, what: &str) -> Result<String, String> {
         let (form, site) = what.split_once(' ').unwrap_or((what, ""));
         let names: Vec<&str> = match site {
@@ -624,6 +624,12 @@ impl Plane {
         let hits = &self.supplies.hits;
         Ok(match form {
             "json" => hits.json(&names),
+            "file" => {
+                let texts = names.iter().filter_map(|name| hits.written(name));
+                texts
+                    .map(|text| String::from_utf8_lossy(&text).into_owned())
+                    .collect()
+            }
             _ => hits.shown(&names),
         })
     }

@@ -80,6 +80,25 @@ impl Hits {
         written
     }
 
+    /// The counts of one site as its file has them; `None` if there are none.
+    pub fn written(&self, site: &str) -> Option<Vec<u8>> {
+        let site = self.of(site);
+        let is_empty = site.table().days.is_empty() && site.table().pages.is_empty();
+        (!is_empty).then(|| file::text(&[site]))
+    }
+
+    /// Takes the counts that such a text has instead of those of `site`.
+    pub fn replace(&self, site: &str, text: &[u8]) {
+        let read = Hits::default();
+        file::read(&read, text);
+        let Some(theirs) = lock(&read.sites).first().cloned() else {
+            return;
+        };
+        let site = self.of(site);
+        std::mem::swap(&mut *site.table(), &mut *theirs.table());
+        site.is_changed.store(true, Ordering::Relaxed);
+    }
+
     /// For people: of these sites, by their first names.
     pub fn shown(&self, sites: &[&str]) -> String {
         shown::text(&self.named(sites), today())

@@ -1,0 +1,435 @@
+//! Writes a backup, of files that may change meanwhile: each is read until it was the same before and
+//! after, so that none is half of one version and half of another. The archive appears whole or not.
+
+use super::tar::{self, Entry, Kind};
+use super::{ABOUT, Folder, HITS, MAGIC, SUMS, folders, sum_line};
+use crate::base::digest::Digest;
+use crate::config::{OperatorError, Site, reason};
+use crate::limits::{
+    BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_NAME_BYTES_MAX,
+    BACKUP_TRIES_MAX,
+};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat,
+};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// What was saved.
+#[derive(Debug, Default)]
+pub struct Saved {
+    /// Files in it.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What is neither a file, a folder nor a link, and isn't in it.
+    pub passed_over: Vec<PathBuf>,
+}
+
+/// Writes the content of `site`, with these hit counts, into the file `to`. What lies in `state` isn't
+/// content, even if that folder is within the site's.
+pub fn save(
+    site: &Site,
+    hits: Option<&[u8]>,
+    state: &Path,
+    now: u64,
+    to: &Path,
+) -> Result<Saved, OperatorError> {
+    let failed = |error: io::Error| {
+        let what = format!("the backup {}: {}", to.display(), reason(&error));
+        OperatorError::failure(what)
+    };
+    let (draft, spool) = drafts(to).map_err(failed)?;
+    let saved = write(site, hits, state, now, &draft, &spool).and_then(|saved| {
+        std::fs::rename(&draft, to).map_err(failed)?;
+        // The rename itself; file systems that can't sync a folder do without.
+        let folder = to.parent().filter(|folder| *folder != Path::new(""));
+        let folder = File::open(folder.unwrap_or(Path::new(".")));
+        let _ = folder.and_then(|folder| folder.sync_all());
+        Ok(saved)
+    });
+    if saved.is_err() {
+        let _ = std::fs::remove_file(&draft); // the first error is the one to tell
+    }
+    saved
+}
+
+/// Two names beside the file that is to be.
+fn drafts(to: &Path) -> io::Result<(PathBuf, PathBuf)> {
+    let name = to.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let own = |what: &str| {
+        let name = name.to_string_lossy();
+        to.with_file_name(format!(".{name}.{}{what}", std::process::id()))
+    };
+    Ok((own(""), own(".spool")))
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    options.open(path)
+}
+
+fn write(
+    site: &Site,
+    hits: Option<&[u8]>,
+    state: &Path,
+    now: u64,
+    draft: &Path,
+    spool: &Path,
+) -> Result<Saved, OperatorError> {
+    let folders = folders(site);
+    if folders.is_empty() {
+        let what = "the site has no folder, so there is nothing to save";
+        return Err(OperatorError::failure(what));
+    }
+    let name = site.names.first().map_or("*", |name| name.get_ref());
+    let mut writer = Writer::create(draft, spool, state)?;
+    writer.own(ABOUT, &about(name, now, &folders), now)?;
+    for folder in &folders {
+        let open = openat(
+            CWD,
+            &folder.place,
+            FOLDER.difference(OFlags::NOFOLLOW),
+            Mode::empty(),
+        );
+        let open = open.map_err(|error| at(&folder.place, error))?;
+        writer.folder(&open, folder.name.as_bytes(), &folder.place, 0)?;
+    }
+    if let Some(hits) = hits {
+        writer.own(HITS, hits, now)?;
+    }
+    let sums = std::mem::take(&mut writer.sums);
+    writer.own(SUMS, &sums, now)?;
+    writer.finish()
+}
+
+fn about(site: &str, now: u64, folders: &[Folder]) -> Vec<u8> {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut text = format!("{MAGIC}\nversion {version}\nsite {site}\ntime {now}\n");
+    for folder in folders {
+        text.push_str(&format!("folder {} {}\n", folder.name, folder.role));
+    }
+    text.into_bytes()
+}
+
+const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+/// Without waiting for whoever writes to a pipe.
+const FILE: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
+
+fn at(place: &Path, error: impl Into<io::Error>) -> OperatorError {
+    OperatorError::failure(format!("{}: {}", place.display(), reason(&error.into())))
+}
+
+/// A file whose content was read whole: here, or in the spool if it is large.
+enum Content {
+    Here(Vec<u8>),
+    Spooled,
+}
+
+struct Writer<'a> {
+    out: GzEncoder<BufWriter<File>>,
+    draft: &'a Path,
+    spool: File,
+    sums: Vec<u8>,
+    saved: Saved,
+    entries: u64,
+    /// Device and number of what isn't content: the archive, the state folder.
+    left_out: Vec<(u64, u64)>,
+}
+
+impl<'a> Writer<'a> {
+    fn create(draft: &'a Path, spool: &Path, state: &Path) -> Result<Writer<'a>, OperatorError> {
+        let failed = |path| move |error: io::Error| at(path, error);
+        let file = create(draft).map_err(failed(draft))?;
+        let made = create(spool).map_err(failed(spool))?;
+        // It goes with us, however we go.
+        std::fs::remove_file(spool).map_err(failed(spool))?;
+        let state = std::fs::metadata(state).ok();
+        let all = [file.metadata().ok(), state];
+        let left_out = all.iter().flatten().map(|it| (it.dev(), it.ino()));
+        Ok(Writer {
+            left_out: left_out.collect(),
+            out: GzEncoder::new(BufWriter::new(file), Compression::default()),
+            draft,
+            spool: made,
+            sums: Vec::new(),
+            saved: Saved::default(),
+            entries: 0,
+        })
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
+        let written = self.out.write_all(bytes);
+        written.map_err(|error| at(self.draft, error))
+    }
+
+    /// Something that is ours, and no file of the site.
+    fn own(&mut self, name: &[u8], content: &[u8], now: u64) -> Result<(), OperatorError> {
+        let digest = crate::base::digest::sha256(content);
+        self.put(&tar::head(&Entry {
+            name: name.to_vec(),
+            kind: Kind::File,
+            mode: 0o600,
+            modified: now,
+            size: content.len() as u64,
+            link: Vec::new(),
+        }))?;
+        self.put(content)?;
+        self.put(&[0; 512][..tar::padding(content.len() as u64)])?;
+        self.sums.extend(sum_line(&digest, name));
+        Ok(())
+    }
+
+    /// A folder and all in it. What disappears meanwhile isn't there.
+    fn folder(
+        &mut self,
+        open: &OwnedFd,
+        name: &[u8],
+        place: &Path,
+        depth: usize,
+    ) -> Result<(), OperatorError> {
+        if depth > BACKUP_DEPTH_MAX {
+            let what = format!("{}: folders are too deep in one another", place.display());
+            return Err(OperatorError::failure(what));
+        }
+        let stat = fstat(open).map_err(|error| at(place, error))?;
+        if self.is_left_out(&stat) {
+            return Ok(());
+        }
+        self.head(name, Kind::Folder, &stat, 0, Vec::new())?;
+        for child in children(open).map_err(|error| at(place, error))? {
+            let path = [name, b"/", &child].concat();
+            let place = place.join(std::ffi::OsStr::from_bytes(&child));
+            if path.len() > BACKUP_NAME_BYTES_MAX {
+                let what = format!("{}: the path is too long", place.display());
+                return Err(OperatorError::failure(what));
+            }
+            match self.child(open, &child, path, &place, depth) {
+                Ok(()) => {}
+                Err(Failed::Gone) => {}
+                Err(Failed::Error(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn child(
+        &mut self,
+        parent: &OwnedFd,
+        child: &[u8],
+        name: Vec<u8>,
+        place: &Path,
+        depth: usize,
+    ) -> Result<(), Failed> {
+        let failed = |error: rustix::io::Errno| Failed::at(place, error.into());
+        let stat = statat(parent, child, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                let open = openat(parent, child, FOLDER, Mode::empty()).map_err(failed)?;
+                Ok(self.folder(&open, &name, place, depth + 1)?)
+            }
+            FileType::Symlink => {
+                let link = readlinkat(parent, child, Vec::new()).map_err(failed)?;
+                Ok(self.head(&name, Kind::Link, &stat, 0, link.into_bytes())?)
+            }
+            FileType::RegularFile if self.is_left_out(&stat) => Ok(()),
+            FileType::RegularFile => self.file(parent, child, &name, place),
+            _ => {
+                self.saved.passed_over.push(place.to_owned());
+                Ok(())
+            }
+        }
+    }
+
+    fn file(
+        &mut self,
+        parent: &OwnedFd,
+        child: &[u8],
+        name: &[u8],
+        place: &Path,
+    ) -> Result<(), Failed> {
+        for _ in 0..BACKUP_TRIES_MAX {
+            let open = openat(parent, child, FILE, Mode::empty());
+            let mut file = File::from(open.map_err(|error| Failed::at(place, error.into()))?);
+            let before = fstat(&file).map_err(|error| Failed::at(place, error.into()))?;
+            let mut digest = Digest::new();
+            let Some(content) = self.content(&mut file, &before, &mut digest, place)? else {
+                continue;
+            };
+            let size = before.st_size as u64;
+            self.head(name, Kind::File, &before, size, Vec::new())?;
+            match content {
+                Content::Here(bytes) => self.put(&bytes)?,
+                Content::Spooled => self.unspool(size)?,
+            }
+            self.put(&[0; 512][..tar::padding(size)])?;
+            self.sums.extend(sum_line(&digest.finish(), name));
+            self.saved.files += 1;
+            self.saved.bytes += size;
+            return Ok(());
+        }
+        let what = format!("{} changes all the time", place.display());
+        let help = "save it when nobody writes to it, or keep it out of the site's folders";
+        Err(Failed::Error(OperatorError::failure(what).help(help)))
+    }
+
+    /// Reads a file whole; `None` if it changed meanwhile.
+    fn content(
+        &mut self,
+        file: &mut File,
+        before: &Stat,
+        digest: &mut Digest,
+        place: &Path,
+    ) -> Result<Option<Content>, OperatorError> {
+        let size = before.st_size as u64;
+        let is_large = size > BACKUP_MEMORY_BYTES;
+        let mut here = Vec::new();
+        if is_large {
+            let emptied = self.spool.set_len(0).and_then(|()| self.spool.rewind());
+            emptied.map_err(|error| at(self.draft, error))?;
+        }
+        let (mut buffer, mut read) = (vec![0; 64 * 1024], 0);
+        loop {
+            let length = match file.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read.map_err(|error| at(place, error))?,
+            };
+            read += length as u64;
+            // One that grows faster than it is read has no end.
+            if length == 0 || read > size {
+                break;
+            }
+            digest.update(&buffer[..length]);
+            if is_large {
+                let spooled = self.spool.write_all(&buffer[..length]);
+                spooled.map_err(|error| at(self.draft, error))?;
+            } else {
+                here.extend_from_slice(&buffer[..length]);
+            }
+        }
+        let after = fstat(file.as_fd()).map_err(|error| at(place, error))?;
+        let version = |stat: &Stat| {
+            let times = (
+                stat.st_mtime,
+                stat.st_mtime_nsec,
+                stat.st_ctime,
+                stat.st_ctime_nsec,
+            );
+            (stat.st_size, times)
+        };
+        let is_same = version(before) == version(&after) && read == size;
+        Ok(is_same.then_some(if is_large {
+            Content::Spooled
+        } else {
+            Content::Here(here)
+        }))
+    }
+
+    fn unspool(&mut self, size: u64) -> Result<(), OperatorError> {
+        let copied = self.spool.seek(SeekFrom::Start(0)).and_then(|_| {
+            let mut spooled = Read::by_ref(&mut self.spool).take(size);
+            io::copy(&mut spooled, &mut self.out)
+        });
+        match copied {
+            Ok(copied) if copied == size => Ok(()),
+            Ok(_) => Err(at(
+                self.draft,
+                io::Error::from(io::ErrorKind::UnexpectedEof),
+            )),
+            Err(error) => Err(at(self.draft, error)),
+        }
+    }
+
+    fn head(
+        &mut self,
+        name: &[u8],
+        kind: Kind,
+        stat: &Stat,
+        size: u64,
+        link: Vec<u8>,
+    ) -> Result<(), OperatorError> {
+        self.entries += 1;
+        if self.entries > BACKUP_ENTRIES_MAX {
+            let what = format!("there are more than {BACKUP_ENTRIES_MAX} files");
+            return Err(OperatorError::failure(what));
+        }
+        self.put(&tar::head(&Entry {
+            name: name.to_vec(),
+            kind,
+            mode: stat.st_mode & 0o777,
+            modified: u64::try_from(stat.st_mtime).unwrap_or(0),
+            size,
+            link,
+        }))
+    }
+
+    #[allow(clippy::unnecessary_cast)] // the width differs by processor
+    fn is_left_out(&self, stat: &Stat) -> bool {
+        let own = (stat.st_dev as u64, stat.st_ino as u64);
+        self.left_out.contains(&own)
+    }
+
+    fn finish(mut self) -> Result<Saved, OperatorError> {
+        self.put(&tar::END)?;
+        let draft = self.draft;
+        let ended = self.out.finish().and_then(|out| {
+            let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+            file.sync_all()
+        });
+        ended.map_err(|error| at(draft, error))?;
+        Ok(self.saved)
+    }
+}
+
+/// Why an entry isn't in the archive.
+enum Failed {
+    /// It disappeared, which is no mistake.
+    Gone,
+    Error(OperatorError),
+}
+
+impl Failed {
+    /// Another kind of thing under this name than a moment ago is gone too.
+    fn at(place: &Path, error: io::Error) -> Failed {
+        let errno = error
+            .raw_os_error()
+            .map(rustix::io::Errno::from_raw_os_error);
+        use rustix::io::Errno;
+        match errno {
+            Some(Errno::NOENT | Errno::LOOP | Errno::NOTDIR | Errno::INVAL) => Failed::Gone,
+            _ => Failed::Error(at(place, error)),
+        }
+    }
+}
+
+impl From<OperatorError> for Failed {
+    fn from(error: OperatorError) -> Failed {
+        Failed::Error(error)
+    }
+}
+
+/// The names in a folder, in an order that doesn't depend on the disk.
+fn children(open: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for child in Dir::read_from(open)? {
+        let name = child?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}

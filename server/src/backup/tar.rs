@@ -1,0 +1,495 @@
+//! Tar as our backups have it (POSIX.1-2001: ustar, with pax records where a field is too short), written
+//! and read. The reader is strict: it takes what the writer here makes, and calls the rest by its name.
+//!
+//! Errors of kind `InvalidData` and `UnexpectedEof` are the archive's, all others the disk's.
+
+use crate::limits::{BACKUP_NAME_BYTES_MAX, BACKUP_RECORDS_BYTES_MAX};
+use std::io::{self, Read};
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link.
+    Link,
+}
+
+/// The head of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Relative, without a slash at its end, and never climbing.
+    pub name: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// Permissions, nine bits.
+    pub mode: u32,
+    /// Seconds since 1970.
+    pub modified: u64,
+    /// Bytes of its content.
+    pub size: u64,
+    /// Where a link leads.
+    pub link: Vec<u8>,
+}
+
+const BLOCK: usize = 512;
+/// What eleven octal digits can say.
+const NUMBER_MAX: u64 = 0o77_777_777_777;
+/// What tar writes at once, at most, as a rule 10 KiB of it.
+const RECORD_BYTES_MAX: u64 = 64 * 1024;
+const MAGIC: &[u8; 8] = b"ustar\x0000";
+
+/// The blocks before an entry's content.
+pub fn head(entry: &Entry) -> Vec<u8> {
+    let mut name = entry.name.clone();
+    if entry.kind == Kind::Folder {
+        name.push(b'/');
+    }
+    let mut records = Vec::new();
+    if name.len() > 100 {
+        record("path", &name, &mut records);
+    }
+    if entry.link.len() > 100 {
+        record("linkpath", &entry.link, &mut records);
+    }
+    if entry.size > NUMBER_MAX {
+        record("size", entry.size.to_string().as_bytes(), &mut records);
+    }
+    let mut out = Vec::new();
+    if !records.is_empty() {
+        out.extend(block(b"records", b'x', 0o644, 0, records.len() as u64, b""));
+        out.extend_from_slice(&records);
+        out.resize(out.len() + padding(records.len() as u64), 0);
+    }
+    let letter = match entry.kind {
+        Kind::File => b'0',
+        Kind::Link => b'2',
+        Kind::Folder => b'5',
+    };
+    let (mode, modified) = (entry.mode, entry.modified.min(NUMBER_MAX));
+    let size = if entry.size > NUMBER_MAX {
+        0
+    } else {
+        entry.size
+    };
+    out.extend(block(&name, letter, mode, modified, size, &entry.link));
+    out
+}
+
+/// Zeros that follow a content of this size.
+pub fn padding(size: u64) -> usize {
+    (BLOCK - (size % BLOCK as u64) as usize) % BLOCK
+}
+
+/// What an archive ends with.
+pub const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+
+/// `length key=value\n`, where the length counts itself too.
+fn record(key: &str, value: &[u8], out: &mut Vec<u8>) {
+    let rest = key.len() + value.len() + 3;
+    let mut length = rest + 1;
+    while length != rest + length.to_string().len() {
+        length = rest + length.to_string().len();
+    }
+    out.extend_from_slice(format!("{length} {key}=").as_bytes());
+    out.extend_from_slice(value);
+    out.push(b'\n');
+}
+
+fn block(name: &[u8], letter: u8, mode: u32, modified: u64, size: u64, link: &[u8]) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &name[..name.len().min(100)]);
+    put(100, format!("{mode:07o}\0").as_bytes());
+    put(108, b"0000000\x000000000\0");
+    put(
+        124,
+        format!("{size:011o}\0{modified:011o}\0        ").as_bytes(),
+    );
+    put(156, &[letter]);
+    put(157, &link[..link.len().min(100)]);
+    put(257, MAGIC);
+    put(329, b"0000000\x000000000\0");
+    let sum = sum(&block);
+    block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+    block
+}
+
+/// With spaces where the sum itself stands.
+fn sum(block: &[u8; BLOCK]) -> u32 {
+    let all: u32 = block.iter().map(|byte| u32::from(*byte)).sum();
+    let own: u32 = block[148..156].iter().map(|byte| u32::from(*byte)).sum();
+    all - own + 8 * u32::from(b' ')
+}
+
+/// Reads an archive, entry by entry.
+pub struct Reader<R> {
+    input: R,
+    /// Of the content of the current entry.
+    left: u64,
+    padding: usize,
+}
+
+/// Records before an entry, for fields that are too short.
+#[derive(Default)]
+struct Records {
+    path: Option<Vec<u8>>,
+    link: Option<Vec<u8>>,
+    size: Option<u64>,
+}
+
+impl<R: Read> Reader<R> {
+    /// Of an archive that begins here.
+    pub fn new(input: R) -> Reader<R> {
+        Reader {
+            input,
+            left: 0,
+            padding: 0,
+        }
+    }
+
+    /// What was read from.
+    pub fn into_inner(self) -> R {
+        self.input
+    }
+
+    /// The next entry; `None` at the end, after which there is nothing.
+    pub fn next_entry(&mut self) -> io::Result<Option<Entry>> {
+        io::copy(&mut *self, &mut io::sink())?;
+        let mut records = None;
+        loop {
+            let mut block = [0; BLOCK];
+            self.input.read_exact(&mut block)?;
+            if block == [0; BLOCK] {
+                return match records {
+                    None => self.end().map(|()| None),
+                    Some(_) => Err(wrong("records that belong to nothing")),
+                };
+            }
+            if &block[257..265] != MAGIC {
+                return Err(wrong("a head that isn't tar's"));
+            }
+            if number(&block[148..156])? != u64::from(sum(&block)) {
+                return Err(wrong("a head whose sum is wrong"));
+            }
+            if block[156] != b'x' {
+                return entry(&block, records.unwrap_or_default()).map(|entry| {
+                    self.left = entry.size;
+                    self.padding = padding(entry.size);
+                    Some(entry)
+                });
+            }
+            if records.is_some() {
+                return Err(wrong("records twice"));
+            }
+            records = Some(self.records(number(&block[124..136])?)?);
+        }
+    }
+
+    /// The second block of zeros, and those that other programs fill their last record with.
+    fn end(&mut self) -> io::Result<()> {
+        let mut block = [0; BLOCK];
+        self.input.read_exact(&mut block)?;
+        let mut rest = Vec::new();
+        let most = RECORD_BYTES_MAX + 1;
+        Read::by_ref(&mut self.input)
+            .take(most)
+            .read_to_end(&mut rest)?;
+        let is_blank = block.iter().chain(&rest).all(|byte| *byte == 0);
+        match is_blank && (rest.len() as u64) < most {
+            true => Ok(()),
+            false => Err(wrong("something after its end")),
+        }
+    }
+
+    fn records(&mut self, size: u64) -> io::Result<Records> {
+        if size > BACKUP_RECORDS_BYTES_MAX {
+            return Err(wrong("records that are too long"));
+        }
+        let mut text = vec![0; size as usize];
+        self.input.read_exact(&mut text)?;
+        self.skip_padding(padding(size))?;
+        parse_records(&text).ok_or_else(|| wrong("records that make no sense"))
+    }
+
+    fn skip_padding(&mut self, length: usize) -> io::Result<()> {
+        let mut zeros = [0; BLOCK];
+        self.input.read_exact(&mut zeros[..length])?;
+        match zeros.iter().all(|byte| *byte == 0) {
+            true => Ok(()),
+            false => Err(wrong("bytes between two entries")),
+        }
+    }
+}
+
+/// The content of the current entry.
+impl<R: Read> Read for Reader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            let padding = std::mem::take(&mut self.padding);
+            return self.skip_padding(padding).map(|()| 0);
+        }
+        let most = buffer
+            .len()
+            .min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let read = self.input.read(&mut buffer[..most])?;
+        if read == 0 && most > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+fn parse_records(mut text: &[u8]) -> Option<Records> {
+    let mut records = Records::default();
+    while !text.is_empty() {
+        let space = text.iter().position(|byte| *byte == b' ')?;
+        let length = decimal(&text[..space])?;
+        let length = usize::try_from(length)
+            .ok()
+            .filter(|length| *length > space)?;
+        let (line, rest) = text.split_at_checked(length)?;
+        let line = line[space + 1..].strip_suffix(b"\n")?;
+        let equals = line.iter().position(|byte| *byte == b'=')?;
+        let value = &line[equals + 1..];
+        match &line[..equals] {
+            b"path" if records.path.is_none() => records.path = Some(value.to_vec()),
+            b"linkpath" if records.link.is_none() => records.link = Some(value.to_vec()),
+            b"size" if records.size.is_none() => records.size = Some(decimal(value)?),
+            _ => return None,
+        }
+        text = rest;
+    }
+    Some(records)
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
+    text.parse().ok()
+}
+
+fn entry(block: &[u8; BLOCK], records: Records) -> io::Result<Entry> {
+    let field = |from: usize| {
+        let field = &block[from..from + 100];
+        let end = field.iter().position(|byte| *byte == 0).unwrap_or(100);
+        field[..end].to_vec()
+    };
+    if block[345..500].iter().any(|byte| *byte != 0) {
+        return Err(wrong("a name in two parts"));
+    }
+    let kind = match block[156] {
+        b'0' => Kind::File,
+        b'2' => Kind::Link,
+        b'5' => Kind::Folder,
+        _ => return Err(wrong("an entry that is no file, folder or symbolic link")),
+    };
+    let mut name = records.path.unwrap_or_else(|| field(0));
+    if kind == Kind::Folder && name.pop_if(|last| *last == b'/').is_none() {
+        return Err(wrong("a folder without its slash"));
+    }
+    if !is_inside(&name) {
+        return Err(wrong("a name that leads out of it"));
+    }
+    let link = records.link.unwrap_or_else(|| field(157));
+    let size = records.size.map_or_else(|| number(&block[124..136]), Ok)?;
+    let is_right = match kind {
+        Kind::File => link.is_empty(),
+        Kind::Folder => link.is_empty() && size == 0,
+        Kind::Link => {
+            size == 0 && (1..=BACKUP_NAME_BYTES_MAX).contains(&link.len()) && !link.contains(&0)
+        }
+    };
+    if !is_right {
+        return Err(wrong("an entry that contradicts itself"));
+    }
+    Ok(Entry {
+        name,
+        kind,
+        mode: (number(&block[100..108])? & 0o777) as u32,
+        modified: number(&block[136..148])?.min(NUMBER_MAX),
+        size,
+        link,
+    })
+}
+
+/// Is this a name below the folder it is read in, whatever there may be?
+fn is_inside(name: &[u8]) -> bool {
+    let plain = |part: &[u8]| !matches!(part, b"" | b"." | b"..");
+    name.len() <= BACKUP_NAME_BYTES_MAX
+        && !name.contains(&0)
+        && name.split(|byte| *byte == b'/').all(plain)
+}
+
+/// Octal digits, then zeros or spaces.
+fn number(field: &[u8]) -> io::Result<u64> {
+    let is_digit = |byte: &u8| (b'0'..=b'7').contains(byte);
+    let end = field.iter().position(|byte| !is_digit(byte));
+    let (digits, rest) = field.split_at(end.unwrap_or(field.len()));
+    if digits.is_empty() || rest.iter().any(|byte| !matches!(byte, 0 | b' ')) {
+        return Err(wrong("a number that is none"));
+    }
+    let digit = |value: u64, byte: &u8| value * 8 + u64::from(byte - b'0');
+    Ok(digits.iter().fold(0, digit))
+}
+
+/// The archive is at fault.
+pub(super) fn wrong(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn file(name: &[u8], size: u64) -> Entry {
+        Entry {
+            name: name.to_vec(),
+            kind: Kind::File,
+            mode: 0o640,
+            modified: 1_795_238_400,
+            size,
+            link: Vec::new(),
+        }
+    }
+
+    fn archive(entries: &[(Entry, &[u8])]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (entry, content) in entries {
+            out.extend(head(entry));
+            out.extend_from_slice(content);
+            out.resize(out.len() + padding(content.len() as u64), 0);
+        }
+        out.extend(END);
+        out
+    }
+
+    fn read(bytes: &[u8]) -> io::Result<Vec<(Entry, Vec<u8>)>> {
+        let (mut reader, mut all) = (Reader::new(bytes), Vec::new());
+        while let Some(entry) = reader.next_entry()? {
+            let mut content = Vec::new();
+            reader.read_to_end(&mut content)?;
+            all.push((entry, content));
+        }
+        Ok(all)
+    }
+
+    /// A head made for this test, its sum right.
+    fn forged(change: impl FnOnce(&mut [u8; BLOCK])) -> Vec<u8> {
+        let mut block: [u8; BLOCK] = head(&file(b"a", 0)).try_into().unwrap();
+        change(&mut block);
+        let sum = sum(&block);
+        block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        [&block[..], &END].concat()
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let link = Entry {
+            kind: Kind::Link,
+            link: b"../elsewhere/".repeat(20),
+            ..file(b"root/link", 0)
+        };
+        let folder = Entry {
+            kind: Kind::Folder,
+            ..file(&b"long".repeat(25), 0)
+        };
+        let entries: [(Entry, &[u8]); 5] = [
+            (file(b"root/\xff\n", 3), b"abc"),
+            (file(&b"n/".repeat(400)[..799], 512), &[7; 512]),
+            (folder, b""),
+            (link, b""),
+            (file(b"empty", 0), b""),
+        ];
+        let bytes = archive(&entries);
+        let back = read(&bytes).unwrap();
+        for (there, here) in back.iter().zip(&entries) {
+            assert_eq!((&there.0, &there.1[..]), (&here.0, here.1));
+        }
+        assert_eq!(back.len(), entries.len());
+        for end in 0..bytes.len() {
+            assert!(read(&bytes[..end]).is_err(), "cut at {end}");
+        }
+        assert!(read(&[&bytes[..], b"x"].concat()).is_err());
+    }
+
+    #[test]
+    fn no_change_of_a_byte_does_harm() {
+        let entries: [(Entry, &[u8]); 2] = [(file(&[b'n'; 150], 3), b"abc"), (file(b"b", 0), b"")];
+        let bytes = archive(&entries);
+        for at in 0..bytes.len() {
+            for to in [0, b'/', b'.', b'7', b'x', 0xff] {
+                let mut bytes = bytes.clone();
+                bytes[at] = to;
+                crate::backup::check(&bytes);
+                // The same with the sum right.
+                if let Some(head) = bytes.get_mut(at / BLOCK * BLOCK..(at / BLOCK + 1) * BLOCK) {
+                    let sum = sum(&(*head).try_into().unwrap());
+                    head[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+                }
+                crate::backup::check(&bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_too_large_for_their_field_are_records() {
+        let entry = file(b"large", NUMBER_MAX + 5);
+        let bytes = head(&entry);
+        assert_eq!(Reader::new(&bytes[..]).next_entry().unwrap(), Some(entry));
+    }
+
+    #[test]
+    fn names_that_lead_out_are_refused() {
+        for name in [
+            "/etc/passwd",
+            "../a",
+            "a/../../b",
+            "a//b",
+            "./a",
+            "a/.",
+            "",
+            "..",
+        ] {
+            let bytes = archive(&[(file(name.as_bytes(), 0), b"")]);
+            let why = read(&bytes).unwrap_err().to_string();
+            assert_eq!(why, "a name that leads out of it", "{name}");
+        }
+        let long = b"a/".repeat(BACKUP_NAME_BYTES_MAX);
+        assert!(read(&archive(&[(file(&long, 0), b"")])).is_err());
+    }
+
+    #[test]
+    fn forged_heads_are_refused() {
+        assert!(read(&forged(|_| {})).is_ok());
+        for letter in [
+            0, b'1', b'3', b'4', b'6', b'7', b'g', b'L', b'K', b'S', b'5',
+        ] {
+            assert!(read(&forged(|block| block[156] = letter)).is_err());
+        }
+        let changes: [fn(&mut [u8; BLOCK]); 6] = [
+            |block| block[124] = 0x80,
+            |block| block[124..136].copy_from_slice(b"00000000009\0"),
+            |block| block[345] = b'p',
+            |block| block[157] = b'l',
+            |block| block[257] = b'U',
+            |block| block[263] = b' ',
+        ];
+        for change in changes {
+            assert!(read(&forged(change)).is_err());
+        }
+        for text in [
+            "5 a=b",
+            "9 path=a\n9 path=b\n",
+            "99 path=a\n",
+            "0 path=a\n",
+            "7 uid=\n",
+        ] {
+            assert!(parse_records(text.as_bytes()).is_none(), "{text}");
+        }
+    }
+}
