@@ -10,6 +10,7 @@ mod clients;
 mod config;
 mod cost;
 mod fastcgi;
+mod git;
 mod h2;
 mod h2_attacks;
 mod h2_clients;

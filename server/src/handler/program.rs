@@ -19,7 +19,7 @@ use crate::wire::reject::Reject;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
@@ -102,6 +102,11 @@ impl Programs {
         let exchange = Exchange::new(running, &asked, bounds);
         exchange.answer(asked, here.inside).await
     }
+}
+
+/// Where programs look for others: where we do, or the usual places if nobody said it.
+pub fn search_path() -> OsString {
+    std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
 }
 
 /// More calls than this never wait for a start: `queue` bounds them long before.
