@@ -175,6 +175,8 @@ pub const PROGRAM_FIRST_BYTES: usize = 4 * 1024;
 /// Of git's answer to the first question, the list of refs, so much is read before it is sent on: a
 /// repository that can't be read fails within it, and its client gets an error instead of a piece.
 pub const GIT_HELD_BYTES: usize = PIPE_BYTES;
+/// A push that is broken off ends its input, and git gets so long to take away what has come of it.
+pub const GIT_END_SECONDS: u64 = 30;
 /// What a client says of its version of git's protocol: `version=2`, and room for what may come.
 pub const GIT_PROTOCOL_BYTES_MAX: usize = 256;
 /// Connections to one backend of which none is kept: its own queue takes the rest, and beyond that

@@ -15,6 +15,7 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The scripts of a folder.
 pub struct Cgi {
@@ -119,6 +120,7 @@ impl Settings {
             arguments,
             variables,
             folder: c_string(folder)?,
+            grace: Duration::ZERO,
         })
     }
 

@@ -21,6 +21,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The repositories of a folder.
 pub struct Git {
@@ -154,6 +155,11 @@ impl Settings {
             arguments: b"git-http-backend\0".to_vec(),
             variables: self.variables(asked, wanted, &folder),
             folder: c_string(&folder)?,
+            grace: match wanted.is_push {
+                // On a signal git leaves behind what it has received so far.
+                true => Duration::from_secs(limits::GIT_END_SECONDS),
+                false => Duration::ZERO,
+            },
         })
     }
 
@@ -229,7 +235,9 @@ impl Settings {
             all.push("AUTH_TYPE", b"Basic");
             all.push("REMOTE_USER", user.as_bytes());
         }
-        if let Some(length) = asked.length {
+        // A push is read to its end, whatever its length: http-backend, told to expect more than what
+        // comes before the client leaves, would wait for it for ever and not sleep.
+        if let Some(length) = asked.length.filter(|_| !wanted.is_push) {
             all.push("CONTENT_LENGTH", length.to_string().as_bytes());
         }
         let fields = Fields(&asked.fields);
