@@ -229,6 +229,11 @@ pub const H2_WINDOW_UPDATE_POINTS: u32 = 5;
 pub const EMPTY_DATA_POINTS: u32 = 20;
 /// Interactive streams send short messages; only what holds next to nothing is suspicious.
 pub const SMALL_DATA_BYTES: usize = 8;
+/// A DATA frame of so much pays for a small one: an upload leaves rests of a few bytes wherever its
+/// buffers and our windows end, and a window is 64 KiB.
+pub const LARGE_DATA_BYTES: usize = 4 * 1024;
+/// Small frames that may be paid for so beforehand.
+pub const H2_RESTS_MAX: u32 = 64;
 /// A frame of a type that we don't know, which must be ignored.
 pub const UNKNOWN_POINTS: u32 = 20;
 /// Given back for each response that was sent to its end.
