@@ -33,7 +33,7 @@ pub enum Test {
 ///
 /// Its query is a list of `name=value`: `f=Name:value` is a field of the response, `status=200,500`
 /// the status of the first call to a path and that of all later ones (`fault` for a handler that
-/// fails), `gate=x` waits before it answers until POST with `open=x` came, `mid=x` in the middle of
+/// fails), `gate=x` waits before it answers until POST with `open=x` came, `later=x` from the second call on, `mid=x` in the middle of
 /// the content, `cut` breaks off there, `size=n` makes the content that long, `open` leaves its
 /// length unsaid, and `revalidates` answers 304 to who has its ETag.
 #[derive(Default, Debug)]
@@ -137,7 +137,8 @@ async fn page(pages: Arc<Pages>, request: Request) -> Result<Response, Fault> {
         *count += 1;
         *count
     };
-    if let Some(gate) = value("gate") {
+    let later = value("later").filter(|_| call > 1);
+    if let Some(gate) = value("gate").or(later) {
         pages.wait(&gate).await;
     }
     let statuses = value("status").unwrap_or_else(|| "200".into());

@@ -1,8 +1,51 @@
 //! Who asks: people, or programs that say so in User-Agent.
 
+/// What was found of the last few: most requests come with one of them, and reading it through costs
+/// more than all else about a view.
+#[derive(Default)]
+pub struct Agents {
+    known: Vec<(u64, bool)>,
+}
+
+impl Agents {
+    /// As [`is_bot`].
+    pub fn is_bot(&mut self, agent: Option<&[u8]>) -> bool {
+        let Some(agent) = agent else { return true };
+        if self.known.is_empty() {
+            self.known = vec![(0, true); KNOWN];
+        }
+        let mark = mark(agent);
+        let place = &mut self.known[mark as usize % KNOWN];
+        if place.0 != mark {
+            *place = (mark, is_bot(Some(agent)));
+        }
+        place.1
+    }
+}
+
+/// So many are remembered.
+const KNOWN: usize = 64;
+
+/// Tells one from another; whoever makes two that are the same deceives nobody but the count. Of the
+/// empty one it is 0.
+fn mark(agent: &[u8]) -> u64 {
+    let mix = |mark: u64, word: u64| (mark.rotate_left(5) ^ word).wrapping_mul(MIX);
+    let (words, rest) = agent.as_chunks::<8>();
+    let mark = words
+        .iter()
+        .fold(0, |mark, word| mix(mark, u64::from_le_bytes(*word)));
+    let mark = rest
+        .iter()
+        .fold(mark, |mark, byte| mix(mark, u64::from(*byte)));
+    // The high bits are the best mixed.
+    mark ^ mark >> 32
+}
+
+const MIX: u64 = 0x517c_c1b7_2722_0a95;
+
 /// Does this User-Agent call itself a program that reads on its own? Who says nothing is one too:
 /// every browser says something.
-pub fn is_bot(agent: Option<&[u8]>) -> bool {
+fn is_bot(agent: Option<&[u8]>) -> bool {
     let Some(agent) = agent.filter(|agent| !agent.is_empty()) else {
         return true;
     };
@@ -34,6 +77,20 @@ pub fn is_bot(agent: Option<&[u8]>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_remembered_is_the_same() {
+        let mut agents = Agents::default();
+        for _ in 0..2 {
+            assert!(agents.is_bot(None) && agents.is_bot(Some(b"")));
+            for nth in 0..200 {
+                let person = format!("Mozilla/5.0 Firefox/{nth}");
+                let bot = format!("Mozilla/5.0 examplebot/{nth}");
+                assert!(!agents.is_bot(Some(person.as_bytes())), "{person}");
+                assert!(agents.is_bot(Some(bot.as_bytes())), "{bot}");
+            }
+        }
+    }
 
     #[test]
     fn people_and_programs() {

@@ -11,7 +11,7 @@ mod shown;
 mod table;
 mod tally;
 
-pub use agent::is_bot;
+pub use agent::Agents;
 pub use route::Views;
 pub use tally::Tally;
 

@@ -4,7 +4,7 @@
 use super::stream::Stream;
 use super::worker::Worker;
 use crate::base::log::{self, Batch, Format};
-use crate::hits::{SiteHits, is_bot};
+use crate::hits::SiteHits;
 use crate::wire::head::{Head, Method};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
@@ -85,7 +85,7 @@ impl<'a> Line<'a> {
         if is_seen(status)
             && let Some((hits, head)) = self.counted()
         {
-            let is_bot = is_bot(head.asks.user_agent);
+            let is_bot = worker.is_bot(head.asks.user_agent);
             worker.count(hits, &head.path, is_bot);
         }
         let world = worker.world();
@@ -127,7 +127,7 @@ impl<'a> Line<'a> {
         let view = self.counted().map(|(hits, head)| View {
             hits: hits.clone(),
             path: head.path.as_ref().into(),
-            is_bot: is_bot(head.asks.user_agent),
+            is_bot: worker.is_bot(head.asks.user_agent),
         });
         if access.is_none() && view.is_none() {
             return None;

@@ -16,7 +16,7 @@ use crate::base::clock::Clock;
 use crate::base::pool::Pool;
 use crate::base::stats::Counters;
 use crate::base::sys;
-use crate::hits::{SiteHits, Tally};
+use crate::hits::{Agents, SiteHits, Tally};
 use crate::limits;
 use crate::wire::date;
 use crate::world::World;
@@ -97,6 +97,7 @@ pub struct Worker {
     pub(super) logs: RefCell<Logs>,
     /// Views that were counted and not told yet.
     tally: RefCell<Tally>,
+    agents: RefCell<Agents>,
     /// What connections of HTTP/2 need while they are looked at.
     pub(super) h2: h2::Shelf,
     /// What those of HTTP/3 share.
@@ -220,6 +221,7 @@ pub fn run(
         joined: RefCell::default(),
         logs: RefCell::default(),
         tally: RefCell::default(),
+        agents: RefCell::default(),
         h2: h2::Shelf::default(),
         h3: h3::Shelf::default(),
         world: RefCell::new(Rc::new(world)),
@@ -596,6 +598,11 @@ impl Worker {
         if self.rows.borrow().open == 0 {
             self.busy.notify_one();
         }
+    }
+
+    /// Is it a program that asks, as it says itself?
+    pub(super) fn is_bot(&self, agent: Option<&[u8]>) -> bool {
+        self.agents.borrow_mut().is_bot(agent)
     }
 
     /// Somebody has seen a page.

@@ -421,7 +421,7 @@ mod tests {
         push_scgi_request(&variables, 27, &mut out);
         assert_eq!(
             out,
-            b"44:CONTENT_LENGTH\x0027\0SCGI\x001\0REQUEST_METHOD\0POST\0,"
+            b"45:CONTENT_LENGTH\x0027\0SCGI\x001\0REQUEST_METHOD\0POST\0,"
         );
     }
 
