@@ -12,6 +12,7 @@ mod cms;
 mod config;
 mod cost;
 mod fastcgi;
+mod git;
 mod h2;
 mod h2_attacks;
 mod h2_clients;

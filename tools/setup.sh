@@ -36,6 +36,7 @@ test       lighttpd                lighttpd
 test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 test       certutil                libnss3-tools
 test       perl                    perl-base
+test       git                     git
 test       php-cgi8.2              php8.2-cgi
 test       php-fpm8.2              php8.2-fpm
 test       uwsgi-core              uwsgi-core

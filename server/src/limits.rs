@@ -46,6 +46,9 @@ pub struct Limits {
     pub script_seconds: u32,
     /// What a script may send in one response, bytes; past it the response is broken off.
     pub script_output_bytes: u64,
+    /// Seconds that a fetch or push of git may take in all: on a slow line a large repository takes
+    /// hours, and what is stuck is ended by `script_silent_seconds` and `write_stall_seconds`.
+    pub git_seconds: u32,
 }
 
 impl Default for Limits {
@@ -70,6 +73,7 @@ impl Default for Limits {
             script_silent_seconds: 60,
             script_seconds: 3_600,
             script_output_bytes: 4 << 30,
+            git_seconds: 86_400,
         }
     }
 }
@@ -168,6 +172,13 @@ pub const COUNTED_BODY_BYTES_MAX: usize = PIPE_BYTES;
 pub const PROGRAM_CHUNK_BYTES: usize = 16 * 1024;
 /// The buffers for it begin so small: most responses are, and clearing memory takes time.
 pub const PROGRAM_FIRST_BYTES: usize = 4 * 1024;
+/// Of git's answer to the first question, the list of refs, so much is read before it is sent on: a
+/// repository that can't be read fails within it, and its client gets an error instead of a piece.
+pub const GIT_HELD_BYTES: usize = PIPE_BYTES;
+/// A push that is broken off ends its input, and git gets so long to take away what has come of it.
+pub const GIT_END_SECONDS: u64 = 30;
+/// What a client says of its version of git's protocol: `version=2`, and room for what may come.
+pub const GIT_PROTOCOL_BYTES_MAX: usize = 256;
 /// Connections to one backend of which none is kept: its own queue takes the rest, and beyond that
 /// it can do nothing but wait.
 pub const BACKEND_CONNECTIONS_MAX: usize = 128;
@@ -218,6 +229,11 @@ pub const H2_WINDOW_UPDATE_POINTS: u32 = 5;
 pub const EMPTY_DATA_POINTS: u32 = 20;
 /// Interactive streams send short messages; only what holds next to nothing is suspicious.
 pub const SMALL_DATA_BYTES: usize = 8;
+/// A DATA frame of so much pays for a small one: an upload leaves rests of a few bytes wherever its
+/// buffers and our windows end, and a window is 64 KiB.
+pub const LARGE_DATA_BYTES: usize = 4 * 1024;
+/// Small frames that may be paid for so beforehand.
+pub const H2_RESTS_MAX: u32 = 64;
 /// A frame of a type that we don't know, which must be ignored.
 pub const UNKNOWN_POINTS: u32 = 20;
 /// Given back for each response that was sent to its end.

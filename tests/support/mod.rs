@@ -31,7 +31,7 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(60);
 
 /// The clients, and the Debian packages they come in (tools/setup.sh installs them).
-const TOOLS: [(&str, &str); 17] = [
+const TOOLS: [(&str, &str); 18] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
@@ -44,6 +44,7 @@ const TOOLS: [(&str, &str); 17] = [
     ("h2load", "nghttp2-client"),
     ("chromium", "chromium"),
     ("perl", "perl-base"),
+    ("git", "git"),
     ("php-cgi8.2", "php8.2-cgi"),
     ("php-fpm8.2", "php8.2-fpm"),
     ("uwsgi-core", "uwsgi-core"),

@@ -10,6 +10,7 @@ use super::account::Account;
 use super::nearest::nearest;
 use super::places::reason;
 use super::{Config, LogTo, OperatorError, PlainHttp, Scripts, Site, Target};
+use crate::handler::git::is_repository;
 
 /// Whether all that the configuration names is there and can be used. Returns warnings: what works
 /// but probably isn't meant.
@@ -102,6 +103,9 @@ impl Checker<'_> {
             if let Some(Target::Root(root)) = &route.target {
                 self.folder(root)?;
             }
+            if let Some(Target::Git(git)) = &route.target {
+                self.repositories(git)?;
+            }
             let interpreters = match (&route.target, &route.scripts) {
                 (Some(Target::Cgi(cgi)), _) => {
                     self.folder(&cgi.folder)?;
@@ -127,6 +131,19 @@ impl Checker<'_> {
             return Err(self.config.point(folder.span(), what, help));
         }
         self.allowed(folder, 4 | 1, "read")
+    }
+
+    /// A folder of repositories, which is none itself.
+    fn repositories(&self, git: &super::Git) -> Result<(), OperatorError> {
+        self.folder(&git.folder)?;
+        if !is_repository(git.folder.get_ref()) {
+            return Ok(());
+        }
+        let shown = git.folder.get_ref().display();
+        let what = format!("{shown} is a repository, and not a folder of them");
+        let parent = git.folder.get_ref().parent().unwrap_or(Path::new("/"));
+        let help = format!("the folder that it lies in: {}", parent.display());
+        Err(self.config.point(git.folder.span(), what, help))
     }
 
     /// A file to read.

@@ -1,4 +1,5 @@
-//! The keys of a route whose target is live: scripts, and the variables that they get.
+//! The keys of a route whose target is live: scripts, repositories of git, and the variables that
+//! programs get.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use toml::Spanned;
 
 use super::error::OperatorError;
 use super::read::{Item, Read, Shape, Table};
-use super::{Backend, BackendAddress, Cgi, Interpreter, Scripts, Target};
+use super::{Backend, BackendAddress, Cgi, Git, Interpreter, Scripts, Target};
 
 static INTERPRETER: Shape = Shape {
     name: "interpreter",
@@ -29,12 +30,20 @@ pub(super) struct Live {
     pub(super) scripts: Option<Scripts>,
 }
 
-/// Takes all of them.
-pub(super) fn live(table: &mut Table<'_, '_>) -> Result<Live, OperatorError> {
+/// Takes all of them. `has_users` says whether the route asks for passwords.
+pub(super) fn live(table: &mut Table<'_, '_>, has_users: bool) -> Result<Live, OperatorError> {
     let mut live = Live::default();
     let env = table.item("env");
     let env_span = env.as_ref().map(|item| item.value.span());
     let variables = env.map(variables).transpose()?.unwrap_or_default();
+    if let Some(git) = git(table, &variables, has_users)? {
+        if let Some(other) = OF_SCRIPTS.iter().find_map(|key| table.item(key)) {
+            let what = "a route leads to repositories or to scripts, not to both";
+            return Err(other.refuse(what, "keep one of them"));
+        }
+        live.target = Some(("git", git.folder.span(), Target::Git(git)));
+        return Ok(live);
+    }
     if let Some((name, backend)) = backend(table, &variables)? {
         match backend.files.is_empty() {
             true => {
@@ -76,13 +85,69 @@ pub(super) fn live(table: &mut Table<'_, '_>) -> Result<Live, OperatorError> {
         (None, None) if has_backend => {}
         (None, None) => {
             if let Some(span) = env_span {
-                let help = "leave it out, or name `cgi`, `interpreter`, `fastcgi` or `scgi`";
+                let help = "leave it out, or name `cgi`, `interpreter`, `fastcgi`, `scgi` or `git`";
                 let what = "`env` is for programs, and this route runs none";
                 return Err(table.source().error(span, what, help));
             }
         }
     }
     Ok(live)
+}
+
+/// The keys of other live targets.
+const OF_SCRIPTS: [&str; 7] = [
+    "cgi",
+    "interpreter",
+    "fastcgi",
+    "scgi",
+    "files",
+    "keep",
+    "script_root",
+];
+
+/// `git` with what belongs to it.
+fn git(
+    table: &mut Table<'_, '_>,
+    variables: &[(String, String)],
+    has_users: bool,
+) -> Result<Option<Git>, OperatorError> {
+    let folder = table.take::<Spanned<PathBuf>>("git")?;
+    let export = table.take::<Spanned<String>>("export")?;
+    let push = table.take::<Spanned<bool>>("push")?;
+    let push_span = push.as_ref().map(Spanned::span);
+    let Some(folder) = folder else {
+        let Some(span) = export.map(|it| it.span()).or(push_span) else {
+            return Ok(None);
+        };
+        let what = "this belongs to `git`, which the route hasn't";
+        let help = "leave it out, or name a folder of repositories: git = \"repositories\"";
+        return Err(table.source().error(span, what, help));
+    };
+    let exports_all = match &export {
+        None => false,
+        Some(word) => match word.get_ref().as_str() {
+            "marked" => false,
+            "all" => true,
+            other => {
+                let what = format!("`{other}` is no rule for `export`");
+                let help =
+                    "\"all\" repositories, or those \"marked\" by a file git-daemon-export-ok";
+                return Err(table.source().error(word.span(), what, help));
+            }
+        },
+    };
+    let push = push.is_some_and(Spanned::into_inner);
+    if let (true, false, Some(span)) = (push, has_users, push_span) {
+        let what = "whoever pushes has to log in, and this route asks nobody";
+        let help = "add `users`, a file that `anthill passwd FILE NAME` makes";
+        return Err(table.source().error(span, what, help));
+    }
+    Ok(Some(Git {
+        folder,
+        exports_all,
+        push,
+        variables: variables.to_vec(),
+    }))
 }
 
 /// `fastcgi` or `scgi` with what belongs to it.

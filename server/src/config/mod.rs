@@ -311,6 +311,19 @@ pub struct Cgi {
     pub variables: Vec<(String, String)>,
 }
 
+/// A folder of repositories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Git {
+    /// Where they lie.
+    pub folder: Spanned<PathBuf>,
+    /// Also those that aren't marked with `git-daemon-export-ok`.
+    pub exports_all: bool,
+    /// Who has logged in may push.
+    pub push: bool,
+    /// Variables beside those of the request.
+    pub variables: Vec<(String, String)>,
+}
+
 /// `cache` of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageCache {
@@ -341,6 +354,8 @@ pub enum Target {
     Cgi(Cgi),
     /// A backend that runs scripts.
     Backend(Backend),
+    /// Repositories of git.
+    Git(Git),
     /// How often the page was seen whose path follows.
     Hits(Spanned<bool>),
     /// A handler that only tests need.

@@ -64,6 +64,7 @@ static LIMITS: Shape = Shape {
         "script_silent_seconds",
         "script_seconds",
         "script_output_bytes",
+        "git_seconds",
     ],
     later: &[],
 };
@@ -143,11 +144,14 @@ static ROUTE: Shape = Shape {
         "keep",
         "script_root",
         "env",
+        "git",
+        "export",
+        "push",
         "cache",
         "hits",
         "test",
     ],
-    later: &["git", "proxy", "balance"],
+    later: &["proxy", "balance"],
 };
 static PAGE_CACHE: Shape = Shape {
     name: "cache",
@@ -471,6 +475,7 @@ fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limi
             1..=u64::MAX,
             usual.script_output_bytes,
         )?,
+        git_seconds: seconds(t, "git_seconds", usual.git_seconds)?,
     };
     table.finish()?;
     Ok(limits)
@@ -869,7 +874,7 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
     if let Some(test) = table.word("test", &tests)? {
         add("test", table.span.clone(), Target::Test(test));
     }
-    let live = live::live(&mut table)?;
+    let live = live::live(&mut table, users.is_some())?;
     if let Some((name, span, target)) = live.target {
         add(name, span, target);
     }
@@ -889,8 +894,7 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
     let span = table.span.clone();
     table.finish()?;
     if target.is_none() && allow.is_none() && users.is_none() && live.scripts.is_none() {
-        let help =
-            "give it a target (redirect, rewrite, root, cgi, fastcgi) or a guard (allow, users)";
+        let help = "give it a target (redirect, rewrite, root, cgi, fastcgi, git) or a guard (allow, users)";
         return Err(source.error(span, "this route does nothing", help));
     }
     Ok(Route {
@@ -913,6 +917,11 @@ fn page_cache(
     let Some(item) = table.item("cache") else {
         return Ok(None);
     };
+    if matches!(target, Some(Target::Git(_))) {
+        let what =
+            "`cache` is not for repositories: what git answers depends on what the client has";
+        return Err(item.refuse(what, "leave it out"));
+    }
     let is_stored = matches!(
         target,
         None | Some(Target::Root(_) | Target::Redirect(_) | Target::Rewrite(_) | Target::Hits(_))

@@ -6,7 +6,7 @@
 
 use super::asked::{Asked, Place};
 use super::exchange::{Bounds, taken_apart};
-use super::program::{Order, Programs};
+use super::program::{Order, Programs, search_path};
 use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts};
 use crate::site::{Root, hidden};
 use crate::wire::reject::Reject;
@@ -15,6 +15,7 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The scripts of a folder.
 pub struct Cgi {
@@ -119,6 +120,7 @@ impl Settings {
             arguments,
             variables,
             folder: c_string(folder)?,
+            grace: Duration::ZERO,
         })
     }
 
@@ -136,9 +138,7 @@ impl Settings {
             file: file.as_os_str().as_bytes(),
             root: self.document_root.as_os_str().as_bytes(),
         });
-        let path = std::env::var_os("PATH");
-        let path = path.as_deref().unwrap_or(OsStr::new(PATH_USUAL));
-        variables.push("PATH", path.as_bytes());
+        variables.push("PATH", search_path().as_bytes());
         for (name, value) in &self.variables {
             variables.set(name, value.as_bytes());
         }
@@ -196,6 +196,3 @@ pub fn has_ending(name: &[u8], ending: &str) -> bool {
     let start = name.len().checked_sub(ending.len());
     start.is_some_and(|start| name[start..].eq_ignore_ascii_case(ending.as_bytes()))
 }
-
-/// Where programs look for others, if nobody said it.
-const PATH_USUAL: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -57,6 +57,9 @@ pub struct Bounds {
     pub whole: Duration,
     /// Of the response's body.
     pub output_bytes: u64,
+    /// So much of the response's body is waited for before any of it is sent, so that who fails at
+    /// once is answered for by an error. A body that is whole by then is sent at once.
+    pub held_bytes: usize,
 }
 
 /// A call under way.
@@ -116,7 +119,12 @@ impl<P: Peer> Exchange<P> {
         let mut scanned = 0;
         let begun = poll_fn(|cx| self.poll_head(cx, &mut scanned)).await;
         let (reject, why) = match begun {
-            Begun::Answer(Answer::Document(document)) => return Ok(self.document(document, &asked)),
+            Begun::Answer(Answer::Document(document)) => {
+                return match poll_fn(|cx| self.poll_held(cx)).await {
+                    true => self.whole(document).await,
+                    false => Ok(self.document(document, &asked)),
+                };
+            }
             Begun::Answer(Answer::Local(path)) => {
                 self.peer.leave(self.bounds.silent);
                 return elsewhere(&asked, inside, path).await;
@@ -143,10 +151,45 @@ impl<P: Peer> Exchange<P> {
         })
     }
 
+    /// Reads as much of the body as is to be held; has it come to its end?
+    fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        while self.read.len() < self.bounds.held_bytes {
+            self.poll_aside(cx);
+            let read = match self.peer.poll_output(cx, &mut self.scratch) {
+                // Who is silent now is so in the midst of a response.
+                Poll::Pending => return self.poll_late(cx, true).map(|()| false),
+                Poll::Ready(0) => return Poll::Ready(true),
+                Poll::Ready(read) => read,
+            };
+            self.moved = Instant::now();
+            self.read.extend_from_slice(&self.scratch[..read]);
+        }
+        Poll::Ready(false)
+    }
+
+    /// A response whose body has been read to its end.
+    async fn whole(mut self, document: Document) -> Result<Response, Fault> {
+        let is_whole = |length| length == self.read.len() as u64;
+        let how = match self.peer.ended().await {
+            Ended::Complaining(how) | Ended::Broken(_, how) => how,
+            Ended::Well if document.status >= 500 => format!("it answered {}", document.status),
+            Ended::Well if document.length.is_none_or(is_whole) => {
+                self.peer.leave(self.bounds.silent);
+                return Ok(Response {
+                    status: Status(document.status),
+                    fields: owned(document.fields),
+                    body: Body::Whole(self.read),
+                });
+            }
+            Ended::Well => "it sent more or less than it said".to_owned(),
+        };
+        let why = format!("{}: {how}", self.line);
+        Err(Fault::because(P::NAME, Reject::SCRIPT_FAILED, why))
+    }
+
     fn document(self, document: Document, asked: &Asked) -> Response {
         let status = Status(document.status);
-        let name = |(name, value)| (Cow::Owned(name), value);
-        let fields = document.fields.into_iter().map(name).collect();
+        let fields = owned(document.fields);
         let has_none = matches!(document.status, 204 | 304);
         let is_bodiless = has_none || asked.method == Method::Head;
         let (writer, reader) = pipe(limits::PIPE_BYTES);
@@ -187,7 +230,8 @@ impl<P: Peer> Exchange<P> {
                 ended => {
                     writer.finish();
                     if let Ended::Complaining(how) = ended {
-                        log::warn!("{}: {}: {how}", self.line, P::NAME);
+                        let rule = Reject::SCRIPT_FAILED.rule;
+                        log::warn!("{}: {}: {how} (rule {rule})", self.line, P::NAME);
                     }
                     return self.peer.leave(self.bounds.silent);
                 }
@@ -281,6 +325,13 @@ impl<P: Peer> Exchange<P> {
         }
         Poll::Pending
     }
+}
+
+type Lines = Vec<(Cow<'static, str>, Vec<u8>)>;
+
+fn owned(fields: Vec<(String, Vec<u8>)>) -> Lines {
+    let name = |(name, value)| (Cow::Owned(name), value);
+    fields.into_iter().map(name).collect()
 }
 
 /// Another page of this server instead.

@@ -10,6 +10,7 @@ pub mod backend;
 pub mod cgi;
 pub mod exchange;
 pub mod fastcgi;
+pub mod git;
 pub mod pipe;
 pub mod program;
 pub mod reaper;

@@ -19,7 +19,7 @@ use crate::wire::reject::Reject;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
@@ -47,6 +47,9 @@ pub struct Order {
     pub variables: Variables,
     /// The folder that it stands in.
     pub folder: CString,
+    /// Where nobody wants it any more its input ends, and it gets so long to clean up before it is
+    /// told to end; zero for who is told at once.
+    pub grace: Duration,
 }
 
 impl Programs {
@@ -102,6 +105,11 @@ impl Programs {
         let exchange = Exchange::new(running, &asked, bounds);
         exchange.answer(asked, here.inside).await
     }
+}
+
+/// Where programs look for others: where we do, or the usual places if nobody said it.
+pub fn search_path() -> OsString {
+    std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
 }
 
 /// More calls than this never wait for a start: `queue` bounds them long before.
@@ -178,6 +186,7 @@ impl Started {
                 reaper,
                 slot: Some(slot),
                 is_left: false,
+                grace: order.grace,
             },
             stdin: ours_in,
             stdout,
@@ -208,6 +217,7 @@ struct Group {
     reaper: Arc<Reaper>,
     slot: Option<Slot>,
     is_left: bool,
+    grace: Duration,
 }
 
 impl Group {
@@ -224,11 +234,22 @@ impl Group {
     }
 
     /// Lets it end by itself for a while, if it hasn't yet.
-    fn leave(mut self, patience: Duration) {
+    fn leave(&mut self, patience: Duration) {
         if !self.is_left && self.reap().is_none() {
             self.is_left = true;
             let until = std::time::Instant::now() + patience;
             self.reaper.end_later(self.leader, until, self.slot.take());
+        }
+    }
+
+    /// Lets it clean up. It may write to these pipes meanwhile, though nobody reads: who finds them
+    /// closed dies of it.
+    fn give_grace(&mut self, pipes: Vec<OwnedFd>) {
+        if !self.is_left && self.reap().is_none() {
+            self.is_left = true;
+            let until = std::time::Instant::now() + self.grace;
+            let slot = self.slot.take();
+            self.reaper.end_gently(self.leader, until, slot, pipes);
         }
     }
 }
@@ -246,16 +267,28 @@ struct Running {
     // Before its pipes, so that it is told to end before it finds them closed.
     group: Group,
     input: Input,
-    stdout: Receiver,
+    stdout: Option<Receiver>,
     stderr: Option<Receiver>,
     said: Said,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.group.is_left || self.group.grace.is_zero() {
+            return;
+        }
+        self.input.stdin = None;
+        let pipes = self.stdout.take().into_iter().chain(self.stderr.take());
+        let pipes = pipes.filter_map(|pipe| pipe.into_nonblocking_fd().ok());
+        self.group.give_grace(pipes.collect());
+    }
 }
 
 impl Running {
     fn new(started: Started, body: Option<Upload>, asked: &Asked) -> io::Result<Running> {
         Ok(Running {
             input: Input::new(started.stdin, body)?,
-            stdout: Receiver::from_owned_fd_unchecked(started.stdout)?,
+            stdout: Some(Receiver::from_owned_fd_unchecked(started.stdout)?),
             stderr: Some(Receiver::from_owned_fd_unchecked(started.stderr)?),
             group: started.group,
             said: Said::new(&asked.line()),
@@ -300,7 +333,10 @@ impl Peer for Running {
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
-        poll_read(&mut self.stdout, cx, into)
+        match &mut self.stdout {
+            Some(stdout) => poll_read(stdout, cx, into),
+            None => Poll::Ready(0),
+        }
     }
 
     async fn ended(&mut self) -> Ended {
@@ -320,7 +356,7 @@ impl Peer for Running {
         }
     }
 
-    fn leave(self, patience: Duration) {
+    fn leave(mut self, patience: Duration) {
         self.group.leave(patience);
     }
 }

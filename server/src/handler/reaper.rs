@@ -9,6 +9,7 @@ use rustix::process::{
     waitpid,
 };
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ struct Leaving {
     /// Until then it may end by itself; None when it was told to end.
     until: Option<Instant>,
     kill_at: Instant,
+    /// What it may still write to; then it isn't hurried but for a stop, and gets a moment even there.
+    pipes: Vec<OwnedFd>,
     /// Its place is taken until it has gone.
     _slot: Option<Slot>,
 }
@@ -48,6 +51,20 @@ impl Reaper {
     /// Lets its leader end by itself until then; the others of its group are ended with it.
     pub fn end_later(self: &Arc<Self>, leader: Pid, until: Instant, slot: Option<Slot>) {
         self.add(leader, Some(until), slot);
+    }
+
+    /// The same, with what it may write to until then though nobody reads it.
+    pub fn end_gently(
+        self: &Arc<Self>,
+        leader: Pid,
+        until: Instant,
+        slot: Option<Slot>,
+        pipes: Vec<OwnedFd>,
+    ) {
+        self.add_leaving(Leaving {
+            pipes,
+            ..Leaving::new(leader, Some(until), slot)
+        });
     }
 
     /// Ends who is left of a group whose leader has been reaped, if anybody is.
@@ -83,12 +100,19 @@ impl Reaper {
     }
 
     /// Waits until all that was told to end has gone, which the grace bounds. What may still end by
-    /// itself is told to.
+    /// itself is told to; what cleans up may do so for a moment first.
     pub fn finish(&self) {
-        let give_up = Instant::now() + 2 * GRACE;
+        let soon = Instant::now() + GRACE;
+        let give_up = soon + 2 * GRACE;
         let mut state = self.lock();
         for leaving in state.leaving.iter_mut() {
-            leaving.hurry();
+            match &mut leaving.until {
+                Some(until) if !leaving.pipes.is_empty() => {
+                    *until = soon.min(*until);
+                    leaving.kill_at = *until + GRACE;
+                }
+                _ => leaving.hurry(),
+            }
         }
         self.changed.notify_all();
         while !state.leaving.is_empty() && state.has_thread {
@@ -129,6 +153,7 @@ impl Leaving {
             is_leader_reaped: false,
             until,
             kill_at: until.unwrap_or_else(Instant::now) + GRACE,
+            pipes: Vec::new(),
             _slot: slot,
         }
     }

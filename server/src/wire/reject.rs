@@ -77,6 +77,7 @@ rejects! {
     LOGIN_NEEDED = 404 401 false "login needed";
     LOGIN_WRONG = 405 401 false "wrong user or password";
     HOST_UNKNOWN_TLS = 406 421 true "no such site";
+    PUSH_DENIED = 407 403 false "pushing is not allowed";
     // 5xx: the resource.
     NOT_FOUND = 501 404 false "no such resource";
     DOTFILE = 502 404 false "hidden name";
@@ -88,6 +89,7 @@ rejects! {
     CHANGING = 508 503 false "file is being changed";
     UNREADABLE = 509 403 false "file can't be read";
     SCRIPT_NOT_EXECUTABLE = 510 403 false "script isn't executable";
+    GIT_DUMB = 511 403 false "only git's smart protocol is spoken here";
     // 6xx: time and load.
     HEAD_SLOW = 601 408 true "head not finished in time";
     BODY_SLOW = 602 408 true "body too slow";
@@ -108,6 +110,7 @@ rejects! {
     BACKEND_MALFORMED = 718 502 false "backend doesn't speak its protocol";
     BACKEND_BUSY = 719 503 false "backend is busy";
     LENGTH_NEEDED = 720 411 false "length of the body needed";
+    SCRIPT_FAILED = 721 502 false "script failed in its response";
 }
 
 impl Reject {

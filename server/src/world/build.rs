@@ -12,6 +12,7 @@ use crate::handler::backend::{Address, Backends};
 use crate::handler::cgi::{self, Cgi};
 use crate::handler::exchange::Bounds;
 use crate::handler::fastcgi::{self, FastCgi, Protocol};
+use crate::handler::git::{self, Git};
 use crate::handler::program::Programs;
 use crate::handler::test::Test;
 use crate::hits::{Hits, SiteHits, Views};
@@ -315,6 +316,9 @@ impl HostBuilder<'_> {
             Some(config::Target::Backend(backend)) => {
                 Some(Target::Handler(Arc::new(self.backend(backend, &prefix))))
             }
+            Some(config::Target::Git(git)) => {
+                Some(Target::Handler(Arc::new(self.git(git, &prefix)?)))
+            }
             Some(config::Target::Hits(_)) => {
                 let prefix = route.path.get_ref().trim_end_matches('/');
                 let name = self.site.names.first().map_or("*", |name| name.get_ref());
@@ -456,6 +460,32 @@ impl HostBuilder<'_> {
         }))
     }
 
+    fn git(&self, git: &config::Git, prefix: &[u8]) -> Result<Git, OperatorError> {
+        let folder = &git.folder;
+        let point = |what: String, help| self.config.point(folder.span(), what, help);
+        let root = Root::open(folder.get_ref(), self.symlinks(), None).map_err(|error| {
+            let what = format!("{}: {error}", folder.get_ref().display());
+            point(what, "a folder that the server may enter")
+        })?;
+        let program = git::backend().map_err(|(what, help)| point(what, help))?;
+        let seconds = self.config.server.limits.git_seconds;
+        Ok(Git::new(git::Settings {
+            programs: Arc::clone(&self.supplies.programs),
+            // A pack is as large as its repository, and takes as long as the client's line does.
+            bounds: Bounds {
+                whole: Duration::from_secs(seconds.into()),
+                output_bytes: u64::MAX,
+                ..self.bounds()
+            },
+            root,
+            prefix: prefix.into(),
+            program,
+            exports_all: git.exports_all,
+            push: git.push,
+            variables: git.variables.clone(),
+        }))
+    }
+
     /// Of one call of a script.
     fn bounds(&self) -> Bounds {
         let limits = &self.config.server.limits;
@@ -464,6 +494,7 @@ impl HostBuilder<'_> {
             silent: Duration::from_secs(limits.script_silent_seconds.into()),
             whole: Duration::from_secs(limits.script_seconds.into()),
             output_bytes: limits.script_output_bytes,
+            held_bytes: 0,
         }
     }
 

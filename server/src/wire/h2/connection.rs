@@ -67,6 +67,8 @@ pub struct Connection<T> {
     block: Vec<u8>,
     peer: Settings,
     calm: Calm,
+    /// So many small DATA frames are paid for.
+    rests: u32,
     /// How much we may send, on all streams together.
     send_window: i64,
     /// How much the peer may still send on all streams together, and what was taken since it was
@@ -144,6 +146,7 @@ impl<T> Connection<T> {
             block: Vec::new(),
             peer: Settings::default(),
             calm: Calm::default(),
+            rests: 0,
             send_window: i64::from(WINDOW_BYTES),
             receive_window: limits::H2_CONNECTION_WINDOW_BYTES,
             taken: 0,
@@ -427,10 +430,7 @@ impl<T> Connection<T> {
         let window = self.receive_window.checked_sub(header.length as u32);
         let reason = "more DATA than the connection's window";
         self.receive_window = window.ok_or(Fatal::new(Code::FLOW_CONTROL_ERROR, reason))?;
-        if left < limits::SMALL_DATA_BYTES && !data.ended {
-            let points = limits::EMPTY_DATA_POINTS;
-            self.calm.spend(points, now_ms, "a flood of empty DATA")?;
-        }
+        self.price_data(left, data.ended, now_ms)?;
         let Some(at) = self.place(id) else {
             self.check_ignored(id)?;
             data.id = 0;
@@ -451,6 +451,23 @@ impl<T> Connection<T> {
                 self.stream_error(id, code, now_ms)
             }
         }
+    }
+
+    /// A frame with next to nothing in it costs points. But where a buffer or the window ends, a rest
+    /// of a few bytes is no fault of the client's, so each frame that is worth its header pays for one.
+    fn price_data(&mut self, length: usize, ended: bool, now_ms: u64) -> Result<(), Fatal> {
+        if length >= limits::LARGE_DATA_BYTES {
+            self.rests = (self.rests + 1).min(limits::H2_RESTS_MAX);
+        } else if length < limits::SMALL_DATA_BYTES && !ended {
+            match self.rests.checked_sub(1) {
+                Some(rests) => self.rests = rests,
+                None => {
+                    let points = limits::EMPTY_DATA_POINTS;
+                    self.calm.spend(points, now_ms, "a flood of empty DATA")?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// DATA for a stream that isn't there: on its way while we ended it, or a mistake?

@@ -354,6 +354,24 @@ fn closed_streams() {
 }
 
 #[test]
+fn a_rest_of_a_few_bytes_is_no_flood() {
+    let upload = |parts: &[usize]| {
+        let mut connection = Connection::<()>::new(16 * 1024);
+        let mut spent = 0;
+        for _ in 0..2_000 {
+            for part in parts {
+                spent += u32::from(connection.price_data(*part, false, 0).is_err());
+            }
+        }
+        spent
+    };
+    assert_eq!(upload(&[4_096, 1]), 0);
+    assert_eq!(upload(&[16_384, 7, 9]), 0);
+    assert!(upload(&[16_384, 1, 1]) > 0);
+    assert!(upload(&[1]) > 0 && upload(&[1_000, 1]) > 0);
+}
+
+#[test]
 fn floods_end_and_their_codes() {
     let flood = |frames: &dyn Fn(Said, u32) -> Said| {
         let said = (0..3_000).fold(Said::hello(b""), |said, nth| frames(said, 2 * nth + 1));

@@ -1,0 +1,401 @@
+//! Git over HTTP: clone, fetch and push of the repositories of a folder, by `git http-backend`.
+//!
+//! Of what that program can do only the smart protocol is asked for, and it is asked for one
+//! repository that was found here: links out of the folder, hidden names, and repositories inside of
+//! repositories (whose content a stranger may have pushed) aren't there. It gets an environment of
+//! its own, so that neither a user's configuration nor a client's fields reach git or its hooks.
+
+use super::asked::Asked;
+use super::exchange::{Bounds, taken_apart};
+use super::program::{Order, Programs, search_path};
+use super::{Fault, Handler, LocalBoxFuture, Request, Response};
+use crate::limits;
+use crate::site::{Root, Why};
+use crate::wire::cgi::Variables;
+use crate::wire::fields::Fields;
+use crate::wire::head::Method;
+use crate::wire::reject::Reject;
+use rustix::fs::{FileType, fstat};
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The repositories of a folder.
+pub struct Git {
+    settings: Arc<Settings>,
+}
+
+/// What holds for all of them.
+pub struct Settings {
+    /// Where git is run.
+    pub programs: Arc<Programs>,
+    /// The bounds of a call.
+    pub bounds: Bounds,
+    /// The folder that they lie in.
+    pub root: Root,
+    /// The path on the site that stands for it, without a slash at its end.
+    pub prefix: Box<[u8]>,
+    /// `git-http-backend`.
+    pub program: PathBuf,
+    /// Also those that aren't marked with `git-daemon-export-ok`.
+    pub exports_all: bool,
+    /// Who has logged in may push.
+    pub push: bool,
+    /// Variables beside those of the request, for hooks.
+    pub variables: Vec<(String, String)>,
+}
+
+impl Git {
+    /// With these settings.
+    pub fn new(settings: Settings) -> Git {
+        Git {
+            settings: Arc::new(settings),
+        }
+    }
+}
+
+impl Handler for Git {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+        Box::pin(run(Arc::clone(&self.settings), request))
+    }
+}
+
+async fn run(settings: Arc<Settings>, request: Request) -> Result<Response, Fault> {
+    let refused = |reject| Fault::new("git", reject);
+    // Before the body is waited for: most of what is asked in vain has none, but some may be large.
+    let path = request.path.strip_prefix(&*settings.prefix);
+    let path = path.unwrap_or_default();
+    let query = request.query.as_deref();
+    let wanted = Wanted::read(request.method, path, query).map_err(refused)?;
+    if wanted.is_push && !(settings.push && request.user.is_some()) {
+        return Err(refused(Reject::PUSH_DENIED));
+    }
+    let mut bounds = settings.bounds.clone();
+    if wanted.is_first {
+        bounds.held_bytes = limits::GIT_HELD_BYTES;
+    }
+    let (asked, here) = taken_apart(request).await?;
+    let programs = Arc::clone(&settings.programs);
+    let find = move |asked: &Asked| settings.order(asked, &wanted);
+    programs.run(Arc::new(asked), here, bounds, find).await
+}
+
+/// What the smart protocol knows to ask for (gitprotocol-http).
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    /// Of which repository, below the folder.
+    name: Vec<u8>,
+    /// What follows the repository's path.
+    service_path: &'static str,
+    /// The only query that there may be.
+    query: &'static str,
+    /// Something is to be written.
+    is_push: bool,
+    /// The question that every exchange begins with.
+    is_first: bool,
+}
+
+impl Wanted {
+    fn read(method: Method, path: &[u8], query: Option<&[u8]>) -> Result<Wanted, Reject> {
+        let found = SERVICES.iter().find_map(|service_path| {
+            let name = path.strip_suffix(service_path.as_bytes())?;
+            Some((name.strip_prefix(b"/")?, *service_path))
+        });
+        // A file of the repository, as clients ask for it that know nothing better, or anything else.
+        let (name, service_path) = found.ok_or(Reject::NOT_FOUND)?;
+        let is_first = service_path == FIRST;
+        let (right, query) = match (is_first, query) {
+            (true, Some(UPLOAD)) => (Method::Get, "service=git-upload-pack"),
+            (true, Some(RECEIVE)) => (Method::Get, "service=git-receive-pack"),
+            (true, _) => return Err(Reject::GIT_DUMB),
+            (false, None | Some(b"")) => (Method::Post, ""),
+            (false, Some(_)) => return Err(Reject::NOT_FOUND),
+        };
+        if method != right {
+            return Err(Reject::METHOD_NOT_ALLOWED);
+        }
+        Ok(Wanted {
+            name: name.to_vec(),
+            service_path,
+            query,
+            is_push: query.as_bytes() == RECEIVE || service_path == "/git-receive-pack",
+            is_first,
+        })
+    }
+}
+
+const FIRST: &str = "/info/refs";
+const SERVICES: [&str; 3] = [FIRST, "/git-upload-pack", "/git-receive-pack"];
+const UPLOAD: &[u8] = b"service=git-upload-pack";
+const RECEIVE: &[u8] = b"service=git-receive-pack";
+
+impl Settings {
+    /// How git is run for this. Blocks while the disk is asked.
+    fn order(&self, asked: &Asked, wanted: &Wanted) -> Result<Order, Fault> {
+        let refused = |reject| Fault::new("git", reject);
+        let found = self.find(&wanted.name).map_err(refused)?;
+        let folder = self.root.path().join(OsStr::from_bytes(&found));
+        if !self.exports_all && !self.is_marked(&found) {
+            // To the client it is one that isn't there.
+            let why = format!(
+                "{} isn't exported: make the file git-daemon-export-ok in it, or say export = \"all\"",
+                folder.display()
+            );
+            return Err(Fault::because("git", Reject::NOT_FOUND, why));
+        }
+        let c_string = |path: &Path| {
+            let string = CString::new(path.as_os_str().as_bytes());
+            string.map_err(|_| refused(Reject::NOT_FOUND))
+        };
+        Ok(Order {
+            file: c_string(&self.program)?,
+            arguments: b"git-http-backend\0".to_vec(),
+            variables: self.variables(asked, wanted, &folder),
+            folder: c_string(&folder)?,
+            grace: match wanted.is_push {
+                // On a signal git leaves behind what it has received so far.
+                true => Duration::from_secs(limits::GIT_END_SECONDS),
+                false => Duration::ZERO,
+            },
+        })
+    }
+
+    /// The folder of git's own files of this repository: itself if it is bare, else `.git` in it. As
+    /// everywhere with git, the ending `.git` of a name may be left out.
+    fn find(&self, name: &[u8]) -> Result<Vec<u8>, Reject> {
+        for (at, part) in parts(name) {
+            if part.is_empty() {
+                return Err(Reject::NOT_FOUND);
+            }
+            if part[0] == b'.' {
+                return Err(Reject::DOTFILE);
+            }
+            // What lies in a repository is its content, whatever it looks like.
+            if at > 0 {
+                let above = &name[..at - 1];
+                if !self.is(FileType::Directory, above)? || self.git_folder(above)?.is_some() {
+                    return Err(Reject::NOT_FOUND);
+                }
+            }
+        }
+        for name in [name, &[name, b".git"].concat()] {
+            if let Some(folder) = self.git_folder(name)? {
+                return Ok(folder);
+            }
+        }
+        Err(Reject::NOT_FOUND)
+    }
+
+    fn git_folder(&self, name: &[u8]) -> Result<Option<Vec<u8>>, Reject> {
+        for folder in [[name, b"/.git"].concat(), name.to_vec()] {
+            let within = |part: &[u8]| [&folder, part].concat();
+            if self.is(FileType::RegularFile, &within(b"/HEAD"))?
+                && self.is(FileType::Directory, &within(b"/objects"))?
+                && self.is(FileType::Directory, &within(b"/refs"))?
+            {
+                return Ok(Some(folder));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_marked(&self, folder: &[u8]) -> bool {
+        let mark = [folder, b"/git-daemon-export-ok"].concat();
+        self.root.look(&mark).is_ok()
+    }
+
+    /// Is there something of this kind?
+    fn is(&self, kind: FileType, path: &[u8]) -> Result<bool, Reject> {
+        let seen = match self.root.look(path) {
+            Ok(seen) => seen,
+            Err(Why::NotFound) => return Ok(false),
+            Err(why) => return Err(why.reject()),
+        };
+        let status = fstat(&seen).map_err(|_| Reject::UNREADABLE)?;
+        Ok(FileType::from_raw_mode(status.st_mode) == kind)
+    }
+
+    /// All that git is told.
+    fn variables(&self, asked: &Asked, wanted: &Wanted, folder: &Path) -> Variables {
+        let mut all = Variables::default();
+        all.push("GATEWAY_INTERFACE", b"CGI/1.1");
+        all.push("SERVER_SOFTWARE", b"anthill");
+        all.push("PATH", search_path().as_bytes());
+        all.push("REQUEST_METHOD", asked.method.name().as_bytes());
+        all.push("GIT_PROJECT_ROOT", folder.as_os_str().as_bytes());
+        all.push("PATH_INFO", wanted.service_path.as_bytes());
+        all.push("QUERY_STRING", wanted.query.as_bytes());
+        // That was our question.
+        all.push("GIT_HTTP_EXPORT_ALL", b"1");
+        all.push("REMOTE_ADDR", asked.peer.to_string().as_bytes());
+        if let Some(user) = &asked.user {
+            all.push("AUTH_TYPE", b"Basic");
+            all.push("REMOTE_USER", user.as_bytes());
+        }
+        // A push is read to its end, whatever its length: http-backend, told to expect more than what
+        // comes before the client leaves, would wait for it for ever and not sleep.
+        if let Some(length) = asked.length.filter(|_| !wanted.is_push) {
+            all.push("CONTENT_LENGTH", length.to_string().as_bytes());
+        }
+        let fields = Fields(&asked.fields);
+        for (field, name) in FIELDS {
+            if let Some(value) = fields.first(field) {
+                all.push(name, value);
+            }
+        }
+        if let Some(version) = fields.first("git-protocol").filter(|it| is_protocol(it)) {
+            all.push("GIT_PROTOCOL", version);
+        }
+        all.push("GIT_CONFIG_NOSYSTEM", b"1");
+        self.push_config(&mut all, folder);
+        for (name, value) in &self.variables {
+            all.set(name, value.as_bytes());
+        }
+        all
+    }
+
+    /// Settings of git that hold whatever the repository says.
+    fn push_config(&self, all: &mut Variables, folder: &Path) {
+        // The operator named the folder, so it is no surprise that it belongs to somebody else. Old
+        // versions compare with the path as it was given, which is `.` where one part of git calls
+        // the next; newer ones take that for the folder that they stand in.
+        let safe = |path: &[u8]| ("safe.directory", path.to_vec());
+        let config = [
+            safe(folder.as_os_str().as_bytes()),
+            safe(b"."),
+            // Without it `--filter` is ignored; it makes answers smaller.
+            ("uploadpack.allowFilter", b"true".to_vec()),
+        ];
+        all.push("GIT_CONFIG_COUNT", config.len().to_string().as_bytes());
+        for (nth, (key, value)) in config.iter().enumerate() {
+            all.push(&format!("GIT_CONFIG_KEY_{nth}"), key.as_bytes());
+            all.push(&format!("GIT_CONFIG_VALUE_{nth}"), value);
+        }
+    }
+}
+
+/// The client's fields that git looks at.
+const FIELDS: [(&str, &str); 2] = [
+    ("content-type", "CONTENT_TYPE"),
+    ("content-encoding", "HTTP_CONTENT_ENCODING"),
+];
+
+/// `version=2`, and whatever else is separated by colons.
+fn is_protocol(value: &[u8]) -> bool {
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"=:._-".contains(byte);
+    value.len() <= limits::GIT_PROTOCOL_BYTES_MAX && value.iter().all(is_plain)
+}
+
+/// The components of a path, each with where it begins.
+fn parts(name: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+    let mut at = 0;
+    name.split(|byte| *byte == b'/').map(move |part| {
+        let start = at;
+        at += part.len() + 1;
+        (start, part)
+    })
+}
+
+/// Does the folder look like a repository, bare or not?
+pub fn is_repository(folder: &Path) -> bool {
+    [folder.join(".git"), folder.to_owned()]
+        .iter()
+        .any(|it| it.join("HEAD").is_file() && it.join("objects").is_dir())
+}
+
+/// Where `git-http-backend` is, or why not and what to do. Asks git, which takes a moment.
+pub fn backend() -> Result<PathBuf, (String, &'static str)> {
+    let path = search_path();
+    let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
+    let Some(git) = programs.find(|file| file.is_file()) else {
+        let what = format!("there is no program `git` in {}", path.to_string_lossy());
+        return Err((what, "install it: apt-get install git"));
+    };
+    let said = Command::new(&git)
+        .arg("--exec-path")
+        .env_clear()
+        .env("PATH", &path)
+        .output();
+    let said = said.map_err(|error| {
+        let what = format!("{} can't be run: {error}", git.display());
+        (what, "install it anew: apt-get install --reinstall git")
+    })?;
+    let folder = said.stdout.trim_ascii().to_vec();
+    let folder = PathBuf::from(std::ffi::OsString::from_vec(folder));
+    let backend = folder.join("git-http-backend");
+    match backend.is_absolute() && backend.is_file() {
+        true => Ok(backend),
+        false => {
+            let what = format!("git has no http-backend: {}", backend.display());
+            Err((
+                what,
+                "install it: git, or git-daemon where that is a package of its own",
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_smart_protocol_is_known() {
+        let read = |method, path: &str, query: Option<&str>| {
+            let wanted = Wanted::read(method, path.as_bytes(), query.map(str::as_bytes));
+            wanted.map(|it| (String::from_utf8(it.name).unwrap(), it.is_push))
+        };
+        let (get, post) = (Method::Get, Method::Post);
+        let name = |push| Ok(("a/b.git".to_owned(), push));
+        let up = Some("service=git-upload-pack");
+        assert_eq!(read(get, "/a/b.git/info/refs", up), name(false));
+        let receive = Some("service=git-receive-pack");
+        assert_eq!(read(get, "/a/b.git/info/refs", receive), name(true));
+        assert_eq!(read(post, "/a/b.git/git-upload-pack", None), name(false));
+        assert_eq!(read(post, "/a/b.git/git-receive-pack", None), name(true));
+        for (method, path, query, reject) in [
+            (get, "/a/info/refs", None, Reject::GIT_DUMB),
+            (
+                get,
+                "/a/info/refs",
+                Some("service=git-upload-archive"),
+                Reject::GIT_DUMB,
+            ),
+            (
+                get,
+                "/a/info/refs",
+                Some("service=git-upload-pack&x"),
+                Reject::GIT_DUMB,
+            ),
+            (post, "/a/info/refs", up, Reject::METHOD_NOT_ALLOWED),
+            (get, "/a/git-upload-pack", None, Reject::METHOD_NOT_ALLOWED),
+            (Method::Head, "/a/info/refs", up, Reject::METHOD_NOT_ALLOWED),
+            (post, "/a/git-upload-pack", up, Reject::NOT_FOUND),
+            (get, "/a/HEAD", None, Reject::NOT_FOUND),
+            (get, "/a/objects/info/packs", None, Reject::NOT_FOUND),
+            (get, "/info/refs", up, Reject::NOT_FOUND),
+            (get, "", None, Reject::NOT_FOUND),
+        ] {
+            assert_eq!(read(method, path, query), Err(reject), "{path} {query:?}");
+        }
+    }
+
+    #[test]
+    fn parts_and_where_they_begin() {
+        let all: Vec<_> = parts(b"a/bc//d").collect();
+        assert_eq!(all, [(0, &b"a"[..]), (2, b"bc"), (5, b""), (6, b"d")]);
+        assert_eq!(parts(b"").collect::<Vec<_>>(), [(0, &b""[..])]);
+    }
+
+    #[test]
+    fn what_is_told_to_be_a_protocol() {
+        assert!(is_protocol(b"version=2"));
+        assert!(is_protocol(b"version=2:key=a.b"));
+        assert!(!is_protocol(b"version=2\n"));
+        assert!(!is_protocol(b"$(reboot)"));
+        assert!(!is_protocol(&[b'a'; limits::GIT_PROTOCOL_BYTES_MAX + 1]));
+    }
+}

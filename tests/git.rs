@@ -1,0 +1,773 @@
+//! Repositories over HTTP with the real git on both ends: clone, fetch, push, and all that goes wrong.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::support::wire::wait_until;
+use crate::support::{Done, Folder, Server, finish, run, server_table, site_table, tool};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The same repositories by every rule.
+const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
+    [[site.route]]\npath = \"/all/\"\ngit = \"repos\"\nexport = \"all\"\n\
+    [[site.route]]\npath = \"/read/\"\ngit = \"repos\"\nexport = \"all\"\nusers = \"users\"\n\
+    [[site.route]]\npath = \"/push/\"\ngit = \"repos\"\nexport = \"all\"\nusers = \"users\"\npush = true\n\
+    env = { GREETING = \"hello\", GIT_TEST_ASSUME_DIFFERENT_OWNER = \"1\" }\n";
+
+/// git in this folder, with nobody's configuration.
+fn command(folder: &Folder, arguments: &[&str]) -> Command {
+    let mut command = Command::new(tool("git"));
+    command.env_clear().current_dir(folder.path(""));
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command.env("HOME", folder.path("home"));
+    for (name, value) in [
+        ("GIT_CONFIG_NOSYSTEM", "1"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("GIT_SSL_NO_VERIFY", "1"),
+        ("GIT_AUTHOR_NAME", "Ant"),
+        ("GIT_AUTHOR_EMAIL", "ant@example.org"),
+        ("GIT_COMMITTER_NAME", "Ant"),
+        ("GIT_COMMITTER_EMAIL", "ant@example.org"),
+    ] {
+        command.env(name, value);
+    }
+    command.args(arguments);
+    command
+}
+
+fn try_git(folder: &Folder, arguments: &[&str]) -> Done {
+    finish(command(folder, arguments), b"")
+}
+
+/// What it says, for it must work.
+fn git(folder: &Folder, arguments: &[&str]) -> String {
+    let done = try_git(folder, arguments);
+    assert_eq!(done.code, Some(0), "git {arguments:?}: {done:?}");
+    done.stdout.trim().to_owned()
+}
+
+/// `seed`, a work tree with three commits, and bare copies: `repos/a.git`, which is marked, and
+/// `repos/deep/er/b.git`, which isn't.
+fn folder() -> Folder {
+    let hash = run("openssl", &["passwd", "-1", "-stdin"], b"crumb");
+    let folder = Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("users", format!("ant:{}\n", hash.text().trim()));
+    git(&folder, &["init", "-q", "-b", "main", "seed"]);
+    for text in ["one", "two", "three"] {
+        commit(&folder, "seed", "a.txt", text.as_bytes());
+    }
+    for name in ["repos/a.git", "repos/deep/er/b.git"] {
+        fs::create_dir_all(folder.path("repos/deep/er")).expect("folders");
+        git(&folder, &["clone", "-q", "--bare", "seed", name]);
+    }
+    folder.write("repos/a.git/git-daemon-export-ok", "");
+    folder
+}
+
+fn commit(folder: &Folder, tree: &str, name: &str, content: &[u8]) {
+    folder.write(&format!("{tree}/{name}"), content);
+    git(folder, &["-C", tree, "add", "-A"]);
+    git(folder, &["-C", tree, "commit", "-q", "-m", "more"]);
+}
+
+fn config(server: &str) -> String {
+    server_table(server) + &site_table("http = \"serve\"") + ROUTES
+}
+
+fn start() -> Server {
+    Server::start_in(folder(), &config(""))
+}
+
+fn as_ant(url: &str) -> String {
+    url.replacen("://", "://ant:crumb@", 1)
+}
+
+fn head(folder: &Folder, repository: &str) -> String {
+    git(folder, &["-C", repository, "rev-parse", "main"])
+}
+
+/// Nothing is missing, and nothing is left over.
+fn is_sound(folder: &Folder, repository: &str) {
+    let said = git(folder, &["-C", repository, "fsck", "--full", "--strict"]);
+    assert_eq!(said, "", "git fsck");
+    // Whoever is told to end takes it away.
+    wait_until(PATIENCE, "nothing left over", || {
+        let path = folder.path(repository);
+        let path = path.to_str().expect("plain");
+        let kinds = ["(", "-name", "*.lock", "-o", "-name", "tmp_*", ")"];
+        let found = run("find", &[&[path][..], &kinds].concat(), b"");
+        found.text().is_empty().then_some(())
+    });
+}
+
+/// Bytes that don't compress.
+fn noise(count: usize) -> Vec<u8> {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut bytes = Vec::with_capacity(count + 8);
+    while bytes.len() < count {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(count);
+    bytes
+}
+
+/// The rule by which the last request for this path was refused.
+fn refused(server: &Server, method: &str, path: &str) -> (String, String) {
+    let ran = server.curl(&[
+        "--path-as-is",
+        "-X",
+        method,
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        &server.http(path),
+    ]);
+    let line = server
+        .output
+        .wait_for(path, |line| line.contains(&format!("\"{method} {path} ")));
+    let rule = line.split(" rule=").nth(1).unwrap_or("none");
+    let rule = rule.split(' ').next().unwrap_or_default();
+    (ran.text(), rule.to_owned())
+}
+
+#[test]
+fn clone_and_fetch_by_every_protocol() {
+    let server = start();
+    let folder = &server.folder;
+    let mut nth = 0;
+    for (http, url) in [
+        ("HTTP/1.1", server.http("/git/a.git")),
+        ("HTTP/1.1", server.https("/git/a")),
+        ("HTTP/2", server.https("/git/a.git")),
+    ] {
+        for version in ["0", "2"] {
+            nth += 1;
+            let (version, http) = (
+                format!("protocol.version={version}"),
+                format!("http.version={http}"),
+            );
+            let with = ["-c", version.as_str(), "-c", http.as_str()];
+            let name = |what: &str| format!("{what}{nth}");
+            let (whole, shallow, partial) = (name("whole"), name("shallow"), name("partial"));
+            let clone = |more: &[&str], to: &str| {
+                git(
+                    folder,
+                    &[&with[..], &["clone", "-q"], more, &[&url, to]].concat(),
+                )
+            };
+            clone(&[], &whole);
+            assert_eq!(head(folder, &whole), head(folder, "seed"));
+            is_sound(folder, &whole);
+            clone(&["--depth", "1"], &shallow);
+            let count = |of: &str| git(folder, &["-C", of, "rev-list", "--count", "HEAD"]);
+            assert_eq!(count(&shallow), "1");
+            clone(&["--filter=blob:none", "--no-checkout"], &partial);
+            let missing = ["rev-list", "--objects", "--missing=print", "HEAD"];
+            let missing = git(folder, &[&["-C", &partial][..], &missing].concat());
+            let missing = missing.lines().filter(|line| line.starts_with('?')).count();
+            assert_eq!(missing, 2 + nth, "{missing}");
+            // By protocol 2 any object may be asked for later, by protocol 0 not.
+            if version.ends_with('2') {
+                git(folder, &["-C", &partial, "checkout", "-q", "main"]);
+            }
+
+            let before: usize = count(&whole).parse().expect("a number");
+            commit(folder, "seed", "a.txt", format!("more {nth}").as_bytes());
+            git(
+                folder,
+                &["-C", "seed", "push", "-q", "../repos/a.git", "main"],
+            );
+            let fetch = |of: &str, more: &[&str]| {
+                git(
+                    folder,
+                    &[&["-C", of][..], &with, &["pull", "-q"], more].concat(),
+                )
+            };
+            fetch(&whole, &[]);
+            assert_eq!(head(folder, &whole), head(folder, "seed"));
+            fetch(&shallow, &["--unshallow"]);
+            assert_eq!(count(&shallow), (before + 1).to_string());
+        }
+    }
+    let used_h2 = |line: &str| line.contains("git-upload-pack HTTP/2");
+    server.output.wait_for("a fetch by HTTP/2", used_h2);
+    assert!(!server.errors.all().iter().any(|line| line.contains("said")));
+}
+
+#[test]
+fn who_may_push_and_who_not() {
+    let server = start();
+    let folder = &server.folder;
+    let push = |url: &str| try_git(folder, &["-C", "seed", "push", url, "main"]);
+    let mut nth = 0;
+    for (http, url) in [
+        ("HTTP/1.1", server.http("/push/a.git")),
+        ("HTTP/1.1", server.https("/push/deep/er/b")),
+        ("HTTP/2", server.https("/push/a.git")),
+    ] {
+        nth += 1;
+        commit(folder, "seed", "b.txt", format!("pushed {nth}").as_bytes());
+        for unknown in [url.clone(), as_ant(&url).replace("crumb", "wrong")] {
+            let done = push(&unknown);
+            assert_ne!(done.code, Some(0), "{unknown}");
+        }
+        let http = format!("http.version={http}");
+        let url = as_ant(&url);
+        git(
+            folder,
+            &["-C", "seed", "-c", &http, "push", "-q", &url, "main"],
+        );
+    }
+    for repository in ["repos/a.git", "repos/deep/er/b.git"] {
+        is_sound(folder, repository);
+    }
+    assert_eq!(head(folder, "repos/a.git"), head(folder, "seed"));
+
+    let before = head(folder, "repos/a.git");
+    commit(folder, "seed", "b.txt", b"never");
+    for url in [
+        server.http("/git/a.git"),
+        server.http("/all/a.git"),
+        as_ant(&server.http("/read/a.git")),
+    ] {
+        let done = push(&url);
+        assert!(done.stderr.contains("403"), "{url}: {done:?}");
+    }
+    assert_eq!(head(folder, "repos/a.git"), before);
+    let receive = "/git/a.git/info/refs?service=git-receive-pack";
+    let denied = ("403".to_owned(), "407".to_owned());
+    assert_eq!(refused(&server, "GET", receive), denied);
+    assert_eq!(
+        refused(&server, "POST", "/git/a.git/git-receive-pack"),
+        denied
+    );
+    // Nobody learns by it which repositories there are.
+    assert_eq!(
+        refused(&server, "POST", "/git/none.git/git-receive-pack"),
+        denied
+    );
+
+    // Whoever may push may also take away, and a repository may refuse what it likes.
+    git(
+        folder,
+        &[
+            "-C",
+            "seed",
+            "push",
+            "-q",
+            &as_ant(&server.http("/push/a")),
+            "main:other",
+        ],
+    );
+    git(
+        folder,
+        &[
+            "-C",
+            "seed",
+            "push",
+            "-q",
+            &as_ant(&server.http("/push/a")),
+            ":other",
+        ],
+    );
+    git(
+        folder,
+        &["-C", "repos/a.git", "config", "http.receivepack", "false"],
+    );
+    let done = push(&as_ant(&server.http("/push/a.git")));
+    assert!(done.stderr.contains("403"), "{done:?}");
+}
+
+#[test]
+fn hooks_run_in_an_environment_of_their_own() {
+    let server = start();
+    let folder = &server.folder;
+    let hook = |name: &str, text: &str| {
+        let name = format!("repos/a.git/hooks/{name}");
+        folder.write(&name, format!("#!/bin/sh\n{text}\n"));
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(&name), mode).expect("a mode");
+    };
+    let url = as_ant(&server.https("/push/a.git"));
+    hook("post-receive", "env > environment; echo welcome");
+    commit(folder, "seed", "b.txt", b"hooked");
+    let evil = [
+        "-c",
+        "http.extraHeader=Proxy: http://evil.test",
+        "-c",
+        "http.extraHeader=X-Evil: 1",
+    ];
+    let done = try_git(
+        folder,
+        &[&["-C", "seed"][..], &evil, &["push", &url, "main"]].concat(),
+    );
+    assert!(
+        done.code == Some(0) && done.stderr.contains("remote: welcome"),
+        "{done:?}"
+    );
+    let text = fs::read_to_string(folder.path("repos/a.git/environment")).expect("written");
+    let value = |name: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once('='));
+        lines.find(|line| line.0 == name).map(|line| line.1)
+    };
+    for (name, is) in [
+        ("REMOTE_USER", "ant"),
+        ("REMOTE_ADDR", "127.0.0.1"),
+        ("GREETING", "hello"),
+        ("GIT_CONFIG_NOSYSTEM", "1"),
+        ("GIT_COMMITTER_NAME", "ant"),
+    ] {
+        assert_eq!(value(name), Some(is), "{name} in {text}");
+    }
+    for name in [
+        "HOME",
+        "HTTP_PROXY",
+        "HTTP_X_EVIL",
+        "CARGO_MANIFEST_DIR",
+        "HTTP_AUTHORIZATION",
+    ] {
+        assert_eq!(value(name), None, "{name} in {text}");
+    }
+
+    let before = head(folder, "repos/a.git");
+    hook("pre-receive", "echo no such thing >&2; exit 1");
+    commit(folder, "seed", "b.txt", b"refused");
+    let done = try_git(folder, &["-C", "seed", "push", &url, "main"]);
+    assert!(
+        done.code != Some(0) && done.stderr.contains("no such thing"),
+        "{done:?}"
+    );
+    assert_eq!(head(folder, "repos/a.git"), before);
+    is_sound(folder, "repos/a.git");
+}
+
+#[test]
+fn only_what_is_exported_is_there() {
+    let server = start();
+    let folder = &server.folder;
+    let list = |path: &str| try_git(folder, &["ls-remote", &server.http(path)]).code == Some(0);
+    assert!(list("/git/a.git") && list("/git/a") && list("/all/deep/er/b.git"));
+    assert!(!list("/git/deep/er/b.git"));
+    let path = "/git/deep/er/b.git/info/refs?service=git-upload-pack";
+    let missing = ("404".to_owned(), "501".to_owned());
+    assert_eq!(refused(&server, "GET", path), missing);
+    server.errors.wait_for("what to do", |line| {
+        line.contains("b.git isn't exported: make the file git-daemon-export-ok")
+    });
+    folder.write("repos/deep/er/b.git/git-daemon-export-ok", "");
+    assert!(list("/git/deep/er/b.git"));
+    // One with a work tree, and without commits.
+    git(folder, &["init", "-q", "-b", "main", "repos/tree"]);
+    assert!(list("/all/tree") && !list("/git/tree"));
+    folder.write("repos/tree/.git/git-daemon-export-ok", "");
+    assert!(list("/git/tree"));
+}
+
+#[test]
+fn nothing_else_is_there() {
+    let server = start();
+    let folder = &server.folder;
+    let refs = "info/refs?service=git-upload-pack";
+    git(folder, &["clone", "-q", "--bare", "seed", "outside.git"]);
+    git(
+        folder,
+        &["clone", "-q", "--bare", "seed", "repos/.hidden.git"],
+    );
+    git(
+        folder,
+        &["clone", "-q", "--bare", "seed", "repos/a.git/inner.git"],
+    );
+    git(folder, &["init", "-q", "repos/tree"]);
+    git(
+        folder,
+        &["clone", "-q", "--bare", "seed", "repos/tree/inner.git"],
+    );
+    symlink(folder.path("outside.git"), folder.path("repos/out.git")).expect("a link");
+    symlink("a.git", folder.path("repos/in.git")).expect("a link");
+    for (method, path, status, rule) in [
+        ("GET", "/all/none.git/REFS", "404", "501"),
+        ("GET", "/all/REFS", "404", "501"),
+        ("GET", "/all/deep/REFS", "404", "501"),
+        ("GET", "/all/.hidden.git/REFS", "404", "502"),
+        ("GET", "/all/tree/.git/REFS", "404", "502"),
+        ("GET", "/all/out.git/REFS", "404", "503"),
+        ("GET", "/all/a.git/inner.git/REFS", "404", "501"),
+        ("GET", "/all/tree/inner.git/REFS", "404", "501"),
+        ("GET", "/all/../outside.git/REFS", "404", "501"),
+        ("GET", "/all/%2e%2e/outside.git/REFS", "404", "501"),
+        ("GET", "/../../outside.git/REFS", "400", "111"),
+        ("GET", "/all/..%2foutside.git/REFS", "400", "114"),
+        ("GET", "/all/a.git/info/refs", "403", "511"),
+        (
+            "GET",
+            "/all/a.git/info/refs?service=git-upload-archive",
+            "403",
+            "511",
+        ),
+        ("GET", "/all/a.git/HEAD", "404", "501"),
+        ("GET", "/all/a.git/config", "404", "501"),
+        ("GET", "/all/a.git/objects/info/packs", "404", "501"),
+        ("GET", "/all/a.git", "404", "501"),
+        ("GET", "/all/", "404", "501"),
+        ("GET", "/all/a.git/git-upload-pack", "405", "505"),
+        ("POST", "/all/a.git/git-upload-archive", "404", "501"),
+        ("DELETE", "/all/a.git/git-upload-pack", "405", "505"),
+    ] {
+        let path = path.replace("REFS", refs);
+        let seen = refused(&server, method, &path);
+        assert_eq!(
+            seen,
+            (status.to_owned(), rule.to_owned()),
+            "{method} {path}"
+        );
+    }
+    assert_eq!(
+        git(
+            folder,
+            &["ls-remote", "-q", "--heads", &server.http("/git/in.git")]
+        )
+        .len(),
+        56
+    );
+}
+
+#[test]
+fn a_corrupt_repository_is_an_error_and_the_worker_goes_on() {
+    let server = start();
+    let folder = &server.folder;
+    // The list of its refs can't be made.
+    folder.write("repos/a.git/packed-refs", "not a line of this file\n");
+    let refs = "/git/a.git/info/refs?service=git-upload-pack";
+    let seen = refused(&server, "GET", refs);
+    assert_eq!(seen, ("502".to_owned(), "721".to_owned()));
+    server
+        .errors
+        .wait_for("why", |line| line.contains("packed-refs"));
+    server
+        .errors
+        .wait_for("how", |line| line.contains("script failed in its response"));
+    // It can, but not the pack.
+    for object in run(
+        "find",
+        &[
+            folder
+                .path("repos/deep/er/b.git/objects")
+                .to_str()
+                .expect("plain"),
+            "-type",
+            "f",
+        ],
+        b"",
+    )
+    .text()
+    .lines()
+    {
+        fs::set_permissions(object, fs::Permissions::from_mode(0o644)).expect("a mode");
+        let length = fs::metadata(object).expect("there").len();
+        if !object.ends_with(".idx") {
+            fs::write(object, noise(length as usize)).expect("written");
+        }
+    }
+    let done = try_git(
+        folder,
+        &["clone", &server.http("/all/deep/er/b.git"), "broken"],
+    );
+    assert_ne!(done.code, Some(0), "{done:?}");
+    server.errors.wait_for("its number", |line| {
+        line.contains("git-upload-pack") && line.contains("rule 721")
+    });
+    assert_eq!(server.body("/"), b"<p>hello</p>\n");
+}
+
+#[test]
+fn many_refs_and_bodies_that_are_gzipped_or_have_no_length() {
+    let folder = folder();
+    let mut stream = String::new();
+    for nth in 0..3_000 {
+        let parent = if nth == 0 {
+            String::new()
+        } else {
+            format!("from :{nth}\n")
+        };
+        stream += &format!(
+            "commit refs/heads/main\nmark :{}\ncommitter A <a@example.org> {} +0000\ndata 2\nm\n{parent}\n\
+             reset refs/heads/b{nth}\nfrom :{}\n\n",
+            nth + 1,
+            1_700_000_000 + nth,
+            nth + 1
+        );
+    }
+    git(
+        &folder,
+        &["init", "-q", "--bare", "-b", "main", "repos/many.git"],
+    );
+    let import = command(&folder, &["-C", "repos/many.git", "fast-import", "--quiet"]);
+    let done = finish(import, stream.as_bytes());
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let server = Server::start_in(folder, &config(""));
+    let folder = &server.folder;
+    for (nth, (http, buffer, sign)) in [
+        ("HTTP/1.1", "1048576", "content-encoding: gzip"),
+        ("HTTP/2", "1048576", "content-encoding: gzip"),
+        ("HTTP/1.1", "65536", "transfer-encoding: chunked"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (http, buffer) = (
+            format!("http.version={http}"),
+            format!("http.postBuffer={buffer}"),
+        );
+        let (url, to) = (server.https("/all/many.git"), format!("many{nth}"));
+        let mut clone = command(
+            folder,
+            &[
+                "-c",
+                "protocol.version=0",
+                "-c",
+                &http,
+                "-c",
+                &buffer,
+                "clone",
+                "-q",
+                "--mirror",
+                &url,
+                &to,
+            ],
+        );
+        clone
+            .env("GIT_TRACE_CURL", "1")
+            .env("GIT_TRACE_CURL_NO_DATA", "1");
+        let done = finish(clone, b"");
+        assert_eq!(done.code, Some(0), "{}", done.stderr);
+        assert!(
+            done.stderr.to_lowercase().contains(sign),
+            "{sign}: {}",
+            done.stderr
+        );
+        let refs = git(folder, &["-C", &to, "for-each-ref"]);
+        assert_eq!(refs.lines().count(), 3_001);
+    }
+}
+
+#[test]
+fn a_large_repository_goes_both_ways() {
+    let server = start();
+    let folder = &server.folder;
+    commit(folder, "seed", "large.bin", &noise(40 << 20));
+    for (nth, (http, version)) in [("HTTP/1.1", "0"), ("HTTP/2", "2")].into_iter().enumerate() {
+        let name = format!("repos/large{nth}.git");
+        git(folder, &["init", "-q", "--bare", "-b", "main", &name]);
+        let url = as_ant(&server.https(&name.replace("repos", "/push")));
+        let (http, version) = (
+            format!("http.version={http}"),
+            format!("protocol.version={version}"),
+        );
+        let with = ["-c", http.as_str(), "-c", version.as_str()];
+        git(
+            folder,
+            &[&["-C", "seed"][..], &with, &["push", "-q", &url, "main"]].concat(),
+        );
+        is_sound(folder, &name);
+        let to = format!("large{nth}");
+        git(folder, &[&with[..], &["clone", "-q", &url, &to]].concat());
+        assert_eq!(head(folder, &to), head(folder, "seed"));
+    }
+}
+
+/// A client that pushes much, with all of its processes in a group of their own.
+struct Pusher(Child);
+
+impl Pusher {
+    fn start(folder: &Folder, url: &str) -> Pusher {
+        let mut push = command(folder, &["-C", "seed", "push", "-q", url, "main"]);
+        push.process_group(0)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null());
+        Pusher(push.spawn().expect("git"))
+    }
+
+    /// Stops it where the server has a part of its pack, and holds it there.
+    fn hold(&self, folder: &Folder) {
+        let objects = folder.path("repos/a.git/objects");
+        wait_until(PATIENCE, "a part of the pack", || {
+            has_part(&objects).then_some(())
+        });
+        self.signal("STOP");
+        assert!(has_part(&objects), "all of it came before");
+    }
+
+    fn signal(&self, name: &str) {
+        let group = format!("-{}", self.0.id());
+        assert!(run("kill", &["-s", name, "--", &group], b"").success);
+    }
+}
+
+impl Drop for Pusher {
+    fn drop(&mut self) {
+        self.signal("KILL");
+        let _ = self.0.wait();
+    }
+}
+
+fn has_part(objects: &Path) -> bool {
+    let found = run(
+        "find",
+        &[
+            objects.to_str().expect("plain"),
+            "-path",
+            "*tmp_objdir*",
+            "-size",
+            "+100k",
+        ],
+        b"",
+    );
+    !found.text().is_empty()
+}
+
+#[test]
+fn a_push_that_is_broken_off_leaves_nothing() {
+    let mut server = Server::start_in(folder(), &config("limits = { drain_seconds = 1 }"));
+    let before = head(&server.folder, "repos/a.git");
+    // What doesn't compress needn't be tried.
+    for repository in ["seed", "repos/a.git"] {
+        git(
+            &server.folder,
+            &["-C", repository, "config", "core.compression", "0"],
+        );
+    }
+    // Many files: git writes each when it is whole.
+    for (nth, part) in noise(30 << 20).chunks(1 << 19).enumerate() {
+        server.folder.write(&format!("seed/large/{nth}"), part);
+    }
+    commit(&server.folder, "seed", "b.txt", b"and one more");
+    for url in [server.http("/push/a.git"), server.https("/push/a.git")] {
+        let pusher = Pusher::start(&server.folder, &as_ant(&url));
+        pusher.hold(&server.folder);
+        drop(pusher);
+        let parent = server.pid().to_string();
+        wait_until(PATIENCE, "the end of git", || {
+            let children = run("ps", &["-o", "pid=", "--ppid", &parent], b"");
+            children.text().trim().is_empty().then_some(())
+        });
+        is_sound(&server.folder, "repos/a.git");
+        assert_eq!(head(&server.folder, "repos/a.git"), before);
+    }
+
+    let pusher = Pusher::start(&server.folder, &as_ant(&server.http("/push/a.git")));
+    pusher.hold(&server.folder);
+    server.signal("TERM");
+    assert_eq!(server.wait(PATIENCE), Some(0));
+    drop(pusher);
+    is_sound(&server.folder, "repos/a.git");
+    assert_eq!(head(&server.folder, "repos/a.git"), before);
+
+    let server = Server::start_in(server.into_folder(), &config(""));
+    let url = as_ant(&server.http("/push/a.git"));
+    git(&server.folder, &["-C", "seed", "push", "-q", &url, "main"]);
+    is_sound(&server.folder, "repos/a.git");
+    assert_eq!(
+        head(&server.folder, "repos/a.git"),
+        head(&server.folder, "seed")
+    );
+}
+
+#[test]
+fn mistakes_are_pointed_out() {
+    let folder = folder();
+    let told = |route: &str, path: Option<&str>| {
+        let config =
+            server_table("") + &site_table("") + "[[site.route]]\npath = \"/git/\"\n" + route;
+        folder.write("anthill.toml", config);
+        let mut check = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        check.arg("check").arg(folder.path("anthill.toml"));
+        path.map(|path| check.env("PATH", path));
+        finish(check, b"")
+    };
+    assert_eq!(told("git = \"repos\"", None).code, Some(0));
+    for (route, path, what, help) in [
+        ("git = \"none\"", None, "there is no folder", ""),
+        (
+            "git = \"repos/a.git\"",
+            None,
+            "is a repository, and not a folder of them",
+            "the folder that it lies in",
+        ),
+        (
+            "git = \"seed\"",
+            None,
+            "is a repository, and not a folder of them",
+            "the folder that it lies in",
+        ),
+        (
+            "git = \"repos\"\nexport = \"some\"",
+            None,
+            "`some` is no rule for `export`",
+            "\"all\"",
+        ),
+        (
+            "git = \"repos\"\npush = true",
+            None,
+            "whoever pushes has to log in",
+            "anthill passwd",
+        ),
+        (
+            "git = \"repos\"\ncache = true",
+            None,
+            "`cache` is not for repositories",
+            "leave it out",
+        ),
+        (
+            "git = \"repos\"\ncgi = \"seed\"",
+            None,
+            "to repositories or to scripts",
+            "keep one",
+        ),
+        (
+            "git = \"repos\"\nkeep = 1",
+            None,
+            "to repositories or to scripts",
+            "keep one",
+        ),
+        (
+            "git = \"repos\"\nroot = \"seed\"",
+            None,
+            "one target, not both `git` and `root`",
+            "keep one",
+        ),
+        (
+            "allow = []\nexport = \"all\"",
+            None,
+            "this belongs to `git`",
+            "git = \"repositories\"",
+        ),
+        (
+            "git = \"repos\"",
+            Some("/nowhere"),
+            "there is no program `git` in /nowhere",
+            "apt-get install git",
+        ),
+    ] {
+        let done = told(route, path);
+        assert_ne!(done.code, Some(0), "{route}");
+        assert!(
+            done.stderr.contains(what) && done.stderr.contains(help),
+            "{route}: {}",
+            done.stderr
+        );
+        assert!(
+            done.stderr.contains("anthill.toml:"),
+            "{route}: {}",
+            done.stderr
+        );
+    }
+}
