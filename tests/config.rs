@@ -108,7 +108,7 @@ fn each_mistake_is_shown_where_it_stands() {
         (&route, "allow = [\"10.0.0.0/33\"]", "prefix", "\"10.0.0.0/33\"", "0 to 32"),
         (&route, "users = \"users\"", "users:2: the hash of `ant` is no hash", "\"users\"", "anthill passwd"),
         (&route, "users = \"people\"", "there is no user file", "\"people\"", "`anthill passwd"),
-        (&route, "git = \"srv\"", "`git` is not yet supported", "git", "leave it out"),
+        (&route, "balance = \"srv\"", "`balance` is not yet supported", "balance", "leave it out"),
         (&route, "proxy = \"http://127.0.0.1:9000\"", "`proxy` is not yet supported", "proxy", "leave it out"),
         (&route, "redirect = \"/a\"\nrewrite = \"/b\"", "one target, not both", "\"/b\"", "keep one"),
         (&route, "redirect = \"//elsewhere\"", "nowhere to redirect to", "\"//elsewhere\"", "https://"),

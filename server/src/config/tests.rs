@@ -355,8 +355,8 @@ fn each_mistake_has_its_answer() {
         ),
         ("[[site]]\nrelease = \"x\"", "not yet", ""),
         (
-            "[[site]]\n[[site.route]]\npath = \"/\"\ngit = \"x\"",
-            "`git` is not yet",
+            "[[site]]\n[[site.route]]\npath = \"/\"\nbalance = \"x\"",
+            "`balance` is not yet",
             "",
         ),
         (
