@@ -194,6 +194,8 @@ const SILENT_MS: u64 = 1_000;
 const SETTLED_MAX: usize = 500;
 /// Pause after the system refused to give a descriptor or memory for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// And that is said so often at most.
+const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
 /// A lingering close lasts at most this long.
 const LINGER_MS: u64 = 5_000;
 /// A body may take this long before its rate counts.
@@ -322,7 +324,7 @@ impl Worker {
 
     async fn accept(self: Rc<Self>, listener: AsyncFd<OwnedFd>, accepting: Rc<Accepting>) {
         let mut stop = pin!(accepting.stop.notified());
-        let mut complained = false;
+        let mut complained: Option<Instant> = None;
         let mut taken = 0;
         loop {
             let left = self.left.notified();
@@ -340,7 +342,6 @@ impl Worker {
                     let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
                 }
                 Accepted::Tried(Ok((socket, peer))) => {
-                    complained = false;
                     self.open(socket, peer, accepting.secure);
                     taken += 1;
                     if taken % ACCEPTS_MAX == 0 {
@@ -351,9 +352,10 @@ impl Worker {
                     // A connection that broke before it was taken is nobody's loss; a lack of
                     // descriptors or memory is, and trying again at once would spin.
                     if !is_peer_fault(&error) {
-                        if !complained {
+                        // Each connection that leaves makes room for one, and then there is none again.
+                        if complained.is_none_or(|at| at.elapsed() >= COMPLAINT_PAUSE) {
                             log::error!("{}: accepting pauses: {error}", accepting.address);
-                            complained = true;
+                            complained = Some(Instant::now());
                         }
                         let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
                     }
