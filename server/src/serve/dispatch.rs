@@ -394,12 +394,13 @@ impl Gate<'_, '_> {
             let path_info = Vec::new();
             Some(Script { name, path_info })
         })?;
-        let scripts = self.host.scripts(&script.name)?.clone();
+        let host = self.host;
+        let scripts = host.scripts(&script.name)?;
         // A guard protects what is run, by whichever name it was asked for.
         if let Err(reply) = self.pass(&script.name) {
             return Some(reply);
         }
-        let handler = scripts.handler.at(script);
+        let handler = scripts.handler.clone().at(script);
         Some(match &scripts.cache {
             Some(cache) => self.ask_cache(&Arc::new(cache.before(handler))),
             None => Reply::Live(handler),
