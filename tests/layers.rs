@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// From the bottom up. Each may name those before it, and itself.
-const LAYERS: [&str; 15] = [
+const LAYERS: [&str; 16] = [
     "limits", "base", "wire", "site", "tls", "handler", "cache", "hits", "config", "world",
-    "serve", "acme", "backup", "control", "cli",
+    "serve", "acme", "backup", "deploy", "control", "cli",
 ];
 
 /// What may not be named in a layer, and why.

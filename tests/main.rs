@@ -11,6 +11,7 @@ mod clients;
 mod cms;
 mod config;
 mod cost;
+mod deploy;
 mod fastcgi;
 mod git;
 mod h2;

@@ -17,5 +17,6 @@ pub mod world;
 pub mod serve;
 pub mod acme;
 pub mod backup;
+pub mod deploy;
 pub mod control;
 pub mod cli;

@@ -49,6 +49,10 @@ pub struct Limits {
     /// Seconds that a fetch or push of git may take in all: on a slow line a large repository takes
     /// hours, and what is stuck is ended by `script_silent_seconds` and `write_stall_seconds`.
     pub git_seconds: u32,
+    /// Files, folders and links of a tree that is deployed.
+    pub deploy_files: usize,
+    /// Bytes of a tree that is deployed; a disk holds up to five of them at the same time.
+    pub deploy_bytes: u64,
 }
 
 impl Default for Limits {
@@ -74,6 +78,8 @@ impl Default for Limits {
             script_seconds: 3_600,
             script_output_bytes: 4 << 30,
             git_seconds: 86_400,
+            deploy_files: 200_000,
+            deploy_bytes: 4 << 30,
         }
     }
 }
@@ -349,3 +355,14 @@ pub const BACKUP_MEMORY_BYTES: u64 = 1 << 20;
 pub const BACKUP_TRIES_MAX: u32 = 20;
 /// What a backup says of itself, and its hit counts: 10,000 pages take a few megabytes.
 pub const BACKUP_OWN_BYTES_MAX: u64 = 64 << 20;
+/// Trees that were deployed before the one that is served are kept so many: responses under way still
+/// read the last one, and an operator may want to look at one.
+pub const DEPLOYED_KEPT: usize = 2;
+/// `git` that says nothing for so long while a branch is deployed is ended.
+pub const DEPLOY_SILENT_SECONDS: u64 = 60;
+/// What git complains of is kept up to this for the log.
+pub const DEPLOY_SAID_BYTES_MAX: usize = 4 * 1024;
+/// The answer to a push waits so long for its deployment: proxies and patience end soon after.
+pub const DEPLOY_ANSWER_SECONDS: u64 = 120;
+/// Meanwhile the client hears so often that somebody is there, as it does from git itself.
+pub const PUSH_KEEP_ALIVE_SECONDS: u64 = 5;

@@ -78,7 +78,11 @@ fn real(place: &Path) -> PathBuf {
 /// Reads a tar from these bytes to its end, for the fuzzer: whatever they are, no panic, no name that
 /// leads out, and no more content than there are bytes.
 pub fn check(bytes: &[u8]) {
-    let mut reader = tar::Reader::new(bytes);
+    check_with(tar::Reader::new(bytes), bytes);
+    check_with(tar::Reader::of_git(bytes), bytes);
+}
+
+fn check_with(mut reader: tar::Reader<&[u8]>, bytes: &[u8]) {
     let mut total = 0;
     while let Ok(Some(entry)) = reader.next_entry() {
         let mut parts = entry.name.split(|byte| *byte == b'/');

@@ -1,5 +1,6 @@
 //! Tar as our backups have it (POSIX.1-2001: ustar, with pax records where a field is too short), written
-//! and read. The reader is strict: it takes what the writer here makes, and calls the rest by its name.
+//! and read. The reader is strict: it takes what the writer here makes, or else what `git archive` does,
+//! and calls the rest by its name.
 //!
 //! Errors of kind `InvalidData` and `UnexpectedEof` are the archive's, all others the disk's.
 
@@ -127,9 +128,18 @@ fn sum(block: &[u8; BLOCK]) -> u32 {
 /// Reads an archive, entry by entry.
 pub struct Reader<R> {
     input: R,
+    maker: Maker,
     /// Of the content of the current entry.
     left: u64,
     padding: usize,
+}
+
+/// Whose archive it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    Backup,
+    /// git begins with a record for all entries, the commit's id, and may cut a name in two.
+    Git,
 }
 
 /// Records before an entry, for fields that are too short.
@@ -143,8 +153,18 @@ struct Records {
 impl<R: Read> Reader<R> {
     /// Of an archive that begins here.
     pub fn new(input: R) -> Reader<R> {
+        Reader::of(input, Maker::Backup)
+    }
+
+    /// Of an archive that `git archive` makes.
+    pub fn of_git(input: R) -> Reader<R> {
+        Reader::of(input, Maker::Git)
+    }
+
+    fn of(input: R, maker: Maker) -> Reader<R> {
         Reader {
             input,
+            maker,
             left: 0,
             padding: 0,
         }
@@ -174,8 +194,13 @@ impl<R: Read> Reader<R> {
             if number(&block[148..156])? != u64::from(sum(&block)) {
                 return Err(wrong("a head whose sum is wrong"));
             }
+            if block[156] == b'g' && self.maker == Maker::Git && records.is_none() {
+                self.records(number(&block[124..136])?)?;
+                continue;
+            }
             if block[156] != b'x' {
-                return entry(&block, records.unwrap_or_default()).map(|entry| {
+                let records = records.unwrap_or_default();
+                return entry(&block, records, self.maker).map(|entry| {
                     self.left = entry.size;
                     self.padding = padding(entry.size);
                     Some(entry)
@@ -211,7 +236,7 @@ impl<R: Read> Reader<R> {
         let mut text = vec![0; size as usize];
         self.input.read_exact(&mut text)?;
         self.skip_padding(padding(size))?;
-        parse_records(&text).ok_or_else(|| wrong("records that make no sense"))
+        parse_records(&text, self.maker).ok_or_else(|| wrong("records that make no sense"))
     }
 
     fn skip_padding(&mut self, length: usize) -> io::Result<()> {
@@ -243,7 +268,7 @@ impl<R: Read> Read for Reader<R> {
     }
 }
 
-fn parse_records(mut text: &[u8]) -> Option<Records> {
+fn parse_records(mut text: &[u8], maker: Maker) -> Option<Records> {
     let mut records = Records::default();
     while !text.is_empty() {
         let space = text.iter().position(|byte| *byte == b' ')?;
@@ -259,6 +284,7 @@ fn parse_records(mut text: &[u8]) -> Option<Records> {
             b"path" if records.path.is_none() => records.path = Some(value.to_vec()),
             b"linkpath" if records.link.is_none() => records.link = Some(value.to_vec()),
             b"size" if records.size.is_none() => records.size = Some(decimal(value)?),
+            b"comment" | b"mtime" if maker == Maker::Git => {}
             _ => return None,
         }
         text = rest;
@@ -272,14 +298,18 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     text.parse().ok()
 }
 
-fn entry(block: &[u8; BLOCK], records: Records) -> io::Result<Entry> {
-    let field = |from: usize| {
-        let field = &block[from..from + 100];
-        let end = field.iter().position(|byte| *byte == 0).unwrap_or(100);
+fn entry(block: &[u8; BLOCK], records: Records, maker: Maker) -> io::Result<Entry> {
+    let field = |from: usize, length: usize| {
+        let field = &block[from..from + length];
+        let end = field.iter().position(|byte| *byte == 0).unwrap_or(length);
         field[..end].to_vec()
     };
-    if block[345..500].iter().any(|byte| *byte != 0) {
+    let mut first = field(345, 155);
+    if block[345..500].iter().any(|byte| *byte != 0) && maker != Maker::Git {
         return Err(wrong("a name in two parts"));
+    }
+    if !first.is_empty() {
+        first.push(b'/');
     }
     let kind = match block[156] {
         b'0' => Kind::File,
@@ -287,14 +317,16 @@ fn entry(block: &[u8; BLOCK], records: Records) -> io::Result<Entry> {
         b'5' => Kind::Folder,
         _ => return Err(wrong("an entry that is no file, folder or symbolic link")),
     };
-    let mut name = records.path.unwrap_or_else(|| field(0));
+    let mut name = records
+        .path
+        .unwrap_or_else(|| [first, field(0, 100)].concat());
     if kind == Kind::Folder && name.pop_if(|last| *last == b'/').is_none() {
         return Err(wrong("a folder without its slash"));
     }
     if !is_inside(&name) {
         return Err(wrong("a name that leads out of it"));
     }
-    let link = records.link.unwrap_or_else(|| field(157));
+    let link = records.link.unwrap_or_else(|| field(157, 100));
     let size = records.size.map_or_else(|| number(&block[124..136]), Ok)?;
     let is_right = match kind {
         Kind::File => link.is_empty(),
@@ -337,7 +369,7 @@ fn number(field: &[u8]) -> io::Result<u64> {
 }
 
 /// The archive is at fault.
-pub(super) fn wrong(what: &'static str) -> io::Error {
+pub(crate) fn wrong(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
@@ -489,7 +521,28 @@ mod tests {
             "0 path=a\n",
             "7 uid=\n",
         ] {
-            assert!(parse_records(text.as_bytes()).is_none(), "{text}");
+            for maker in [Maker::Backup, Maker::Git] {
+                assert!(parse_records(text.as_bytes(), maker).is_none(), "{text}");
+            }
         }
+    }
+
+    #[test]
+    fn what_git_alone_writes_is_taken_from_git_alone() {
+        let of_git = |bytes: &[u8]| Reader::of_git(bytes).next_entry();
+        let two = forged(|block| block[345..350].copy_from_slice(b"a/b/c"));
+        assert_eq!(of_git(&two).unwrap().unwrap().name, b"a/b/c/a");
+        assert!(read(&two).is_err());
+        for first in [&b".."[..], b"/a", b"a/"] {
+            let two = forged(|block| block[345..345 + first.len()].copy_from_slice(first));
+            assert!(of_git(&two).is_err());
+        }
+        let text = b"52 comment=0123456789012345678901234567890123456789\n";
+        let mut global = block(b"pax_global_header", b'g', 0o666, 0, 52, b"").to_vec();
+        global.extend_from_slice(text);
+        global.resize(2 * BLOCK, 0);
+        let all = [global, archive(&[(file(b"a", 1), b"x")])].concat();
+        assert_eq!(of_git(&all).unwrap(), Some(file(b"a", 1)));
+        assert!(read(&all).is_err());
     }
 }

@@ -9,8 +9,12 @@ use toml::Spanned;
 use super::account::Account;
 use super::nearest::nearest;
 use super::places::reason;
-use super::{Config, LogTo, OperatorError, PlainHttp, Scripts, Site, Target};
+use super::{
+    Config, Deployment, Found, LogTo, OperatorError, PlainHttp, Scripts, Site, Target,
+    deployed_folder, found_at,
+};
 use crate::handler::git::is_repository;
+use crate::handler::pushed::git_folder;
 
 /// Whether all that the configuration names is there and can be used. Returns warnings: what works
 /// but probably isn't meant.
@@ -73,7 +77,10 @@ struct Checker<'c> {
 
 impl Checker<'_> {
     fn site(&self, site: &Site) -> Result<(), OperatorError> {
-        if let Some(root) = &site.root {
+        if let Some(deployment) = self.config.deployment_to(site) {
+            // What lies in it is up to who pushes.
+            self.deployed(&deployment)?;
+        } else if let Some(root) = &site.root {
             self.folder(root)?;
             for (status, page) in &site.errors {
                 let path = root.get_ref().join(page.get_ref());
@@ -144,6 +151,53 @@ impl Checker<'_> {
         let parent = git.folder.get_ref().parent().unwrap_or(Path::new("/"));
         let help = format!("the folder that it lies in: {}", parent.display());
         Err(self.config.point(git.folder.span(), what, help))
+    }
+
+    /// A folder that a branch becomes: its repository is there, and its place is ours to fill.
+    fn deployed(&self, deployment: &Deployment<'_>) -> Result<(), OperatorError> {
+        let (deploy, root) = (deployment.deploy, deployment.root);
+        let named = &deploy.repository;
+        let refuse = |what: String, help: String| {
+            let span = deploy.site.span();
+            Err(self.config.point(span, what, help))
+        };
+        let repository = deployment.repository();
+        let Some(repository) = git_folder(&repository) else {
+            let what = format!("there is no repository {}", repository.display());
+            let help = match sibling(&repository) {
+                Some(sibling) => format!("did you mean {}?", sibling.display()),
+                None => format!("make it: git init --bare {}", repository.display()),
+            };
+            return Err(self.config.point(named.span(), what, help));
+        };
+        self.allowed(&Spanned::new(named.span(), repository), 4 | 1, "read")?;
+        let shown = root.get_ref().display();
+        let found = found_at(root.get_ref());
+        match found {
+            Ok(Found::Nothing | Found::EmptyFolder | Found::Deployed(_)) => {}
+            Ok(Found::Foreign) => {
+                let what = format!("{shown} holds files that no deployment has put there");
+                return refuse(what, format!("move it away: mv {shown} {shown}.before"));
+            }
+            Ok(Found::Link(to)) => {
+                let what = format!("{shown} is a link to {}, and not one of ours", to.display());
+                return refuse(what, format!("remove the link: rm {shown}"));
+            }
+            Err(error) => return refuse(format!("{shown}: {}", reason(&error)), String::new()),
+        }
+        let above = root.get_ref().parent().unwrap_or(Path::new("/")).to_owned();
+        let above = Spanned::new(deploy.site.span(), above);
+        if !self.metadata(&above, "folder")?.is_dir() {
+            let what = format!("{} is no folder", above.get_ref().display());
+            return refuse(what, "a root is put into a folder".to_owned());
+        }
+        // The new tree lies beside the root, and the link that takes its place.
+        self.allowed(&above, 4 | 2 | 1, "write")?;
+        let trees = deployed_folder(root.get_ref()).filter(|trees| trees.is_dir());
+        match trees {
+            Some(trees) => self.allowed(&Spanned::new(deploy.site.span(), trees), 7, "write"),
+            None => Ok(()),
+        }
     }
 
     /// A file to read.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 
+use super::deploy::deploys;
 use super::error::OperatorError;
 use super::read::{Item, Read, Shape, Table};
 use super::{Backend, BackendAddress, Cgi, Git, Interpreter, Scripts, Target};
@@ -115,8 +116,10 @@ fn git(
     let export = table.take::<Spanned<String>>("export")?;
     let push = table.take::<Spanned<bool>>("push")?;
     let push_span = push.as_ref().map(Spanned::span);
+    let deploy = table.item("deploy");
     let Some(folder) = folder else {
-        let Some(span) = export.map(|it| it.span()).or(push_span) else {
+        let span = export.map(|it| it.span()).or(push_span);
+        let Some(span) = span.or(deploy.map(|item| item.value.span())) else {
             return Ok(None);
         };
         let what = "this belongs to `git`, which the route hasn't";
@@ -147,6 +150,7 @@ fn git(
         exports_all,
         push,
         variables: variables.to_vec(),
+        deploy: deploy.map(deploys).transpose()?.unwrap_or_default(),
     }))
 }
 

@@ -8,6 +8,7 @@
 mod account;
 mod acme;
 mod check;
+mod deploy;
 mod error;
 mod live;
 mod nearest;
@@ -28,6 +29,7 @@ use crate::limits::Limits;
 pub use account::Account;
 pub use acme::{Acme, Challenge, Eab, Wanted};
 pub use check::check;
+pub use deploy::{Deployment, Found, deployed_folder, found_at};
 pub use error::OperatorError;
 pub use nearest::nearest;
 pub use places::{Chosen, Overrides, control_sockets, prepare_folder, reason};
@@ -322,6 +324,19 @@ pub struct Git {
     pub push: bool,
     /// Variables beside those of the request.
     pub variables: Vec<(String, String)>,
+    /// Branches that become the folders of sites.
+    pub deploy: Vec<Deploy>,
+}
+
+/// `deploy` of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deploy {
+    /// Below the folder of repositories.
+    pub repository: Spanned<String>,
+    /// Without `refs/heads/`.
+    pub branch: Spanned<String>,
+    /// A name of a site of this file, which has a root.
+    pub site: Spanned<String>,
 }
 
 /// `cache` of a route.

@@ -16,7 +16,7 @@ use super::{
     PlainHttp, Route, STALE_IF_ERROR_SECONDS, Server, Site, Symlinks, Target, TestHandler,
     TlsConfig, TlsVersion,
 };
-use super::{acme, live};
+use super::{acme, deploy, live};
 use crate::limits::{CACHE_PAGE_BYTES, Limits, SCRATCH_BYTES};
 use crate::wire::cache_control::SECONDS_MAX;
 
@@ -65,6 +65,8 @@ static LIMITS: Shape = Shape {
         "script_seconds",
         "script_output_bytes",
         "git_seconds",
+        "deploy_files",
+        "deploy_bytes",
     ],
     later: &[],
 };
@@ -147,6 +149,7 @@ static ROUTE: Shape = Shape {
         "git",
         "export",
         "push",
+        "deploy",
         "cache",
         "hits",
         "test",
@@ -209,6 +212,7 @@ pub(super) fn parse(text: &str, path: Option<&Path>, shown: &str) -> Result<Conf
             .at(shown, text, 0..0));
     }
     refuse_shared_names(&source, &sites)?;
+    deploy::refuse_impossible(&source, &sites)?;
     if let Some(acme) = &tls.acme {
         acme::refuse_impossible(&source, acme, &server, &sites)?;
     }
@@ -476,6 +480,10 @@ fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limi
             usual.script_output_bytes,
         )?,
         git_seconds: seconds(t, "git_seconds", usual.git_seconds)?,
+        deploy_files: t
+            .within("deploy_files", 1..=u64::MAX)?
+            .unwrap_or(usual.deploy_files),
+        deploy_bytes: bytes(t, "deploy_bytes", 1..=u64::MAX, usual.deploy_bytes)?,
     };
     table.finish()?;
     Ok(limits)

@@ -30,7 +30,7 @@ pub(super) type Seen = (u64, u64, u64, i64, i64, i64, i64);
 
 impl Plane {
     /// Every site of the World and its place.
-    fn places(&self) -> impl Iterator<Item = (Place, Arc<Site>)> + use<'_> {
+    pub(super) fn places(&self) -> impl Iterator<Item = (Place, Arc<Site>)> + use<'_> {
         self.world.hosts.iter().enumerate().flat_map(|(host, its)| {
             let routes = its
                 .routes
@@ -76,6 +76,7 @@ impl Plane {
                     watch.grow(place, &site);
                 }
                 watch.files(self.seen.iter().map(|(file, _)| file.as_path()));
+                watch.branches(&self.deployments.refs());
                 Some(watch)
             }
             Err(error) => {
@@ -89,6 +90,7 @@ impl Plane {
         self.changes = Changes {
             whole: self.all_places(),
             files: self.seen != look_at_files(&self.config),
+            branches: true,
             ..Changes::default()
         };
     }
@@ -98,6 +100,14 @@ impl Plane {
     pub(super) async fn apply(&mut self) {
         while !self.changes.is_empty() {
             let changes = std::mem::take(&mut self.changes);
+            if changes.branches {
+                // The way to a branch may be another one now. What comes of it is heard later.
+                let refs = self.deployments.refs();
+                if let Some(watch) = &mut self.watch {
+                    watch.branches(&refs);
+                }
+                self.deployments.look();
+            }
             let looked_at = self.renew(changes).await;
             let Some(watch) = &mut self.watch else { return };
             // A folder that went and came back is the same, but its watch is gone.

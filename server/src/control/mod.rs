@@ -1,6 +1,7 @@
 //! The control plane: what `anthill serve` and `anthill check` do.
 
 mod changes;
+mod deployments;
 mod greeting;
 mod listeners;
 mod plane;
@@ -17,6 +18,7 @@ use crate::base::log::{ErrorLog, Sinks};
 use crate::cache::Cache;
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
 use crate::handler::program::Programs;
+use crate::handler::pushed::Pushes;
 use crate::site::Budget;
 use crate::tls::{SelfSigned, Tickets};
 use crate::world::build::{self, Supplies};
@@ -42,7 +44,7 @@ pub struct Checked {
     pub summary: String,
     /// What works but probably isn't meant.
     pub warnings: Vec<String>,
-    /// Which certificates would come by themselves, and which not.
+    /// Which certificates would come by themselves, and which not; which branches become sites.
     pub notes: Vec<String>,
 }
 
@@ -82,6 +84,7 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         h3_port: None,
         programs: Arc::new(Programs::new(config.server.limits.scripts)),
         backends: Arc::default(),
+        pushes: Pushes::new().0,
     };
     let world = build::build(&build::quiet(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));
@@ -100,7 +103,12 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         names.len(),
         names.join(", ")
     );
-    let notes = certificates(&config);
+    let mut notes = certificates(&config);
+    notes.extend(config.deployments().iter().map(|it| {
+        let (deploy, name) = (it.deploy, it.site.names[0].get_ref());
+        let (branch, repository) = (deploy.branch.get_ref(), deploy.repository.get_ref());
+        format!("{name} is deployed from {branch} of {repository}")
+    }));
     Ok(Checked {
         summary,
         warnings,

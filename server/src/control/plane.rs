@@ -2,6 +2,7 @@
 //! each new World to them.
 
 use super::changes::{QUIET, Seen, look_at_files};
+use super::deployments::{Deployments, News, furnish};
 use super::greeting;
 use super::listeners::{LET_IN, Listeners};
 use super::socket::{self, ControlSocket, Question};
@@ -88,6 +89,8 @@ pub struct Plane {
     pub(super) seen: Vec<(PathBuf, Option<Seen>)>,
     /// Has certificates issued.
     pub(super) acme: Acme,
+    /// Branches that become folders of sites.
+    pub(super) deployments: Deployments,
     error_log: ErrorLog,
     control: ControlSocket,
     /// Who asked us to stop, and waits for it.
@@ -116,6 +119,7 @@ enum Event {
     Keys,
     Hits,
     WorkerEnded(usize),
+    Deployments(News),
 }
 
 impl Plane {
@@ -149,6 +153,8 @@ impl Plane {
         direct_errors(&config, &sinks, &error_log)?;
         let (tickets, self_signed) = tls_supplies(&config)?;
         let memory = config.server.memory_max.unwrap_or_else(memory_auto);
+        furnish(&config)?;
+        let (deployments, pushes) = Deployments::new();
         let origin = Instant::now();
         let budget = Arc::new(Budget::new(memory as usize));
         let supplies = Supplies {
@@ -164,6 +170,7 @@ impl Plane {
             h3_port: h3_port(&config, &listeners),
             programs: Arc::new(Programs::new(config.server.limits.scripts)),
             backends: Arc::default(),
+            pushes,
         };
         let seen = look_at_files(&config);
         let world = Arc::new(build::build(
@@ -199,6 +206,7 @@ impl Plane {
             missed: BTreeSet::new(),
             seen,
             acme,
+            deployments,
             error_log,
             control,
             stopping_for: Vec::new(),
@@ -271,6 +279,8 @@ impl Plane {
             self.control
                 .open()
                 .map_err(|error| failed("the control socket", error))?;
+            self.deployments
+                .plan(&self.config, self.supplies.https_port);
             self.watch_anew();
             greeting::print(&self);
             let _ = sys::notify("READY=1");
@@ -340,6 +350,7 @@ impl Plane {
                     if !self.is_watching() {
                         self.changes.whole.extend(self.all_places());
                         self.changes.files |= self.seen != look_at_files(&self.config);
+                        self.changes.branches = true;
                     }
                     self.apply().await;
                 }
@@ -351,6 +362,7 @@ impl Plane {
                 Event::Keys => self.renew_keys().await,
                 Event::Hits => self.save_hits(),
                 Event::WorkerEnded(index) => self.restart(index).await,
+                Event::Deployments(news) => self.hear(news).await,
             }
         }
     }
@@ -366,6 +378,7 @@ impl Plane {
         let rescans = !self.is_watching() || !self.missed.is_empty();
         let watch = &self.watch;
         let ended = &mut self.ended.1;
+        let deployments = &mut self.deployments;
         let files = async {
             match watch {
                 Some(watch) => watch.readable().await,
@@ -406,6 +419,7 @@ impl Plane {
             _ = keys.tick() => Event::Keys,
             _ = stale.tick() => Event::Stale,
             Some(index) = ended.recv() => Event::WorkerEnded(index),
+            news = deployments.news() => Event::Deployments(news),
         }
     }
 
@@ -452,6 +466,9 @@ impl Plane {
         let new = self.listeners.bind(&config, self.workers.len())?;
         let new_quic = self.listeners.bind_quic(&config)?;
         let seen = look_at_files(&config);
+        self.furnish(&config).await.inspect_err(|_| {
+            self.listeners.forget(&new);
+        })?;
         let (supplies, world) = self.prepare(&config).inspect_err(|_| {
             self.listeners.forget(&new);
         })?;
@@ -488,6 +505,8 @@ impl Plane {
         }
         self.missed.clear();
         self.unsettled.clear();
+        self.deployments
+            .plan(&self.config, self.supplies.https_port);
         self.watch_anew();
         self.apply().await;
         self.acme.plan(&self.config, true);
@@ -670,6 +689,7 @@ impl Plane {
         let seconds = self.config.server.limits.drain_seconds;
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
+        self.deployments.stop();
         // Whoever takes our place may have certificates issued from now on.
         self.acme = Acme::new(self.supplies.challenges.clone());
         // The workers accept what waits and close; our own copies would keep the ports open, and

@@ -54,6 +54,7 @@ pub(super) fn text(plane: &Plane) -> String {
     if report.elsewhere {
         out.push_str("certificates are renewed by another server on this state folder\n");
     }
+    out.push_str(&plane.deployments.text());
     for (name, why) in plane.config.not_wanted() {
         let _ = writeln!(out, "no certificate is asked for `{name}`: {why}");
     }
@@ -113,7 +114,12 @@ pub(super) fn json(plane: &Plane) -> String {
         .flat_map(|tls| tls.summary())
         .map(|certificate| certificate_json(&certificate, &report, facts.now))
         .collect();
-    let _ = writeln!(out, "\"certificates\":[{}]}}", certificates.join(","));
+    let _ = writeln!(
+        out,
+        "\"certificates\":[{}],\"deployments\":{}}}",
+        certificates.join(","),
+        plane.deployments.json()
+    );
     out
 }
 

@@ -36,6 +36,8 @@ pub struct Changes {
     pub whole: BTreeSet<Place>,
     /// A file that the configuration names.
     pub files: bool,
+    /// A branch that is deployed.
+    pub branches: bool,
 }
 
 /// The watches.
@@ -66,6 +68,8 @@ enum Meaning {
     },
     /// It, or this name in it, is a part of the way to a file of the configuration.
     File { name: Option<OsString> },
+    /// The same to a file that changes with a branch.
+    Branch { name: Option<OsString> },
 }
 
 impl Watch {
@@ -99,6 +103,14 @@ impl Watch {
         self.forget(|meaning| matches!(meaning, Meaning::File { .. }));
         for file in files {
             self.way(file, Inotify::FOLDER, |name| Meaning::File { name });
+        }
+    }
+
+    /// Watches the files that branches are in, which git replaces by renaming others.
+    pub fn branches(&mut self, files: &[PathBuf]) {
+        self.forget(|meaning| matches!(meaning, Meaning::Branch { .. }));
+        for file in files {
+            self.way(file, Inotify::FOLDER, |name| Meaning::Branch { name });
         }
     }
 
@@ -288,6 +300,9 @@ impl Watch {
                     (Meaning::File { name }, changed) if name == changed => {
                         changes.files = true;
                     }
+                    (Meaning::Branch { name }, changed) if name == changed => {
+                        changes.branches = true;
+                    }
                     _ => {}
                 }
             }
@@ -305,6 +320,7 @@ impl Watch {
     /// Events were lost.
     fn everything(&self, changes: &mut Changes) {
         changes.files = true;
+        changes.branches = true;
         let meanings = self.folders.values().flat_map(|watched| &watched.meanings);
         changes.whole.extend(meanings.filter_map(Meaning::place));
     }
@@ -326,7 +342,7 @@ impl Meaning {
     fn place(&self) -> Option<Place> {
         match self {
             Meaning::Folder { place, .. } | Meaning::Root { place, .. } => Some(*place),
-            Meaning::File { .. } => None,
+            Meaning::File { .. } | Meaning::Branch { .. } => None,
         }
     }
 }
@@ -364,6 +380,6 @@ fn push_names(stack: &mut Vec<OsString>, path: &Path) {
 impl Changes {
     /// Nothing happened.
     pub fn is_empty(&self) -> bool {
-        self.sites.is_empty() && self.whole.is_empty() && !self.files
+        self.sites.is_empty() && self.whole.is_empty() && !self.files && !self.branches
     }
 }

@@ -8,6 +8,7 @@
 use super::asked::Asked;
 use super::exchange::{Bounds, taken_apart};
 use super::program::{Order, Programs, search_path};
+use super::pushed::{Push, Pushes};
 use super::{Fault, Handler, LocalBoxFuture, Request, Response};
 use crate::limits;
 use crate::site::{Root, Why};
@@ -46,6 +47,8 @@ pub struct Settings {
     pub push: bool,
     /// Variables beside those of the request, for hooks.
     pub variables: Vec<(String, String)>,
+    /// Where pushes are told, if anything is deployed.
+    pub pushes: Option<Pushes>,
 }
 
 impl Git {
@@ -79,8 +82,13 @@ async fn run(settings: Arc<Settings>, request: Request) -> Result<Response, Faul
     }
     let (asked, here) = taken_apart(request).await?;
     let programs = Arc::clone(&settings.programs);
+    let push = settings.push_begins(&wanted);
     let find = move |asked: &Asked| settings.order(asked, &wanted);
-    programs.run(Arc::new(asked), here, bounds, find).await
+    let response = programs.run(Arc::new(asked), here, bounds, find).await?;
+    Ok(match push {
+        Some(push) => push.hold(response),
+        None => response,
+    })
 }
 
 /// What the smart protocol knows to ask for (gitprotocol-http).
@@ -133,6 +141,14 @@ const UPLOAD: &[u8] = b"service=git-upload-pack";
 const RECEIVE: &[u8] = b"service=git-receive-pack";
 
 impl Settings {
+    /// Whose end is to be told, if this is a push and anything is deployed.
+    fn push_begins(&self, wanted: &Wanted) -> Option<Push> {
+        let pushes = self.pushes.as_ref();
+        let pushes = pushes.filter(|_| wanted.is_push && !wanted.is_first)?;
+        let repository = self.root.path().join(OsStr::from_bytes(&wanted.name));
+        Some(pushes.begin(repository))
+    }
+
     /// How git is run for this. Blocks while the disk is asked.
     fn order(&self, asked: &Asked, wanted: &Wanted) -> Result<Order, Fault> {
         let refused = |reject| Fault::new("git", reject);

@@ -13,6 +13,7 @@ pub mod fastcgi;
 pub mod git;
 pub mod pipe;
 pub mod program;
+pub mod pushed;
 pub mod reaper;
 mod said;
 pub mod slots;

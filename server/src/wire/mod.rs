@@ -20,6 +20,7 @@ pub mod json;
 pub mod huffman;
 mod literal;
 mod noted;
+pub mod pkt_line;
 pub mod priority;
 pub mod range;
 pub mod reject;

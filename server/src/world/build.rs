@@ -14,6 +14,7 @@ use crate::handler::exchange::Bounds;
 use crate::handler::fastcgi::{self, FastCgi, Protocol};
 use crate::handler::git::{self, Git};
 use crate::handler::program::Programs;
+use crate::handler::pushed::Pushes;
 use crate::handler::test::Test;
 use crate::hits::{Hits, SiteHits, Views};
 use crate::site::{Budget, CacheRule, Glob, Root, Site, SiteRules, Symlinks};
@@ -52,6 +53,8 @@ pub struct Supplies {
     pub programs: Arc<Programs>,
     /// Servers that run scripts.
     pub backends: Arc<Backends>,
+    /// Where pushes are told.
+    pub pushes: Pushes,
 }
 
 /// Builds a World. Sites of `previous` whose rules are the same go on, with all that they have
@@ -132,9 +135,21 @@ pub fn destination(to: &LogTo) -> Destination {
     }
 }
 
-/// The same configuration with every log off: for checking, which must not open files.
+/// The same configuration with every log off: for checking, which must not open files. Nor does it
+/// make a folder: a root that the first deployment is to make is left out, with what runs files of it.
 pub fn quiet(config: &Config) -> Config {
+    let to_come = |site: &config::Site| {
+        let deployment = config.deployment_to(site);
+        deployment.is_some_and(|it| !it.root.get_ref().exists())
+    };
+    let to_come: Vec<bool> = config.sites.iter().map(to_come).collect();
     let mut config = config.clone();
+    for (site, _) in config.sites.iter_mut().zip(to_come).filter(|(_, is)| *is) {
+        site.root = None;
+        for route in &mut site.routes {
+            route.scripts = None;
+        }
+    }
     config.log.access = Spanned::new(0..0, LogTo::Off);
     for site in &mut config.sites {
         site.log = None;
@@ -483,6 +498,11 @@ impl HostBuilder<'_> {
             exports_all: git.exports_all,
             push: git.push,
             variables: git.variables.clone(),
+            // Whichever route is pushed to: what is deployed may be named at another one.
+            pushes: match self.config.deployments().is_empty() {
+                true => None,
+                false => Some(self.supplies.pushes.clone()),
+            },
         }))
     }
 

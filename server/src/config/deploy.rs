@@ -1,0 +1,312 @@
+//! `deploy` of a route: which branch of which repository becomes which site's folder; and what may be
+//! found in that folder's place.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use toml::Spanned;
+
+use super::error::OperatorError;
+use super::nearest::nearest;
+use super::read::{Item, Shape, Source, Table};
+use super::{Config, Deploy, Git, Site, Target};
+
+static DEPLOY: Shape = Shape {
+    name: "deploy",
+    keys: &["repository", "branch", "site"],
+    later: &[],
+};
+
+/// The branch if none is named.
+const BRANCH: &str = "main";
+
+/// One table, or a list of them.
+pub(super) fn deploys(item: Item<'_, '_>) -> Result<Vec<Deploy>, OperatorError> {
+    if !item.value.get_ref().is_table() && !item.value.get_ref().is_array() {
+        let example = "{ repository = \"site.git\", site = \"www.example.org\" }";
+        return Err(item.mistyped("a table or a list of them", example));
+    }
+    let (source, span) = (item.source, item.value.span());
+    let tables = item.items().into_iter().map(|item| item.table(&DEPLOY));
+    let all = tables
+        .map(|table| deploy(table?))
+        .collect::<Result<Vec<_>, _>>()?;
+    if all.is_empty() {
+        let help = "leave it out, or name a repository and a site";
+        return Err(source.error(span, "`deploy` names nothing", help));
+    }
+    Ok(all)
+}
+
+fn deploy(mut table: Table<'_, '_>) -> Result<Deploy, OperatorError> {
+    let repository = table.take::<Spanned<String>>("repository")?;
+    let branch = table.take::<Spanned<String>>("branch")?;
+    let site = table.take::<Spanned<String>>("site")?;
+    let (Some(repository), Some(site)) = (repository, site) else {
+        return Err(table.lacks(
+            "`deploy` needs `repository` and `site`",
+            "{ repository = \"site.git\", branch = \"main\", site = \"www.example.org\" }",
+        ));
+    };
+    let source = table.source();
+    let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains('\0');
+    if !repository.get_ref().split('/').all(plain) {
+        let what = format!("`{}` is no repository of this route", repository.get_ref());
+        let help = "its path below the folder that `git` names, such as \"tools/site.git\"";
+        return Err(source.error(repository.span(), what, help));
+    }
+    let branch = branch.unwrap_or_else(|| Spanned::new(0..0, BRANCH.to_owned()));
+    let name = branch.get_ref();
+    if let Some(short) = name
+        .strip_prefix("refs/heads/")
+        .or(name.strip_prefix("heads/"))
+    {
+        let what = format!("`{name}` is more than a branch's name");
+        return Err(source.error(branch.span(), what, format!("\"{short}\"")));
+    }
+    if !is_branch(name) {
+        let what = format!("`{name}` is no name of a branch");
+        let help = "as `git branch` lists it, such as \"main\"";
+        return Err(source.error(branch.span(), what, help));
+    }
+    table.finish()?;
+    Ok(Deploy {
+        repository,
+        branch,
+        site,
+    })
+}
+
+/// Could git have a branch of this name (git-check-ref-format)?
+fn is_branch(name: &str) -> bool {
+    let is_part =
+        |part: &str| !part.is_empty() && !part.starts_with('.') && !part.ends_with(".lock");
+    let is_odd = |c: char| c.is_control() || " ~^:?*[\\".contains(c);
+    name.split('/').all(is_part)
+        && !name.contains(is_odd)
+        && !name.contains("..")
+        && !name.contains("@{")
+        && !name.ends_with('.')
+        && !name.starts_with('-')
+        && !matches!(name, "@" | "HEAD")
+        && name.len() <= BRANCH_BYTES_MAX
+}
+
+/// A file's name, which it is.
+const BRANCH_BYTES_MAX: usize = 244;
+
+/// Each deployment leads to a site of this file that has a folder, and no two to one folder.
+pub(super) fn refuse_impossible(source: &Source<'_>, sites: &[Site]) -> Result<(), OperatorError> {
+    let mut taken: Vec<(&Path, &Spanned<String>)> = Vec::new();
+    for (_, deploy) in all(sites) {
+        let name = &deploy.site;
+        let Some(site) = sites.iter().find(|site| has_name(site, name.get_ref())) else {
+            let names = || sites.iter().flat_map(|site| &site.names);
+            let names = || names().map(|name| name.get_ref().as_str());
+            let help = match nearest(name.get_ref(), names()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("one of {}", names().collect::<Vec<_>>().join(", ")),
+            };
+            let what = format!("there is no site `{}`", name.get_ref());
+            return Err(source.error(name.span(), what, help));
+        };
+        let Some(root) = &site.root else {
+            let what = format!("the site `{}` has no folder", name.get_ref());
+            let help = "give it a `root`, which deployments are to fill";
+            return Err(source.error(name.span(), what, help));
+        };
+        let root = root.get_ref().as_path();
+        if let Some((_, other)) = taken.iter().find(|(other, _)| *other == root) {
+            let line = source.text[..other.span().start].matches('\n').count() + 1;
+            let what = format!("two deployments fill {}", root.display());
+            let help =
+                format!("the first is in line {line}; keep one, or give each a site of its own");
+            return Err(source.error(name.span(), what, help));
+        }
+        let nested = taken.iter().map(|(other, _)| *other);
+        if let Some(other) = nested
+            .into_iter()
+            .find(|other| root.starts_with(other) || other.starts_with(root))
+        {
+            let what = format!(
+                "{} and {} lie in one another",
+                root.display(),
+                other.display()
+            );
+            let help = "deployments replace a folder whole: put one beside the other";
+            return Err(source.error(name.span(), what, help));
+        }
+        if deployed_folder(root).is_none() {
+            let what = format!("{} can't be replaced", root.display());
+            return Err(source.error(name.span(), what, "a folder with a name of its own"));
+        }
+        taken.push((root, name));
+    }
+    Ok(())
+}
+
+fn has_name(site: &Site, name: &str) -> bool {
+    site.names
+        .iter()
+        .any(|its| its.get_ref().eq_ignore_ascii_case(name))
+}
+
+fn all(sites: &[Site]) -> impl Iterator<Item = (&Git, &Deploy)> {
+    let routes = sites.iter().flat_map(|site| &site.routes);
+    routes.flat_map(|route| {
+        let git = match &route.target {
+            Some(Target::Git(git)) => Some(git),
+            _ => None,
+        };
+        git.into_iter()
+            .flat_map(|git| git.deploy.iter().map(move |deploy| (git, deploy)))
+    })
+}
+
+/// A branch that becomes a site's folder.
+#[derive(Clone, Copy, Debug)]
+pub struct Deployment<'c> {
+    /// The route's repositories.
+    pub git: &'c Git,
+    /// What was said of it.
+    pub deploy: &'c Deploy,
+    /// The site that it fills.
+    pub site: &'c Site,
+    /// The folder of that site.
+    pub root: &'c Spanned<PathBuf>,
+}
+
+impl Deployment<'_> {
+    /// The repository, as it is named: the ending may be missing, and git's own files may lie in it.
+    pub fn repository(&self) -> PathBuf {
+        self.git
+            .folder
+            .get_ref()
+            .join(self.deploy.repository.get_ref())
+    }
+}
+
+impl Config {
+    /// All deployments, in the order of the file.
+    pub fn deployments(&self) -> Vec<Deployment<'_>> {
+        let mut found = Vec::new();
+        for (git, deploy) in all(&self.sites) {
+            let name = deploy.site.get_ref();
+            let site = self.sites.iter().find(|site| has_name(site, name));
+            if let Some((site, root)) = site.and_then(|site| Some((site, site.root.as_ref()?))) {
+                found.push(Deployment {
+                    git,
+                    deploy,
+                    site,
+                    root,
+                });
+            }
+        }
+        found
+    }
+
+    /// What fills this site's folder, if anything does.
+    pub fn deployment_to(&self, site: &Site) -> Option<Deployment<'_>> {
+        let mut all = self.deployments().into_iter();
+        all.find(|it| std::ptr::eq(it.site, site))
+    }
+}
+
+/// Where what is deployed to this root lies, one folder for each time: beside it, and hidden.
+pub fn deployed_folder(root: &Path) -> Option<PathBuf> {
+    let mut name = OsString::from(".");
+    name.push(root.file_name()?);
+    name.push(".deployed");
+    Some(root.parent()?.join(name))
+}
+
+/// What is in the place of a root that is to be deployed to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Nothing.
+    Nothing,
+    /// A folder without anything in it.
+    EmptyFolder,
+    /// A link to one of our folders, by that folder's name.
+    Deployed(OsString),
+    /// A link that isn't ours.
+    Link(PathBuf),
+    /// A folder with content, or a file.
+    Foreign,
+}
+
+/// Looks there.
+pub fn found_at(root: &Path) -> io::Result<Found> {
+    let metadata = match fs::symlink_metadata(root) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+        other => other?,
+    };
+    if metadata.is_symlink() {
+        let target = fs::read_link(root)?;
+        let folder = deployed_folder(root);
+        let ours = folder.as_ref().and_then(|folder| folder.file_name());
+        let inside = ours.and_then(|ours| target.strip_prefix(ours).ok());
+        return Ok(match inside.map(|inside| inside.as_os_str().to_owned()) {
+            Some(name) if is_one_name(&name) => Found::Deployed(name),
+            _ => Found::Link(target),
+        });
+    }
+    match metadata.is_dir() && fs::read_dir(root)?.next().is_none() {
+        true => Ok(Found::EmptyFolder),
+        false => Ok(Found::Foreign),
+    }
+}
+
+fn is_one_name(name: &OsStr) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!(
+        (parts.next(), parts.next()),
+        (Some(Component::Normal(_)), None)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_a_branch_can_have() {
+        for name in ["main", "feature/x", "v1.0", "a-b_c", "größe", "a@b"] {
+            assert!(is_branch(name), "{name}");
+        }
+        let long = "x".repeat(BRANCH_BYTES_MAX + 1);
+        for name in [
+            "", "/", "a/", "/a", "a//b", ".a", "a/.b", "a.lock", "a.lock/b", "a b", "a~1", "a^",
+            "a:b", "a?", "a*", "a[", "a\\b", "a..b", "a@{1}", "a.", "-a", "@", "HEAD", "a\n",
+            &long,
+        ] {
+            assert!(!is_branch(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_found_in_the_place_of_a_root() {
+        let place = tempfile::tempdir().expect("a folder");
+        let root = place.path().join("www");
+        let found = || found_at(&root).expect("looked");
+        assert_eq!(found(), Found::Nothing);
+        fs::create_dir(&root).expect("made");
+        assert_eq!(found(), Found::EmptyFolder);
+        fs::write(root.join("a"), "").expect("written");
+        assert_eq!(found(), Found::Foreign);
+        fs::remove_dir_all(&root).expect("removed");
+        for (to, what) in [
+            (".www.deployed/abc", Found::Deployed("abc".into())),
+            (".www.deployed", Found::Link(".www.deployed".into())),
+            (".www.deployed/a/b", Found::Link(".www.deployed/a/b".into())),
+            (".www.deployed/..", Found::Link(".www.deployed/..".into())),
+            ("releases/1", Found::Link("releases/1".into())),
+        ] {
+            std::os::unix::fs::symlink(to, &root).expect("a link");
+            assert_eq!(found(), what);
+            fs::remove_file(&root).expect("removed");
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! Deployments: which are under way, what came of the last ones, and who waits for them.
+//!
+//! A thread does the work, one deployment after the other. What a push, a change of a branch, a start
+//! or a reload asks for while one is under way is done after it, once, by what the branch is then.
+
+use super::plane::Plane;
+use super::watch::Place;
+use crate::acme::shown;
+use crate::base::clock;
+use crate::base::pool::Pool;
+use crate::config::{Config, OperatorError};
+use crate::deploy::{Failure, Outcome, Plan, Turned, Unwanted, short};
+use crate::handler::pushed::{Pushed, Pushes, STOPPING};
+use crate::wire::json::quoted;
+use std::cell::RefCell;
+use std::fmt::Write;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+/// All of them.
+pub(super) struct Deployments {
+    all: Vec<Standing>,
+    pool: Pool,
+    pushed: UnboundedReceiver<Pushed>,
+    done: (UnboundedSender<Done>, UnboundedReceiver<Done>),
+}
+
+/// What the control plane is to hear of.
+pub(super) enum News {
+    Pushed(Pushed),
+    Done(Done),
+}
+
+/// A try has come to its end.
+pub(super) struct Done {
+    plan: Arc<Plan>,
+    outcome: Outcome,
+}
+
+/// How it stands with one of them.
+struct Standing {
+    plan: Arc<Plan>,
+    /// Where the site is to be seen, as far as that is known.
+    url: Option<String>,
+    unwanted: Unwanted,
+    runs: bool,
+    /// Asked for while it ran.
+    again: bool,
+    waiting: Vec<Rc<Waiting>>,
+    /// For the try after the one under way.
+    waiting_again: Vec<Rc<Waiting>>,
+    served: Option<Served>,
+    /// The last try, where it failed: when, and why.
+    failure: Option<(u64, String)>,
+    has_branch: bool,
+}
+
+struct Served {
+    commit: String,
+    /// Seconds since 1970.
+    since: u64,
+    /// None if that was before the start.
+    at: Option<Instant>,
+}
+
+/// Who pushed, to be answered when the last deployment that it may have changed has come to its end.
+struct Waiting {
+    began: Instant,
+    words: RefCell<Vec<String>>,
+    done: RefCell<Option<oneshot::Sender<Vec<String>>>>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(done) = self.done.take() {
+            // They may have left.
+            let _ = done.send(self.words.take());
+        }
+    }
+}
+
+/// Roots that aren't there yet are made, before a World is built of them. Blocks.
+pub(super) fn furnish(config: &Config) -> Result<(), OperatorError> {
+    for deployment in config.deployments() {
+        let plan = Plan::of(&deployment, &config.server.limits);
+        plan.furnish().map_err(|failure| {
+            let what = format!("the folder to deploy to can't be made: {failure}");
+            let help = "a folder that the server may write to, and room on its disk";
+            config.point(deployment.deploy.site.span(), what, help)
+        })?;
+    }
+    Ok(())
+}
+
+impl Deployments {
+    /// None yet, and where pushes are told.
+    pub(super) fn new() -> (Deployments, Pushes) {
+        let (pushes, pushed) = Pushes::new();
+        let deployments = Deployments {
+            all: Vec::new(),
+            pool: Pool::new("anthill-deploy", 1, QUEUE_MAX),
+            pushed,
+            done: unbounded_channel(),
+        };
+        (deployments, pushes)
+    }
+
+    /// Waits for the next thing to do.
+    pub(super) async fn news(&mut self) -> News {
+        let (pushed, done) = (&mut self.pushed, &mut self.done.1);
+        tokio::select! {
+            Some(pushed) = pushed.recv() => News::Pushed(pushed),
+            Some(done) = done.recv() => News::Done(done),
+            // The other end of each is held by ourselves.
+            else => std::future::pending().await,
+        }
+    }
+
+    /// Those of this configuration; what goes on is not disturbed.
+    pub(super) fn plan(&mut self, config: &Config, https_port: Option<u16>) {
+        let mut old = std::mem::take(&mut self.all);
+        for deployment in config.deployments() {
+            let plan = Plan::of(&deployment, &config.server.limits);
+            let mut standing = match old.iter().position(|it| *it.plan == plan) {
+                Some(nth) => old.swap_remove(nth),
+                None => Standing::new(plan),
+            };
+            standing.url = url(&deployment.site.names, config, https_port);
+            self.all.push(standing);
+        }
+        for left in old {
+            left.unwanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Files that change with their branches.
+    pub(super) fn refs(&self) -> Vec<std::path::PathBuf> {
+        self.all.iter().flat_map(|it| it.plan.refs()).collect()
+    }
+
+    /// Looks whether a branch is at another commit than the one that is served.
+    pub(super) fn look(&mut self) {
+        for nth in 0..self.all.len() {
+            self.try_one(nth, None);
+        }
+    }
+
+    fn pushed(&mut self, pushed: Pushed) {
+        let waiting = Rc::new(Waiting {
+            began: pushed.began,
+            words: RefCell::default(),
+            done: RefCell::new(Some(pushed.done)),
+        });
+        for nth in 0..self.all.len() {
+            if self.all[nth].plan.is_from(&pushed.repository) {
+                self.try_one(nth, Some(waiting.clone()));
+            }
+        }
+    }
+
+    fn try_one(&mut self, nth: usize, waiting: Option<Rc<Waiting>>) {
+        let standing = &mut self.all[nth];
+        if standing.runs {
+            standing.again = true;
+            standing.waiting_again.extend(waiting);
+            return;
+        }
+        standing.waiting.extend(waiting);
+        let (plan, unwanted) = (standing.plan.clone(), standing.unwanted.clone());
+        let done = self.done.0.clone();
+        let queued = self.pool.spawn(move || {
+            let outcome = plan.run(&unwanted);
+            // Nobody listens while the server stops.
+            let _ = done.send(Done { plan, outcome });
+        });
+        match queued {
+            Ok(()) => standing.runs = true,
+            Err(gone) => {
+                log::error!("{}: not deployed: {gone}", standing.plan.site);
+                standing.waiting.clear();
+            }
+        }
+    }
+
+    /// The server stops: nothing is begun any more, what is under way is given up, and nobody waits.
+    pub(super) fn stop(&mut self) {
+        self.pushed.close();
+        while self.pushed.try_recv().is_ok() {}
+        for standing in self.all.drain(..) {
+            standing.unwanted.store(true, Ordering::Relaxed);
+            for waiting in standing.waiting.iter().chain(&standing.waiting_again) {
+                waiting.words.borrow_mut().push(STOPPING.to_owned());
+            }
+        }
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        for standing in &self.all {
+            let Plan { site, shown, .. } = &*standing.plan;
+            let branch = &standing.plan.branch;
+            let _ = write!(out, "{site} is {branch} of {shown}: ");
+            let _ = match &standing.served {
+                Some(served) => write!(
+                    out,
+                    "{} since {}",
+                    short(&served.commit),
+                    self::shown(served.since)
+                ),
+                None => write!(out, "nothing is deployed"),
+            };
+            if !standing.has_branch {
+                let _ = write!(out, ", the branch isn't there");
+            }
+            if standing.runs {
+                out.push_str(", being looked at");
+            }
+            out.push('\n');
+            if let Some((at, why)) = &standing.failure {
+                let _ = writeln!(out, "  failed at {}: {why}", self::shown(*at));
+            }
+        }
+        out
+    }
+
+    /// For programs.
+    pub(super) fn json(&self) -> String {
+        let one = |standing: &Standing| {
+            let served = standing.served.as_ref();
+            let failure = standing.failure.as_ref();
+            let or_null = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
+            format!(
+                "{{\"site\":{},\"repository\":{},\"branch\":{},\"has_branch\":{},\"commit\":{},\
+                 \"deployed_at\":{},\"failed_at\":{},\"failure\":{}}}",
+                quoted(&standing.plan.site),
+                quoted(&standing.plan.shown),
+                quoted(&standing.plan.branch),
+                standing.has_branch,
+                or_null(served.map(|served| quoted(&served.commit))),
+                or_null(served.map(|served| served.since.to_string())),
+                or_null(failure.map(|(at, _)| at.to_string())),
+                or_null(failure.map(|(_, why)| quoted(why))),
+            )
+        };
+        let all: Vec<String> = self.all.iter().map(one).collect();
+        format!("[{}]", all.join(","))
+    }
+}
+
+/// More never wait: one for each site.
+const QUEUE_MAX: usize = 65_536;
+
+impl Standing {
+    fn new(plan: Plan) -> Standing {
+        let served = plan.deployed().map(|(commit, since)| Served {
+            commit,
+            since: seconds(since),
+            at: None,
+        });
+        Standing {
+            plan: Arc::new(plan),
+            url: None,
+            unwanted: Unwanted::default(),
+            runs: false,
+            again: false,
+            waiting: Vec::new(),
+            waiting_again: Vec::new(),
+            served,
+            failure: None,
+            has_branch: true,
+        }
+    }
+
+    /// What came of it, for who waited and for the status.
+    fn settle(&mut self, outcome: Result<Option<Turned>, (Option<String>, Failure)>) {
+        match outcome {
+            Ok(turned) => {
+                self.failure = None;
+                if let Some(turned) = turned {
+                    log::info!("{}", self.plan.words(&turned));
+                    self.served = Some(Served {
+                        commit: turned.commit,
+                        since: clock::unix_seconds_now(),
+                        at: Some(Instant::now()),
+                    });
+                }
+                for waiting in &self.waiting {
+                    let since = self.served.as_ref();
+                    let since = since.filter(|served| served.at >= Some(waiting.began));
+                    let words = since.map(|served| self.success(served));
+                    waiting.words.borrow_mut().extend(words);
+                }
+            }
+            Err((commit, why)) => {
+                log::error!("{}", self.plan.complaint(commit.as_deref(), &why));
+                self.failure = Some((clock::unix_seconds_now(), why.to_string()));
+                for waiting in &self.waiting {
+                    waiting.words.borrow_mut().extend(self.complaint(&why));
+                }
+            }
+        }
+        // Those who wait for nothing else are answered by this.
+        self.waiting.clear();
+    }
+
+    fn success(&self, served: &Served) -> String {
+        let commit = short(&served.commit);
+        match &self.url {
+            Some(url) => format!("deployed {commit} to {url}"),
+            None => format!("deployed {commit}"),
+        }
+    }
+
+    fn complaint(&self, why: &Failure) -> Vec<String> {
+        let site = self.url.as_deref().unwrap_or(&self.plan.site);
+        let stays = match &self.served {
+            Some(served) => format!("{site} stays at {}", short(&served.commit)),
+            None => format!("{site} stays as it is"),
+        };
+        vec![format!("NOT DEPLOYED: {why}"), stays]
+    }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+/// By the first of its names that is one.
+fn url(
+    names: &[crate::config::Spanned<String>],
+    config: &Config,
+    https_port: Option<u16>,
+) -> Option<String> {
+    let mut names = names.iter().map(|name| name.get_ref());
+    let name = names.find(|name| !name.starts_with('*'))?;
+    if config.server.https.is_empty() {
+        let port = config.server.http.first()?.get_ref().address.port();
+        return Some(match port {
+            80 => format!("http://{name}/"),
+            port => format!("http://{name}:{port}/"),
+        });
+    }
+    Some(match https_port {
+        Some(port) if port != 443 => format!("https://{name}:{port}/"),
+        _ => format!("https://{name}/"),
+    })
+}
+
+impl Plane {
+    /// What a new configuration deploys to is made, where it isn't there.
+    pub(super) async fn furnish(&self, config: &Config) -> Result<(), OperatorError> {
+        let mut all = config.deployments().into_iter();
+        if all.all(|it| Plan::of(&it, &config.server.limits).is_furnished()) {
+            // Nor is there anything to wait for.
+            return Ok(());
+        }
+        let of_job = config.clone();
+        let furnished = self.deployments.pool.run(move || furnish(&of_job)).await;
+        furnished.unwrap_or_else(|gone| Err(OperatorError::failure(format!("deploying: {gone}"))))
+    }
+
+    /// Something is to be deployed, or was.
+    pub(super) async fn hear(&mut self, news: News) {
+        match news {
+            News::Pushed(pushed) => self.deployments.pushed(pushed),
+            News::Done(done) => self.deployed(done).await,
+        }
+    }
+
+    /// A new tree is served, and only then told to who waits.
+    async fn deployed(&mut self, done: Done) {
+        let mut all = self.deployments.all.iter_mut();
+        // One that a reload has taken away meanwhile is nobody's any more.
+        let Some(standing) = all.find(|it| Arc::ptr_eq(&it.plan, &done.plan)) else {
+            return;
+        };
+        standing.runs = false;
+        standing.has_branch = !matches!(done.outcome, Outcome::NoBranch);
+        let outcome = match done.outcome {
+            Outcome::Same(_) | Outcome::NoBranch => Ok(None),
+            Outcome::Failed(commit, failure) => Err((commit, failure)),
+            Outcome::Turned(turned) => match self.serve_tree(&done.plan, &turned).await {
+                Ok(()) => Ok(Some(turned)),
+                Err(failure) => Err((Some(turned.commit), failure)),
+            },
+        };
+        let mut all = self.deployments.all.iter_mut();
+        let position = all.position(|it| Arc::ptr_eq(&it.plan, &done.plan));
+        let Some(nth) = position else { return };
+        let standing = &mut self.deployments.all[nth];
+        standing.settle(outcome);
+        if std::mem::take(&mut standing.again) {
+            let waiting = std::mem::take(&mut standing.waiting_again);
+            standing.waiting = waiting;
+            self.deployments.try_one(nth, None);
+        }
+    }
+
+    /// Publishes a World with this tree; returns when every worker serves it.
+    async fn serve_tree(&mut self, plan: &Plan, turned: &Turned) -> Result<(), Failure> {
+        let is_it = |site: &crate::site::Site| site.rules().root == plan.root;
+        let places = |plane: &Plane| -> Vec<Place> {
+            let all = plane.places().filter(|(_, site)| is_it(site));
+            all.map(|(place, _)| place).collect()
+        };
+        self.changes.whole.extend(places(self));
+        self.apply().await;
+        let mut served = self.places().filter(|(_, site)| is_it(site));
+        if !served.all(|(_, site)| site.root() == turned.tree) {
+            let what = "its tree can't be read; see the error log";
+            return Err(Failure::new(what));
+        }
+        // What scripts made of the old tree isn't what those of the new one would.
+        self.supplies.cache.purge(&plan.site, "/*");
+        Ok(())
+    }
+}

@@ -1,0 +1,251 @@
+//! git, asked for the tip of a branch and for the tree of a commit.
+//!
+//! It gets an environment of its own: no configuration but the repository's, nothing that would ask,
+//! fetch or replace. One that falls silent, or that nobody waits for any more, is ended.
+
+use super::{Failure, Unwanted};
+use crate::handler::program::search_path;
+use crate::limits::{DEPLOY_SAID_BYTES_MAX, DEPLOY_SILENT_SECONDS};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// git and a repository.
+pub(super) struct Git {
+    program: PathBuf,
+    /// Where its own files are.
+    folder: PathBuf,
+}
+
+impl Git {
+    pub(super) fn of(folder: PathBuf) -> Result<Git, Failure> {
+        let path = search_path();
+        let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
+        match programs.find(|file| file.is_file()) {
+            Some(program) => Ok(Git { program, folder }),
+            None => Err(Failure::new("there is no program `git`")),
+        }
+    }
+
+    /// The commit that a branch stands at; None if there is no such branch.
+    pub(super) fn tip(&self, branch: &str, unwanted: &Unwanted) -> Result<Option<String>, Failure> {
+        let name = format!("refs/heads/{branch}");
+        let format = "--format=%(refname) %(objecttype) %(objectname)";
+        let mut running = Archive::start(self, &["for-each-ref", format, &name], unwanted)?;
+        let mut said = String::new();
+        let read = (&mut running).take(TIP_BYTES_MAX).read_to_string(&mut said);
+        running.end()?;
+        read.map_err(|error| Failure::new(format!("git: {error}")))?;
+        let found = said.lines().find_map(|line| {
+            let rest = line.strip_prefix(&name)?.strip_prefix(" commit ")?;
+            let is_id =
+                matches!(rest.len(), 40 | 64) && rest.bytes().all(|b| b.is_ascii_hexdigit());
+            is_id.then(|| rest.to_owned())
+        });
+        Ok(found)
+    }
+}
+
+/// Branches whose names begin with the whole name of another one can't be, so one line comes.
+const TIP_BYTES_MAX: u64 = 64 * 1024;
+
+/// git at work; what it says is read from it.
+pub(super) struct Archive<'u> {
+    child: Child,
+    stdout: ChildStdout,
+    stderr: Option<ChildStderr>,
+    complaint: Vec<u8>,
+    unwanted: &'u Unwanted,
+    /// Why reading was given up.
+    given_up: Option<Failure>,
+    is_over: bool,
+}
+
+impl<'u> Archive<'u> {
+    /// The tree of a commit, as a tar.
+    pub(super) fn begin(
+        git: &Git,
+        commit: &str,
+        unwanted: &'u Unwanted,
+    ) -> Result<Archive<'u>, Failure> {
+        Archive::start(git, &["archive", "--format=tar", commit], unwanted)
+    }
+
+    fn start(
+        git: &Git,
+        arguments: &[&str],
+        unwanted: &'u Unwanted,
+    ) -> Result<Archive<'u>, Failure> {
+        let mut command = Command::new(&git.program);
+        command.env_clear().env("PATH", search_path());
+        for (name, value) in ENVIRONMENT {
+            command.env(name, value);
+        }
+        // Whoever named the repository trusts it, whoever it belongs to.
+        for (nth, safe) in [git.folder.as_os_str().as_bytes(), b"."].iter().enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{nth}"), "safe.directory");
+            let safe = std::ffi::OsStr::from_bytes(safe);
+            command.env(format!("GIT_CONFIG_VALUE_{nth}"), safe);
+        }
+        let child = command
+            .env("GIT_CONFIG_COUNT", "2")
+            .env("GIT_DIR", &git.folder)
+            .current_dir(&git.folder)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // All that it starts can be ended with it.
+            .process_group(0)
+            .spawn();
+        let failed = |error: io::Error| Failure::new(format!("git can't be run: {error}"));
+        let mut child = child.map_err(failed)?;
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(failed(io::ErrorKind::BrokenPipe.into()));
+        };
+        rustix::io::ioctl_fionbio(&stderr, true).map_err(|error| failed(error.into()))?;
+        Ok(Archive {
+            child,
+            stdout,
+            stderr: Some(stderr),
+            complaint: Vec::new(),
+            unwanted,
+            given_up: None,
+            is_over: false,
+        })
+    }
+
+    /// Waits until it says more.
+    fn wait(&mut self) -> io::Result<()> {
+        let until = Instant::now() + Duration::from_secs(DEPLOY_SILENT_SECONDS);
+        loop {
+            if self.unwanted.load(Ordering::Relaxed) {
+                return Err(self.give_up(Failure::unwanted()));
+            }
+            if Instant::now() >= until {
+                let what = format!("git was silent for {DEPLOY_SILENT_SECONDS} s");
+                return Err(self.give_up(Failure::new(what)));
+            }
+            let mut all = vec![PollFd::from_borrowed_fd(self.stdout.as_fd(), PollFlags::IN)];
+            let stderr = self.stderr.as_ref().map(AsFd::as_fd);
+            all.extend(stderr.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            match poll(&mut all, Some(&LOOK_AGAIN)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let has_output = !all[0].revents().is_empty();
+            let complains = all.get(1).is_some_and(|fd| !fd.revents().is_empty());
+            drop(all);
+            if complains {
+                self.listen();
+            }
+            if has_output {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads what it complains of, and keeps the beginning.
+    fn listen(&mut self) {
+        let mut piece = [0; 1_024];
+        while let Some(stderr) = &mut self.stderr {
+            match stderr.read(&mut piece) {
+                Ok(0) => self.stderr = None,
+                Ok(read) => {
+                    let room = DEPLOY_SAID_BYTES_MAX.saturating_sub(self.complaint.len());
+                    self.complaint.extend_from_slice(&piece[..read.min(room)]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.stderr = None,
+            }
+        }
+    }
+
+    fn give_up(&mut self, why: Failure) -> io::Error {
+        self.given_up = Some(why.clone());
+        io::Error::other(why)
+    }
+
+    /// Ends it. Errors: it was given up, or failed by itself; not that it was cut off because nobody
+    /// read on.
+    pub(super) fn end(mut self) -> Result<(), Failure> {
+        if let Some(why) = self.given_up.take() {
+            return Err(why);
+        }
+        if !self.is_over {
+            // Who reads has found something wrong; that is what is to be told.
+            return Ok(());
+        }
+        let status = self.status();
+        self.listen();
+        let said = String::from_utf8_lossy(&self.complaint).into_owned();
+        let line = said.lines().find(|line| !line.trim().is_empty());
+        match (status, line) {
+            (Ok(Some(status)), _) if status.success() => Ok(()),
+            (Ok(_), Some(line)) => Err(Failure::new(format!("git: {line}"))),
+            (Ok(Some(status)), None) => Err(Failure::new(format!("git ended with {status}"))),
+            (Ok(None), None) => Err(Failure::new("git doesn't end")),
+            (Err(error), _) => Err(Failure::new(format!("git: {error}"))),
+        }
+    }
+
+    /// How it ended, which it does once it has closed its output; there is no waiting for a child
+    /// with a deadline.
+    fn status(&mut self) -> io::Result<Option<ExitStatus>> {
+        let until = Instant::now() + Duration::from_secs(DEPLOY_SILENT_SECONDS);
+        loop {
+            match self.child.try_wait()? {
+                None if Instant::now() < until => std::thread::sleep(ENDS_SOON),
+                status => return Ok(status),
+            }
+        }
+    }
+}
+
+impl Read for Archive<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.wait()?;
+        let read = self.stdout.read(buffer)?;
+        self.is_over |= read == 0 && !buffer.is_empty();
+        Ok(read)
+    }
+}
+
+impl Drop for Archive<'_> {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = kill_process_group(group, Signal::KILL); // it may have ended by now
+        }
+        let _ = self.child.wait();
+    }
+}
+
+/// Nothing else reaches git.
+const ENVIRONMENT: [(&str, &str); 7] = [
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    // What a commit is, its name says.
+    ("GIT_NO_REPLACE_OBJECTS", "1"),
+    ("GIT_NO_LAZY_FETCH", "1"),
+];
+
+/// So often it is looked whether anybody still wants it.
+const LOOK_AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
+const ENDS_SOON: Duration = Duration::from_millis(2);

@@ -1,0 +1,226 @@
+//! A branch of a repository becomes a site's folder: `git archive` of its commit is unpacked beside the
+//! folder, brought to the disk, and a link is turned. Whole, or not at all.
+//!
+//! All of it blocks, and is run by one thread: who serves reads the old tree meanwhile, and goes on
+//! with it until the control plane has made a World of the new one.
+
+mod archive;
+mod failure;
+mod place;
+mod unpack;
+
+pub use failure::Failure;
+
+use crate::config::Deployment;
+use crate::handler::pushed::git_folder;
+use crate::limits::Limits;
+use archive::{Archive, Git};
+use place::Place;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+/// What is deployed, from where to where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The site's first name, for words.
+    pub site: String,
+    /// The repository as it is named, below its route's folder.
+    pub shown: String,
+    /// Where it lies; its ending may be missing.
+    pub repository: PathBuf,
+    /// Without `refs/heads/`.
+    pub branch: String,
+    /// The site's root, a link or to become one.
+    pub root: PathBuf,
+    bounds: Bounds,
+}
+
+/// How large a tree may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Bounds {
+    entries: u64,
+    bytes: u64,
+}
+
+/// What came of trying.
+#[derive(Debug)]
+pub enum Outcome {
+    /// That commit is there already.
+    Same(String),
+    /// There is no such branch; what is there stays.
+    NoBranch,
+    /// The root leads to a new tree.
+    Turned(Turned),
+    /// What was there stays. With the commit, if it is known.
+    Failed(Option<String>, Failure),
+}
+
+/// A new tree.
+#[derive(Debug)]
+pub struct Turned {
+    /// Its commit.
+    pub commit: String,
+    /// Where it lies, links resolved.
+    pub tree: PathBuf,
+    /// Files in it.
+    pub files: u64,
+    /// Bytes in those.
+    pub bytes: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// Says that a deployment isn't wanted any more.
+pub type Unwanted = Arc<AtomicBool>;
+
+impl Plan {
+    /// Of what was configured.
+    pub fn of(deployment: &Deployment<'_>, limits: &Limits) -> Plan {
+        let name = deployment.site.names.first();
+        Plan {
+            site: name.map_or("*", |name| name.get_ref()).to_owned(),
+            shown: deployment.deploy.repository.get_ref().clone(),
+            repository: deployment.repository(),
+            branch: deployment.deploy.branch.get_ref().clone(),
+            root: deployment.root.get_ref().clone(),
+            bounds: Bounds {
+                entries: limits.deploy_files as u64,
+                bytes: limits.deploy_bytes,
+            },
+        }
+    }
+
+    /// Is it this repository that was pushed to, by whatever name?
+    pub fn is_from(&self, pushed: &std::path::Path) -> bool {
+        let real = |named| git_folder(named)?.canonicalize().ok();
+        let ours = real(&self.repository);
+        ours.is_some() && ours == real(pushed)
+    }
+
+    /// Files that change with the branch.
+    pub fn refs(&self) -> Vec<PathBuf> {
+        let Some(folder) = git_folder(&self.repository) else {
+            return Vec::new();
+        };
+        vec![
+            folder.join("refs/heads").join(&self.branch),
+            folder.join("packed-refs"),
+            folder.join("reftable/tables.list"),
+        ]
+    }
+
+    /// The commit whose tree the root leads to, and since when.
+    pub fn deployed(&self) -> Option<(String, SystemTime)> {
+        let place = Place::of(&self.root).ok()?;
+        let commit = place.commit()?;
+        let since = std::fs::symlink_metadata(&self.root)
+            .ok()?
+            .modified()
+            .ok()?;
+        Some((commit, since))
+    }
+
+    /// Makes the root lead to the branch's tree, if it doesn't yet. Blocks.
+    pub fn run(&self, unwanted: &Unwanted) -> Outcome {
+        let tip = git_folder(&self.repository)
+            .ok_or_else(|| Failure::new(format!("{} is no repository", self.repository.display())))
+            .and_then(Git::of)
+            .and_then(|git| Ok((git.tip(&self.branch, unwanted)?, git)));
+        let (commit, git) = match tip {
+            Ok((Some(commit), git)) => (commit, git),
+            Ok((None, _)) => return Outcome::NoBranch,
+            Err(failure) => return Outcome::Failed(None, failure),
+        };
+        match self.turn(&git, &commit, unwanted) {
+            Ok(Some(turned)) => Outcome::Turned(turned),
+            Ok(None) => Outcome::Same(commit),
+            Err(failure) => Outcome::Failed(Some(commit), failure),
+        }
+    }
+
+    fn turn(
+        &self,
+        git: &Git,
+        commit: &str,
+        unwanted: &Unwanted,
+    ) -> Result<Option<Turned>, Failure> {
+        let began = Instant::now();
+        let place = Place::of(&self.root)?;
+        if place.commit().as_deref() == Some(commit) && self.root.exists() {
+            return Ok(None);
+        }
+        let draft = place.draft()?;
+        let mut archive = Archive::begin(git, commit, unwanted)?;
+        let unpacked = unpack::unpack(&mut archive, draft.path(), &self.root, self.bounds);
+        // Why git ended is the reason for what was missing.
+        archive.end()?;
+        let unpacked = unpacked?;
+        if unwanted.load(Ordering::Relaxed) {
+            return Err(Failure::unwanted());
+        }
+        let tree = place.turn(draft, commit)?;
+        place.clean();
+        Ok(Some(Turned {
+            commit: commit.to_owned(),
+            tree,
+            files: unpacked.files,
+            bytes: unpacked.bytes,
+            took: began.elapsed(),
+        }))
+    }
+
+    /// Does the root lead to a tree of ours, of whichever commit?
+    pub fn is_furnished(&self) -> bool {
+        Place::of(&self.root).is_ok_and(|place| !place.is_to_be_made())
+    }
+
+    /// Before a World is built of it, a root that isn't there is made: of the branch, or else it is
+    /// empty for now. Blocks.
+    pub fn furnish(&self) -> Result<(), Failure> {
+        if self.is_furnished() {
+            return Ok(());
+        }
+        match self.run(&Unwanted::default()) {
+            Outcome::Turned(turned) => {
+                log::info!("{}", self.words(&turned));
+                return Ok(());
+            }
+            Outcome::Same(_) | Outcome::NoBranch => {}
+            Outcome::Failed(commit, failure) => {
+                log::error!("{}", self.complaint(commit.as_deref(), &failure));
+            }
+        }
+        Place::of(&self.root)?.make_empty()
+    }
+
+    /// For the log.
+    pub fn words(&self, turned: &Turned) -> String {
+        format!(
+            "{}: {} of {} is deployed: {} files, {} bytes, in {} ms",
+            self.site,
+            short(&turned.commit),
+            self.shown,
+            turned.files,
+            turned.bytes,
+            turned.took.as_millis()
+        )
+    }
+
+    /// For the log.
+    pub fn complaint(&self, commit: Option<&str>, failure: &Failure) -> String {
+        let what = match commit {
+            Some(commit) => format!("{} of {}", short(commit), self.shown),
+            None => format!("{} of {}", self.branch, self.shown),
+        };
+        format!("{}: {what} is not deployed: {failure}", self.site)
+    }
+}
+
+/// As much of a commit's id as people read.
+pub fn short(commit: &str) -> &str {
+    commit.get(..SHORT).unwrap_or(commit)
+}
+
+const SHORT: usize = 7;

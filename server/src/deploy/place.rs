@@ -1,0 +1,312 @@
+//! Where deployed trees lie: beside the root, in a hidden folder, each named after its commit. The root
+//! is a link to one of them, and is replaced by a link to another one in one step.
+
+use super::Failure;
+use crate::config::{Found, deployed_folder, found_at};
+use crate::limits::DEPLOYED_KEPT;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The place of a root.
+pub(super) struct Place {
+    root: PathBuf,
+    /// Where the trees lie.
+    trees: PathBuf,
+    found: Found,
+}
+
+/// A tree on its way. Dropping it takes it away.
+pub(super) struct Draft(PathBuf);
+
+impl Draft {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0); // after a success it isn't there any more
+    }
+}
+
+/// The tree that stands in until there is one.
+const EMPTY: &str = "empty";
+/// How drafts begin.
+const DRAFT: &str = "draft-";
+
+impl Place {
+    /// Refused where there is something that isn't ours.
+    pub(super) fn of(root: &Path) -> Result<Place, Failure> {
+        let at = |error: io::Error| Failure::at(root, &error);
+        let found = found_at(root).map_err(at)?;
+        let foreign = match &found {
+            Found::Foreign => "it holds files that no deployment has put there: move it away",
+            Found::Link(_) => "it is a link, and not one of ours: remove it",
+            Found::Nothing | Found::EmptyFolder | Found::Deployed(_) => "",
+        };
+        if !foreign.is_empty() {
+            return Err(Failure::new(format!("{}: {foreign}", root.display())));
+        }
+        let trees = deployed_folder(root).ok_or_else(|| at(io::ErrorKind::InvalidInput.into()))?;
+        Ok(Place {
+            root: root.to_owned(),
+            trees,
+            found,
+        })
+    }
+
+    /// There is nothing yet that could be served.
+    pub(super) fn is_to_be_made(&self) -> bool {
+        !matches!(self.found, Found::Deployed(_)) || !self.root.exists()
+    }
+
+    /// Of the tree that the root leads to.
+    pub(super) fn commit(&self) -> Option<String> {
+        match &self.found {
+            Found::Deployed(name) => commit_of(name),
+            _ => None,
+        }
+    }
+
+    /// An empty folder for a new tree; what another one has left behind is taken away.
+    pub(super) fn draft(&self) -> Result<Draft, Failure> {
+        self.make_trees()?;
+        for (name, path) in self.names() {
+            if name.as_encoded_bytes().starts_with(DRAFT.as_bytes()) {
+                let _ = fs::remove_dir_all(&path);
+            }
+        }
+        let draft = self.trees.join(format!("{DRAFT}{}", std::process::id()));
+        let made = DirBuilder::new().mode(0o700).create(&draft);
+        made.map_err(|error| Failure::at(&draft, &error))?;
+        Ok(Draft(draft))
+    }
+
+    /// The folder of the trees, which must be ours: who can write to it says what is served.
+    fn make_trees(&self) -> Result<(), Failure> {
+        let at = |error: io::Error| Failure::at(&self.trees, &error);
+        match DirBuilder::new().mode(0o755).create(&self.trees) {
+            Ok(()) => {
+                let mode = Permissions::from_mode(0o755);
+                return fs::set_permissions(&self.trees, mode).map_err(at);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(at(error)),
+        }
+        let metadata = fs::symlink_metadata(&self.trees).map_err(at)?;
+        let us = rustix::process::geteuid().as_raw();
+        match metadata.is_dir() && (metadata.uid() == us || us == 0) {
+            true => Ok(()),
+            false => Err(at(io::Error::other("it is no folder, or somebody else's"))),
+        }
+    }
+
+    /// The draft becomes a tree of its own, and the root a link to it. Returns where it really lies.
+    pub(super) fn turn(&self, draft: Draft, commit: &str) -> Result<PathBuf, Failure> {
+        let names = (1..=NAMES_MAX).map(|nth| match nth {
+            1 => commit.to_owned(),
+            nth => format!("{commit}.{nth}"),
+        });
+        // One that was deployed before may be in use, or changed by somebody.
+        let mut free = names.filter(|name| fs::symlink_metadata(self.trees.join(name)).is_err());
+        let name = free
+            .next()
+            .ok_or_else(|| Failure::new("too many trees of one commit"))?;
+        let tree = self.trees.join(&name);
+        let at = |error: io::Error| Failure::at(&tree, &error);
+        fs::rename(draft.path(), &tree).map_err(at)?;
+        sync(&self.trees);
+        if let Err(failure) = self.link(OsStr::new(&name)) {
+            let _ = fs::remove_dir_all(&tree);
+            return Err(failure);
+        }
+        tree.canonicalize().map_err(at)
+    }
+
+    /// Turns the root.
+    fn link(&self, name: &OsStr) -> Result<(), Failure> {
+        let at = |error: io::Error| Failure::at(&self.root, &error);
+        let trees = Path::new(self.trees.file_name().unwrap_or_default());
+        let draft = self.trees.join("link");
+        let _ = fs::remove_file(&draft); // of one who was cut off
+        // As it stands beside the root, where it is moved to.
+        symlink(trees.join(name), &draft).map_err(|error| Failure::at(&draft, &error))?;
+        if self.found == Found::EmptyFolder {
+            // Only if it is empty still.
+            fs::remove_dir(&self.root).map_err(at)?;
+        }
+        fs::rename(&draft, &self.root).map_err(at)?;
+        if let Some(above) = self.root.parent() {
+            sync(above);
+        }
+        Ok(())
+    }
+
+    /// A root without anything in it, until something comes.
+    pub(super) fn make_empty(&self) -> Result<(), Failure> {
+        self.make_trees()?;
+        let tree = self.trees.join(EMPTY);
+        match DirBuilder::new().mode(0o755).create(&tree) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Failure::at(&tree, &error));
+            }
+            _ => {}
+        }
+        self.link(OsStr::new(EMPTY))
+    }
+
+    /// Takes away all trees but the new one, the one that was served until now, and those before
+    /// that are to be kept. What isn't ours stays.
+    pub(super) fn clean(&self) {
+        let Ok(Found::Deployed(now)) = found_at(&self.root) else {
+            return;
+        };
+        let before = match &self.found {
+            Found::Deployed(before) => before.as_os_str(),
+            _ => OsStr::new(""),
+        };
+        let mut old: Vec<(SystemTime, PathBuf)> = Vec::new();
+        for (name, path) in self.names() {
+            let is_ours = commit_of(&name).is_some() || name == EMPTY;
+            if is_ours && name != now && name != before {
+                let time = fs::symlink_metadata(&path).and_then(|it| it.modified());
+                old.push((time.unwrap_or(SystemTime::UNIX_EPOCH), path));
+            }
+        }
+        old.sort();
+        let kept = DEPLOYED_KEPT.saturating_sub(1);
+        let away = old.len().saturating_sub(kept);
+        for (_, path) in old.into_iter().take(away) {
+            if let Err(error) = fs::remove_dir_all(&path) {
+                log::warn!("an old tree can't be removed: {}: {error}", path.display());
+            }
+        }
+    }
+
+    fn names(&self) -> Vec<(OsString, PathBuf)> {
+        let Ok(all) = fs::read_dir(&self.trees) else {
+            return Vec::new();
+        };
+        let both = |entry: io::Result<fs::DirEntry>| {
+            let entry = entry.ok()?;
+            Some((entry.file_name(), entry.path()))
+        };
+        all.filter_map(both).collect()
+    }
+}
+
+/// Trees of one commit that may lie beside each other: who pushes back and forth makes new ones, and
+/// old ones go.
+const NAMES_MAX: u32 = 1_000;
+
+/// The commit of a tree of this name: `id` or `id.2`.
+fn commit_of(name: &OsStr) -> Option<String> {
+    let name = name.to_str()?;
+    let (id, nth) = name.split_once('.').unwrap_or((name, "1"));
+    let is_id = matches!(id.len(), 40 | 64) && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_nth = !nth.is_empty() && nth.bytes().all(|byte| byte.is_ascii_digit());
+    (is_id && is_nth).then(|| id.to_owned())
+}
+
+/// Brings names to the disk; file systems that can't do without.
+fn sync(folder: &Path) {
+    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const IDS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+    fn deploy(root: &Path, id: &str) -> PathBuf {
+        let place = Place::of(root).unwrap();
+        let draft = place.draft().unwrap();
+        fs::write(draft.path().join("page"), id).unwrap();
+        let tree = place.turn(draft, &id.repeat(40)).unwrap();
+        place.clean();
+        assert_eq!(fs::read_to_string(root.join("page")).unwrap(), id);
+        tree
+    }
+
+    fn trees(root: &Path) -> Vec<String> {
+        let all = fs::read_dir(deployed_folder(root).unwrap()).unwrap();
+        let mut names: Vec<String> = all
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn the_root_is_turned_and_few_trees_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("www");
+        Place::of(&root).unwrap().make_empty().unwrap();
+        assert_eq!(fs::read_dir(&root).unwrap().count(), 0);
+        assert_eq!(Place::of(&root).unwrap().commit(), None);
+        for id in IDS {
+            let tree = deploy(&root, id);
+            assert_eq!(Place::of(&root).unwrap().commit(), Some(id.repeat(40)));
+            assert_eq!(tree, root.canonicalize().unwrap());
+            assert!(trees(&root).len() <= 1 + DEPLOYED_KEPT);
+        }
+        assert_eq!(trees(&root), ["d", "e", "f"].map(|id| id.repeat(40)));
+        // An old one again is a new tree, and the one before is there.
+        deploy(&root, "e");
+        assert!(trees(&root).contains(&format!("{}.2", "e".repeat(40))));
+        assert!(trees(&root).contains(&"f".repeat(40)));
+        assert_eq!(Place::of(&root).unwrap().commit(), Some("e".repeat(40)));
+    }
+
+    #[test]
+    fn what_is_not_ours_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("www");
+        fs::create_dir(&root).unwrap();
+        deploy(&root, "a");
+        let trees = deployed_folder(&root).unwrap();
+        fs::write(trees.join("notes"), "mine").unwrap();
+        fs::create_dir(trees.join("draft-1")).unwrap();
+        for id in IDS {
+            deploy(&root, id);
+        }
+        assert!(trees.join("notes").is_file() && !trees.join("draft-1").exists());
+        fs::remove_file(&root).unwrap();
+        fs::create_dir(&root).unwrap();
+        fs::write(root.join("page"), "mine").unwrap();
+        assert!(Place::of(&root).is_err());
+        fs::remove_dir_all(&root).unwrap();
+        symlink("elsewhere", &root).unwrap();
+        assert!(Place::of(&root).is_err());
+        fs::remove_file(&root).unwrap();
+        // The folder of the trees is somebody's file.
+        fs::rename(&trees, folder.path().join("away")).unwrap();
+        fs::write(&trees, "").unwrap();
+        assert!(Place::of(&root).unwrap().draft().is_err());
+        assert!(fs::symlink_metadata(&root).is_err());
+    }
+
+    #[test]
+    fn names_of_trees() {
+        let id = "0123456789".repeat(4);
+        assert_eq!(commit_of(OsStr::new(&id)), Some(id.clone()));
+        assert_eq!(commit_of(OsStr::new(&format!("{id}.17"))), Some(id.clone()));
+        for name in [
+            "empty",
+            "draft-1",
+            "link",
+            "0123",
+            &format!("{id}.x"),
+            &format!("{id}."),
+        ] {
+            assert_eq!(commit_of(OsStr::new(name)), None, "{name}");
+        }
+    }
+}

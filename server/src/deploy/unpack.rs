@@ -1,0 +1,369 @@
+//! The tree of a commit, from git's tar into a folder that is ours alone: nothing is written through a
+//! link, no link leads out, and all of it is on the disk before anybody is sent there.
+
+use super::{Bounds, Failure};
+use crate::backup::tar::{Entry, Kind, Reader, wrong};
+use crate::site::{Root, Symlinks, Why};
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::time::SystemTime;
+
+/// What was unpacked.
+#[derive(Debug, Default)]
+pub(super) struct Unpacked {
+    /// Files.
+    pub(super) files: u64,
+    /// Bytes in them.
+    pub(super) bytes: u64,
+}
+
+/// Unpacks into `to`, which is there and empty. A file that is the same in `before`, what is served
+/// now, keeps its time: it hasn't changed since.
+pub(super) fn unpack(
+    input: impl Read,
+    to: &Path,
+    before: &Path,
+    bounds: Bounds,
+) -> Result<Unpacked, Failure> {
+    let mut tree = Tree {
+        to,
+        before,
+        bounds,
+        folders: HashSet::new(),
+        links: Vec::new(),
+        entries: 0,
+        unpacked: Unpacked::default(),
+        buffers: Default::default(),
+    };
+    let mut input = Reader::of_git(BufReader::with_capacity(BUFFER_BYTES, input));
+    while let Some(entry) = input.next_entry().map_err(|error| broken(&error))? {
+        tree.add(&mut input, &entry)?;
+    }
+    tree.look_at_links()?;
+    let at = |error: io::Error| Failure::at(to, &error);
+    fs::set_permissions(to, Permissions::from_mode(FOLDER_MODE)).map_err(at)?;
+    let open = File::open(to).map_err(at)?;
+    rustix::fs::syncfs(&open).map_err(|error| at(error.into()))?;
+    Ok(tree.unpacked)
+}
+
+/// What git has said is no archive, or ended too early.
+fn broken(error: &io::Error) -> Failure {
+    Failure::new(format!("the archive of git: {error}"))
+}
+
+const BUFFER_BYTES: usize = 64 * 1024;
+/// Whoever serves or runs what lies there may be another account.
+const FOLDER_MODE: u32 = 0o755;
+
+struct Tree<'t> {
+    to: &'t Path,
+    before: &'t Path,
+    bounds: Bounds,
+    /// Made here, and so no links.
+    folders: HashSet<Vec<u8>>,
+    links: Vec<Vec<u8>>,
+    entries: u64,
+    unpacked: Unpacked,
+    buffers: [Vec<u8>; 2],
+}
+
+impl Tree<'_> {
+    fn add(&mut self, input: &mut impl Read, entry: &Entry) -> Result<(), Failure> {
+        self.count(entry)?;
+        let slash = entry.name.iter().rposition(|byte| *byte == b'/');
+        if slash.is_some_and(|slash| !self.folders.contains(&entry.name[..slash])) {
+            return Err(broken(&wrong("an entry that belongs nowhere")));
+        }
+        let place = self.to.join(OsStr::from_bytes(&entry.name));
+        let shown = Path::new(OsStr::from_bytes(&entry.name));
+        let at = |error: io::Error| Failure::at(shown, &error);
+        match entry.kind {
+            Kind::Folder => {
+                DirBuilder::new().mode(0o700).create(&place).map_err(at)?;
+                let mode = Permissions::from_mode(FOLDER_MODE);
+                fs::set_permissions(&place, mode).map_err(at)?;
+                self.folders.insert(entry.name.clone());
+            }
+            Kind::Link => {
+                if !stays_inside(&entry.name, &entry.link) {
+                    return Err(leaves(&entry.name, &entry.link));
+                }
+                symlink(OsStr::from_bytes(&entry.link), &place).map_err(at)?;
+                self.links.push(entry.name.clone());
+            }
+            Kind::File => {
+                self.file(input, entry, &place)?;
+                self.unpacked.files += 1;
+                self.unpacked.bytes += entry.size;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, entry: &Entry) -> Result<(), Failure> {
+        let Bounds { entries, bytes } = self.bounds;
+        self.entries += 1;
+        if self.entries > entries {
+            let what = format!("it has more than {entries} files (the limit `deploy_files`)");
+            return Err(Failure::new(what));
+        }
+        if entry.size > bytes - self.unpacked.bytes {
+            let what = format!("it has more than {bytes} bytes (the limit `deploy_bytes`)");
+            return Err(Failure::new(what));
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, input: &mut impl Read, entry: &Entry, place: &Path) -> Result<(), Failure> {
+        let shown = Path::new(OsStr::from_bytes(&entry.name));
+        let at = |error: io::Error| Failure::at(shown, &error);
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(place).map_err(at)?;
+        let mut before = Before::open(&self.before.join(shown), entry.size);
+        let [new, old] = &mut self.buffers;
+        new.resize(BUFFER_BYTES, 0);
+        old.resize(BUFFER_BYTES, 0);
+        loop {
+            let length = input.read(new).map_err(|error| broken(&error))?;
+            if length == 0 {
+                break;
+            }
+            file.write_all(&new[..length]).map_err(at)?;
+            before = before.filter_same(&new[..length], &mut old[..length]);
+        }
+        let mode = if entry.mode & 0o100 == 0 {
+            0o644
+        } else {
+            0o755
+        };
+        file.set_permissions(Permissions::from_mode(mode))
+            .map_err(at)?;
+        if let Before(Some((_, modified))) = before {
+            // A time that the disk can't have is no reason to fail.
+            let _ = file.set_modified(modified);
+        }
+        Ok(())
+    }
+
+    /// What links lead to, as the kernel goes: several together may climb higher than each of them.
+    fn look_at_links(&self) -> Result<(), Failure> {
+        let root = Root::open(self.to, Symlinks::Inside, None);
+        let root = root.map_err(|error| Failure::at(self.to, &error))?;
+        for link in &self.links {
+            match root.look(link) {
+                Ok(_) | Err(Why::NotFound) => {}
+                Err(Why::LinkLeaves) => return Err(leaves(link, b"")),
+                Err(why) => {
+                    let shown = String::from_utf8_lossy(link);
+                    return Err(Failure::new(format!("{shown}: {}", why.reject().reason)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn leaves(link: &[u8], to: &[u8]) -> Failure {
+    let (link, to) = (String::from_utf8_lossy(link), String::from_utf8_lossy(to));
+    let to = if to.is_empty() {
+        String::new()
+    } else {
+        format!(", to {to}")
+    };
+    Failure::new(format!("the link {link} leads out of the tree{to}"))
+}
+
+/// Does a link of this name, read without looking at the disk, lead to what is in the tree?
+fn stays_inside(name: &[u8], target: &[u8]) -> bool {
+    let above = name.iter().filter(|byte| **byte == b'/').count();
+    let parts = target.split(|byte| *byte == b'/');
+    let depth = parts.into_iter().try_fold(above, |depth, part| match part {
+        b"" | b"." => Some(depth),
+        b".." => depth.checked_sub(1),
+        _ => Some(depth + 1),
+    });
+    !target.starts_with(b"/") && depth.is_some()
+}
+
+/// The file of this name in what is served now, as long as the new one is the same; and its time.
+struct Before(Option<(File, SystemTime)>);
+
+impl Before {
+    fn open(place: &Path, size: u64) -> Before {
+        let open = || {
+            let metadata = fs::symlink_metadata(place).ok()?;
+            if !metadata.is_file() || metadata.len() != size {
+                return None;
+            }
+            Some((File::open(place).ok()?, metadata.modified().ok()?))
+        };
+        Before(open())
+    }
+
+    /// With a buffer that is as long.
+    fn filter_same(self, new: &[u8], old: &mut [u8]) -> Before {
+        Before(self.0.filter(|(file, _)| {
+            let mut file = file;
+            file.read_exact(old).is_ok() && old == new
+        }))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::backup::tar::{END, head, padding};
+
+    const BOUNDS: Bounds = Bounds {
+        entries: 10,
+        bytes: 1_000,
+    };
+
+    fn entry(name: &str, kind: Kind, content: &[u8]) -> Vec<u8> {
+        let is_link = kind == Kind::Link;
+        let mut out = head(&Entry {
+            name: name.as_bytes().to_vec(),
+            kind,
+            mode: 0o644,
+            modified: 0,
+            size: if is_link { 0 } else { content.len() as u64 },
+            link: if is_link {
+                content.to_vec()
+            } else {
+                Vec::new()
+            },
+        });
+        if !is_link {
+            out.extend_from_slice(content);
+            out.resize(out.len() + padding(content.len() as u64), 0);
+        }
+        out
+    }
+
+    fn unpacked(entries: &[Vec<u8>]) -> Result<tempfile::TempDir, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let bytes = [entries.concat(), END.to_vec()].concat();
+        let unpacked = unpack(&bytes[..], folder.path(), Path::new("/nowhere"), BOUNDS);
+        unpacked.map_err(|failure| failure.to_string())?;
+        Ok(folder)
+    }
+
+    #[test]
+    fn links_that_stay_and_links_that_leave() {
+        for (name, target) in [
+            ("a", "b"),
+            ("a", "./b/../c"),
+            ("d/a", "../b"),
+            ("d/a", ".."),
+        ] {
+            assert!(
+                stays_inside(name.as_bytes(), target.as_bytes()),
+                "{name} {target}"
+            );
+        }
+        for (name, target) in [
+            ("a", "/etc/passwd"),
+            ("a", ".."),
+            ("a", "../b"),
+            ("d/a", "../../b"),
+            ("a", "b/../../c"),
+        ] {
+            assert!(
+                !stays_inside(name.as_bytes(), target.as_bytes()),
+                "{name} {target}"
+            );
+        }
+    }
+
+    #[test]
+    fn several_links_lead_no_further_than_one() {
+        let link = |name, to: &str| entry(name, Kind::Link, to.as_bytes());
+        let folder = |name| entry(name, Kind::Folder, b"");
+        // Each for itself stays: `up` leads to the top, and `out` one higher.
+        let all = [
+            folder("a"),
+            folder("a/b"),
+            link("a/b/up", "../.."),
+            link("out", "a/b/up/.."),
+        ];
+        let said = unpacked(&all).unwrap_err();
+        assert!(said.contains("out leads out of the tree"), "{said}");
+        assert!(unpacked(&all[..3]).is_ok());
+        assert!(unpacked(&[link("dangling", "none")]).is_ok());
+        assert!(unpacked(&[link("loop", "loop")]).is_ok());
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_or_twice() {
+        let outside = tempfile::tempdir().unwrap();
+        let folder = entry("d", Kind::Folder, b"");
+        for bad in [
+            vec![entry("d", Kind::Link, b"."), entry("d/f", Kind::File, b"x")],
+            vec![entry("f", Kind::File, b"x"), entry("f", Kind::File, b"y")],
+            vec![entry("f", Kind::Link, b"g"), entry("f", Kind::File, b"y")],
+            vec![folder.clone(), folder.clone()],
+            vec![entry("none/f", Kind::File, b"x")],
+        ] {
+            assert!(unpacked(&bad).is_err());
+        }
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn bounds_hold() {
+        let large = entry("f", Kind::File, &[7; 1_001]);
+        assert!(unpacked(&[large]).unwrap_err().contains("deploy_bytes"));
+        let half = |name| entry(name, Kind::File, &[7; 600]);
+        assert!(
+            unpacked(&[half("a"), half("b")])
+                .unwrap_err()
+                .contains("deploy_bytes")
+        );
+        let many: Vec<_> = (0..11)
+            .map(|nth| entry(&format!("{nth}"), Kind::Folder, b""))
+            .collect();
+        assert!(unpacked(&many).unwrap_err().contains("deploy_files"));
+        assert!(unpacked(&many[..10]).is_ok());
+    }
+
+    #[test]
+    fn what_stays_the_same_keeps_its_time() {
+        let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let long_ago = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        for name in ["same", "other", "longer"] {
+            fs::write(before.path().join(name), "one").unwrap();
+            let file = File::options()
+                .write(true)
+                .open(before.path().join(name))
+                .unwrap();
+            file.set_modified(long_ago).unwrap();
+        }
+        let bytes = [
+            entry("same", Kind::File, b"one"),
+            entry("other", Kind::File, b"two"),
+            entry("longer", Kind::File, b"three"),
+            END.to_vec(),
+        ]
+        .concat();
+        unpack(&bytes[..], after.path(), before.path(), BOUNDS).unwrap();
+        let is_old = |name| {
+            let modified = after
+                .path()
+                .join(name)
+                .metadata()
+                .unwrap()
+                .modified()
+                .unwrap();
+            modified == long_ago
+        };
+        assert!(is_old("same") && !is_old("other") && !is_old("longer"));
+    }
+}

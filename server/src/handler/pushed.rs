@@ -1,0 +1,187 @@
+//! The end of a push, told to whoever deploys what was pushed. The client's answer is held back
+//! meanwhile: when `git push` returns, what it has pushed is served.
+
+use super::pipe::{Broken, Reader, Taken, Writer, pipe};
+use super::{Body, LocalBoxFuture, Response};
+use crate::limits::{
+    DEPLOY_ANSWER_SECONDS, PIPE_BYTES, PROGRAM_CHUNK_BYTES, PUSH_KEEP_ALIVE_SECONDS,
+};
+use crate::wire::pkt_line::{Answer, KEEP_ALIVE};
+use std::future::{Future, poll_fn};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
+
+/// Where pushes are told.
+#[derive(Clone)]
+pub struct Pushes(UnboundedSender<Pushed>);
+
+/// A push has come to its end; whether it changed anything isn't known.
+pub struct Pushed {
+    /// The repository, as the request named it.
+    pub repository: PathBuf,
+    /// What was done since then may have been done for it.
+    pub began: Instant,
+    /// Told when all is done, with words for who pushed.
+    pub done: oneshot::Sender<Vec<String>>,
+}
+
+impl Pushes {
+    /// With who listens.
+    pub fn new() -> (Pushes, UnboundedReceiver<Pushed>) {
+        let (sender, receiver) = unbounded_channel();
+        (Pushes(sender), receiver)
+    }
+
+    /// A push to this repository begins. Its end is told, even if it is that nobody waits any more.
+    pub fn begin(&self, repository: PathBuf) -> Push {
+        Push {
+            pushes: self.clone(),
+            repository,
+            began: Instant::now(),
+            is_told: false,
+        }
+    }
+}
+
+/// For who has pushed while nothing is deployed any more.
+pub const STOPPING: &str =
+    "not deployed yet: the server is stopping, and will do so when it starts";
+
+/// A push under way.
+pub struct Push {
+    pushes: Pushes,
+    repository: PathBuf,
+    began: Instant,
+    is_told: bool,
+}
+
+impl Push {
+    /// The same response, whose end waits until this push is deployed.
+    pub fn hold(self, response: Response) -> Response {
+        let Body::Stream {
+            length,
+            reader,
+            work,
+        } = response.body
+        else {
+            return response;
+        };
+        let (writer, held) = pipe(PIPE_BYTES);
+        let can_grow = length.is_none();
+        let body = Body::Stream {
+            length,
+            reader: held,
+            work: Box::pin(beside(work, self.pass(reader, writer, can_grow))),
+        };
+        Response { body, ..response }
+    }
+
+    async fn pass(mut self, mut from: Reader, mut to: Writer, can_grow: bool) {
+        // The one who reads has gone, or git has: there is nothing more to be sent.
+        if let Ok(answer) = pass_on(&mut from, &mut to).await
+            && let Ok(last) = self.last_words(answer, &mut to, can_grow).await
+            && to.write_all(&last).await.is_ok()
+        {
+            to.finish();
+        }
+    }
+
+    /// Waits for the deployments; what the answer ends with.
+    async fn last_words(
+        &mut self,
+        answer: Answer,
+        to: &mut Writer,
+        can_grow: bool,
+    ) -> Result<Vec<u8>, Broken> {
+        let mut done = pin!(self.tell());
+        let pause = Duration::from_secs(PUSH_KEEP_ALIVE_SECONDS);
+        let until = Instant::now() + Duration::from_secs(DEPLOY_ANSWER_SECONDS);
+        let can_speak = answer.can_speak() && can_grow;
+        loop {
+            let next = (Instant::now() + pause).min(until);
+            let words = match timeout_at(next.into(), done.as_mut()).await {
+                Ok(Ok(words)) => words,
+                // The server is stopping.
+                Ok(Err(_)) => vec![STOPPING.to_owned()],
+                Err(_) if Instant::now() >= until => {
+                    vec!["it takes longer than this to deploy, and goes on".to_owned()]
+                }
+                Err(_) if can_speak => {
+                    to.write_all(KEEP_ALIVE).await?;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            let words = if can_speak { &words[..] } else { &[] };
+            return Ok(answer.end(words));
+        }
+    }
+
+    fn tell(&mut self) -> oneshot::Receiver<Vec<String>> {
+        let (done, receiver) = oneshot::channel();
+        self.is_told = true;
+        // Where nobody listens any more, the receiver learns it.
+        let _ = self.pushes.0.send(Pushed {
+            repository: std::mem::take(&mut self.repository),
+            began: self.began,
+            done,
+        });
+        receiver
+    }
+}
+
+impl Drop for Push {
+    /// The client has left: what it pushed may be there all the same.
+    fn drop(&mut self) {
+        if !self.is_told {
+            drop(self.tell());
+        }
+    }
+}
+
+/// Moves all but the last flush.
+async fn pass_on(from: &mut Reader, to: &mut Writer) -> Result<Answer, Broken> {
+    let mut answer = Answer::default();
+    let (mut chunk, mut out) = (Vec::new(), Vec::new());
+    loop {
+        if from.take(&mut chunk, PROGRAM_CHUNK_BYTES).await? == Taken::End {
+            return Ok(answer);
+        }
+        answer.take(&chunk, &mut out);
+        chunk.clear();
+        to.write_all(&out).await?;
+        out.clear();
+    }
+}
+
+/// Works at both until the second is done.
+async fn beside(work: LocalBoxFuture<()>, other: impl Future<Output = ()>) {
+    let mut work = Some(work);
+    let mut other = pin!(other);
+    poll_fn(|cx| {
+        if let Some(running) = &mut work
+            && running.as_mut().poll(cx).is_ready()
+        {
+            work = None;
+        }
+        other.as_mut().poll(cx)
+    })
+    .await;
+}
+
+/// Where git's own files of this repository are, bare or not. As everywhere with git, the ending
+/// `.git` of a name may be left out.
+pub fn git_folder(named: &Path) -> Option<PathBuf> {
+    let mut longer = named.as_os_str().to_owned();
+    longer.push(".git");
+    [named.to_owned(), PathBuf::from(longer)]
+        .iter()
+        .flat_map(|folder| [folder.join(".git"), folder.clone()])
+        .find(|it| {
+            it.join("HEAD").is_file() && it.join("objects").is_dir() && it.join("refs").is_dir()
+        })
+}
