@@ -1,50 +1,23 @@
 //! Push to deploy, with the real git and curl: what a branch says is what the site is, whole or not at
 //! all, and nobody who reads it meanwhile is disturbed.
 
+use std::collections::HashMap;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::git::{Pusher, as_ant, command, git, is_sound, noise, try_git};
+use crate::lifecycle::in_own_mounts;
 use crate::support::wire::wait_until;
-use crate::support::{Done, Folder, Server, finish, run, server_table, tool};
+use crate::support::{Done, Folder, KeepAlive, Server, finish, run, server_table, tool};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const DEPLOY: &str =
     "deploy = { repository = \"tools/site.git\", branch = \"main\", site = \"www.test\" }\n";
-
-/// git in this folder, with nobody's configuration.
-fn command(folder: &Folder, arguments: &[&str]) -> Command {
-    let mut command = Command::new(tool("git"));
-    command.env_clear().current_dir(folder.path(""));
-    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    command.env("HOME", folder.path("home"));
-    for (name, value) in [
-        ("GIT_CONFIG_NOSYSTEM", "1"),
-        ("GIT_TERMINAL_PROMPT", "0"),
-        ("GIT_SSL_NO_VERIFY", "1"),
-        ("GIT_AUTHOR_NAME", "Ant"),
-        ("GIT_AUTHOR_EMAIL", "ant@example.org"),
-        ("GIT_COMMITTER_NAME", "Ant"),
-        ("GIT_COMMITTER_EMAIL", "ant@example.org"),
-    ] {
-        command.env(name, value);
-    }
-    command.args(arguments);
-    command
-}
-
-fn try_git(folder: &Folder, arguments: &[&str]) -> Done {
-    finish(command(folder, arguments), b"")
-}
-
-/// What it says, for it must work.
-fn git(folder: &Folder, arguments: &[&str]) -> String {
-    let done = try_git(folder, arguments);
-    assert_eq!(done.code, Some(0), "git {arguments:?}: {done:?}");
-    done.stdout.trim().to_owned()
-}
 
 /// A work tree `seed`, and `repos/tools/site.git` with the first commit of its branch.
 fn folder() -> Folder {
@@ -98,13 +71,9 @@ fn start() -> Server {
     Server::start_in(folder(), &config(""))
 }
 
-fn url(server: &Server, path: &str) -> String {
-    server.http(path).replacen("://", "://ant:crumb@", 1)
-}
-
 /// Pushes this by HTTP; what the client said.
 fn push(server: &Server, more: &[&str]) -> Done {
-    let url = url(server, "/push/tools/site.git");
+    let url = as_ant(&server.http("/push/tools/site.git"));
     let arguments = [&["-C", "seed", "push", &url][..], more].concat();
     let done = try_git(&server.folder, &arguments);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -175,9 +144,7 @@ fn what_is_pushed_is_served_when_the_push_returns() {
         let text = format!("version {nth}");
         folder.write("seed/deep/er/page.html", &text);
         let commit = commit(folder, "index.html", text.as_bytes());
-        let url = server
-            .https("/push/tools/site")
-            .replacen("://", "://ant:crumb@", 1);
+        let url = as_ant(&server.https("/push/tools/site"));
         let http = format!("http.version={http}");
         let done = try_git(folder, &["-C", "seed", "-c", &http, "push", &url, "main"]);
         let port = server.https_port;
@@ -330,4 +297,791 @@ fn without_push_and_with_a_branch_that_comes_later() {
     git(&server.folder, &push);
     until_served(&server, "/", "live again");
     assert_eq!(trees(&server.folder).len(), 3, "the empty one among them");
+}
+
+#[test]
+fn a_push_that_is_broken_off_changes_nothing() {
+    let server = start();
+    let folder = &server.folder;
+    for repository in ["seed", "repos/tools/site.git"] {
+        git(
+            folder,
+            &["-C", repository, "config", "core.compression", "0"],
+        );
+    }
+    for (nth, part) in noise(30 << 20).chunks(1 << 19).enumerate() {
+        folder.write(&format!("seed/large/{nth}"), part);
+    }
+    commit(folder, "index.html", b"large");
+    let url = as_ant(&server.http("/push/tools/site.git"));
+    let pusher = Pusher::start(folder, &url);
+    pusher.hold(folder, "repos/tools/site.git");
+    drop(pusher);
+    let parent = server.pid().to_string();
+    wait_until(PATIENCE, "the end of git", || {
+        let children = run("ps", &["-o", "pid=", "--ppid", &parent], b"");
+        children.text().trim().is_empty().then_some(())
+    });
+    is_sound(folder, "repos/tools/site.git");
+    serves(&server, "/", "first");
+    assert_eq!(trees(folder).len(), 1);
+    push(&server, &["main"]);
+    serves(&server, "/", "large");
+}
+
+#[test]
+fn a_tree_as_git_has_it() {
+    let server = start();
+    let folder = &server.folder;
+    folder.write(
+        "seed/.gitattributes",
+        "drafts export-ignore\n*.src export-ignore\nv.txt export-subst\n",
+    );
+    folder.write("seed/drafts/secret.html", "secret");
+    folder.write("seed/page.src", "source");
+    folder.write("seed/v.txt", "$Format:%H$");
+    folder.write("seed/run.sh", "#!/bin/sh\n");
+    folder.write("seed/größe/a page.html", "odd names");
+    let (deep, long) = ("deep/".repeat(40), "n".repeat(120));
+    folder.write(&format!("seed/{deep}page.html"), "deep");
+    folder.write(&format!("seed/{long}/{long}.html"), "long");
+    let mode = |name: &str, mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(folder.path(name), mode).expect("a mode");
+    };
+    mode("seed/run.sh", 0o755);
+    symlink("index.html", folder.path("seed/again.html")).expect("a link");
+    symlink("../largely/../index.html", folder.path("seed/drafts/up")).expect("a link");
+    symlink("x".repeat(150), folder.path("seed/dangling")).expect("a link");
+    git(folder, &["init", "-q", "-b", "main", "other"]);
+    git(
+        folder,
+        &["-C", "other", "commit", "-q", "--allow-empty", "-m", "one"],
+    );
+    let other = folder.path("other");
+    let other = other.to_str().expect("plain");
+    let add = [
+        "-c",
+        "protocol.file.allow=always",
+        "-C",
+        "seed",
+        "submodule",
+        "--quiet",
+        "add",
+        other,
+        "sub",
+    ];
+    git(folder, &add);
+    let id = commit(folder, "index.html", b"whole");
+    push(&server, &["main"]);
+    serves(&server, "/", "whole");
+    serves(&server, "/again.html", "whole");
+    serves(&server, "/v.txt", &id);
+    serves(&server, "/gr%C3%B6%C3%9Fe/a%20page.html", "odd names");
+    serves(&server, &format!("/{deep}page.html"), "deep");
+    serves(&server, &format!("/{long}/{long}.html"), "long");
+    for missing in [
+        "/drafts/secret.html",
+        "/page.src",
+        "/dangling",
+        "/.gitattributes",
+    ] {
+        assert_eq!(page(&server, missing).0, "404", "{missing}");
+    }
+    let mode = |name: &str| {
+        let metadata = fs::metadata(folder.path("www").join(name)).expect("there");
+        metadata.mode() & 0o7777
+    };
+    assert_eq!(mode("run.sh"), 0o755);
+    assert_eq!(mode("index.html"), 0o644);
+    assert_eq!((mode(""), mode("deep"), mode("sub")), (0o755, 0o755, 0o755));
+    let sub = fs::read_dir(folder.path("www/sub")).expect("a folder");
+    assert_eq!(sub.count(), 0);
+    // What stays the same isn't new to browsers.
+    let modified = |name: &str| {
+        let metadata = fs::metadata(folder.path("www").join(name)).expect("there");
+        metadata.modified().expect("a time")
+    };
+    let (same, other) = (modified("run.sh"), modified("index.html"));
+    commit(folder, "index.html", b"WHOLE");
+    push(&server, &["main"]);
+    assert_eq!(modified("run.sh"), same);
+    assert_ne!(modified("index.html"), other);
+}
+
+#[test]
+fn what_leads_out_or_is_too_large_is_refused_whole() {
+    let limits = "limits = { deploy_files = 80, deploy_bytes = \"100 KiB\" }";
+    let server = Server::start_in(folder(), &config(limits));
+    let folder = &server.folder;
+    let first = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
+    folder.write("secret", "never");
+    let refused = |why: &str| {
+        let done = push(&server, &["--force", "main"]);
+        let lines: Vec<&str> = done
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("remote:"))
+            .collect();
+        let [what, stays] = lines[..] else {
+            panic!("{done:?}");
+        };
+        assert!(
+            what.contains("NOT DEPLOYED: ") && what.contains(why),
+            "{done:?}"
+        );
+        assert!(
+            stays.contains(&format!(
+                "www.test:{}/ stays at {}",
+                server.https_port,
+                &first[..7]
+            )),
+            "{done:?}"
+        );
+        server.errors.wait_for(why, |line| {
+            line.contains("is not deployed") && line.contains(why)
+        });
+        assert!(status(&server).contains(why));
+        serves(&server, "/", "first");
+        assert_eq!(trees(folder).len(), 1);
+        git(folder, &["-C", "seed", "reset", "-q", "--hard", &first]);
+    };
+    for target in ["../secret", "/etc/passwd", "a/../../secret"] {
+        symlink(target, folder.path("seed/link")).expect("a link");
+        commit(folder, "index.html", target.as_bytes());
+        refused(&format!("the link link leads out of the tree, to {target}"));
+    }
+    fs::create_dir_all(folder.path("seed/a/b")).expect("folders");
+    symlink("../..", folder.path("seed/a/b/up")).expect("a link");
+    symlink("a/b/up/../secret", folder.path("seed/out")).expect("a link");
+    commit(folder, "index.html", b"chain");
+    refused("the link out leads out of the tree");
+    folder.write(&format!("seed/{}page", "d/".repeat(65)), "deep");
+    commit(folder, "index.html", b"deep");
+    refused("folders in one another, more than 64");
+    commit(folder, "large", &noise(101 << 10));
+    refused("more than 102400 bytes (the limit `deploy_bytes`)");
+    for nth in 0..81 {
+        folder.write(&format!("seed/{nth}"), "");
+    }
+    commit(folder, "index.html", b"many");
+    refused("more than 80 files (the limit `deploy_files`)");
+    // And then one that is right.
+    commit(folder, "index.html", b"right");
+    let done = push(&server, &["--force", "main"]);
+    assert!(done.stderr.contains("remote: deployed"), "{done:?}");
+    serves(&server, "/", "right");
+    assert!(!status(&server).contains("failed at"));
+}
+
+#[test]
+fn five_thousand_files_come_at_once() {
+    let server = start();
+    let folder = &server.folder;
+    for version in ["one", "two"] {
+        for nth in 0..5_000 {
+            folder.write(
+                &format!("seed/{}/{nth}.html", nth % 50),
+                format!("{version} {nth}"),
+            );
+        }
+        commit(folder, "index.html", version.as_bytes());
+        push(&server, &["main"]);
+        serves(&server, "/", version);
+        for nth in [0, 1, 777, 2_500, 4_999] {
+            serves(
+                &server,
+                &format!("/{}/{nth}.html", nth % 50),
+                &format!("{version} {nth}"),
+            );
+        }
+    }
+    let line = server
+        .errors
+        .wait_for("how long it took", |line| line.contains("5001 files"));
+    println!("{line}");
+}
+
+#[test]
+fn hooks_go_on_working_and_old_clients_are_served() {
+    let server = start();
+    let folder = &server.folder;
+    let hook = "repos/tools/site.git/hooks/post-receive";
+    folder.write(hook, "#!/bin/sh\necho welcome\n");
+    fs::set_permissions(folder.path(hook), fs::Permissions::from_mode(0o755)).expect("a mode");
+    commit(folder, "index.html", b"hooked");
+    let done = push(&server, &["main"]);
+    let (hooked, deployed) = (
+        done.stderr.find("remote: welcome"),
+        done.stderr.find("remote: deployed"),
+    );
+    assert!(hooked.is_some() && hooked < deployed, "{done:?}");
+    serves(&server, "/", "hooked");
+    // One that knows no bands: the report is as git made it, and comes when it is served.
+    let old = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
+    let new = commit(folder, "index.html", b"old client");
+    let pack = command(
+        folder,
+        &["-C", "seed", "pack-objects", "--stdout", "--revs", "-q"],
+    );
+    let mut pack = pack;
+    let mut child = pack
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("git");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin
+        .write_all(format!("{new}\n^{old}\n").as_bytes())
+        .expect("written");
+    drop(stdin);
+    let mut bytes = Vec::new();
+    let line = format!("{old} {new} refs/heads/main\0 report-status");
+    bytes.extend_from_slice(format!("{:04x}{line}0000", line.len() + 4).as_bytes());
+    child
+        .stdout
+        .take()
+        .expect("a pipe")
+        .read_to_end(&mut bytes)
+        .expect("read");
+    assert!(child.wait().expect("its end").success());
+    folder.write("request", bytes);
+    let body = format!("@{}", folder.path("request").display());
+    let ran = server.curl(&[
+        "-u",
+        "ant:crumb",
+        "-H",
+        "Content-Type: application/x-git-receive-pack-request",
+        "--data-binary",
+        &body,
+        &server.http("/push/tools/site.git/git-receive-pack"),
+    ]);
+    assert_eq!(ran.text(), "000eunpack ok\n0017ok refs/heads/main\n0000");
+    serves(&server, "/", "old client");
+}
+
+#[test]
+fn nobody_is_disturbed_while_it_is_deployed() {
+    const VERSIONS: usize = 4;
+    let text = |page: &str, version: usize| -> Vec<u8> {
+        let line = format!("{page} of version {version}\n");
+        let lines = if page == "/large.html" { 10_000 } else { 20 };
+        line.repeat(lines).into_bytes()
+    };
+    let folder = folder();
+    let pages = ["/", "/small.html", "/large.html"];
+    let write = |folder: &Folder, version| {
+        for page in pages {
+            let name = if page == "/" { "/index.html" } else { page };
+            folder.write(&format!("seed{name}"), text(page, version));
+        }
+        commit(folder, "version", version.to_string().as_bytes());
+    };
+    write(&folder, 0);
+    git(
+        &folder,
+        &[
+            "-C",
+            "seed",
+            "push",
+            "-q",
+            "../repos/tools/site.git",
+            "main",
+        ],
+    );
+    let deploy = DEPLOY.replace("www.test", "localhost");
+    let both =
+        config_with("", "push = true\n", &deploy, "").replace("\"www.test\"", "\"localhost\"");
+    let server = Server::start_in(folder, &both.replace("workers = 1", "workers = 2"));
+    let tags: Mutex<HashMap<(usize, usize), String>> = Mutex::default();
+    let (stop, asked) = (AtomicBool::new(false), AtomicUsize::new(0));
+
+    fn hammer<S: Read + Write>(
+        mut client: KeepAlive<S>,
+        stop: &AtomicBool,
+        asked: &AtomicUsize,
+        mut check: impl FnMut(usize, &crate::support::Got) -> usize,
+    ) {
+        let mut last = 0;
+        for nth in 0..50_000 {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let page = nth % 3;
+            let got = client.get(["/", "/small.html", "/large.html"][page]);
+            let version = check(page, &got);
+            assert!(version >= last, "from {last} back to {version}");
+            last = version;
+            asked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let check = |page: usize, got: &crate::support::Got| -> usize {
+        assert_eq!(got.status, 200, "{got:?}");
+        let version = (0..VERSIONS).find(|version| text(pages[page], *version) == got.body);
+        let version = version.expect("a body of one version");
+        let mut lines = got.head.lines();
+        let tag = lines
+            .find(|line| line.to_lowercase().starts_with("etag:"))
+            .expect("a tag");
+        let mut tags = tags.lock().expect("tags");
+        let known = tags
+            .entry((page, version))
+            .or_insert_with(|| tag.to_owned());
+        assert_eq!(known, tag);
+        version
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let client = server.keep();
+            scope.spawn(|| hammer(client, &stop, &asked, check));
+        }
+        let client = server.keep_tls();
+        scope.spawn(|| hammer(client, &stop, &asked, check));
+        // Whoever is at it is to see the first version, and each of the others.
+        let more = |count: usize| {
+            let until = asked.load(Ordering::Relaxed) + count;
+            wait_until(PATIENCE, "requests", || {
+                (asked.load(Ordering::Relaxed) >= until).then_some(())
+            });
+        };
+        more(100);
+        for version in 1..VERSIONS {
+            write(&server.folder, version);
+            let url =
+                as_ant(&server.http("/push/tools/site.git")).replace("localhost", "127.0.0.1");
+            git(&server.folder, &["-C", "seed", "push", "-q", &url, "main"]);
+            let ran = server.curl(&[server.http("/small.html")]);
+            assert_eq!(ran.stdout, text("/small.html", version));
+            more(100);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    let tags = tags.lock().expect("tags");
+    assert_eq!(tags.len(), 3 * VERSIONS);
+    println!("{} requests", asked.load(Ordering::Relaxed));
+}
+
+/// A server whose git waits with an archive as long as there is a file `hold`.
+fn slow() -> Server {
+    let folder = folder();
+    let real = tool("git");
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = archive ]; then\n  echo x >> '{0}/archives'\n  \
+         while [ -e '{0}/hold' ]; do sleep 0.02; done\nfi\nexec '{1}' \"$@\"\n",
+        folder.path("").display(),
+        real.display()
+    );
+    folder.write("bin/git", script);
+    fs::set_permissions(folder.path("bin/git"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut all = vec![folder.path("bin")];
+    all.extend(std::env::split_paths(&path));
+    let mut server = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    server.env("PATH", std::env::join_paths(all).expect("a path"));
+    Server::start_by(server, folder, &config("limits = { drain_seconds = 10 }"))
+}
+
+fn archives(server: &Server) -> usize {
+    let text = fs::read_to_string(server.folder.path("archives")).unwrap_or_default();
+    text.lines().count()
+}
+
+#[test]
+fn of_many_pushes_the_last_one_wins() {
+    let server = slow();
+    let folder = &server.folder;
+    assert_eq!(archives(&server), 1);
+    folder.write("hold", "");
+    let push = |name: &str| {
+        commit(folder, "index.html", name.as_bytes());
+        let url = as_ant(&server.http("/push/tools/site.git"));
+        let mut push = command(folder, &["-C", "seed", "push", &url, "main"]);
+        let push = push.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+        // It has arrived, and is waited for.
+        let commit = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
+        wait_until(PATIENCE, "the branch", || {
+            let there = git(folder, &["-C", "repos/tools/site.git", "rev-parse", "main"]);
+            (there == commit).then_some(())
+        });
+        push.expect("git")
+    };
+    let mut pushes = vec![push("one")];
+    wait_until(PATIENCE, "git at work", || {
+        (archives(&server) == 2).then_some(())
+    });
+    pushes.push(push("two"));
+    pushes.push(push("three"));
+    serves(&server, "/", "first");
+    assert!(status(&server).contains("being looked at"));
+    let waits = |push: &mut std::process::Child| push.try_wait().expect("a status").is_none();
+    assert!(pushes.iter_mut().all(waits));
+    fs::remove_file(folder.path("hold")).expect("removed");
+    let last = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
+    for (nth, push) in pushes.into_iter().enumerate() {
+        let done = push.wait_with_output().expect("its end");
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(
+            done.status.success() && said.contains("remote: deployed "),
+            "{said}"
+        );
+        assert!(nth == 0 || said.contains(&last[..7]), "{said}");
+    }
+    serves(&server, "/", "three");
+    // The second one never was.
+    assert_eq!(archives(&server), 3);
+}
+
+#[test]
+fn a_stop_waits_for_no_deployment() {
+    let mut server = slow();
+    server.folder.write("hold", "");
+    let commit = commit(&server.folder, "index.html", b"second");
+    let url = as_ant(&server.http("/push/tools/site.git"));
+    let mut push = command(&server.folder, &["-C", "seed", "push", &url, "main"]);
+    let push = push
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("git");
+    wait_until(PATIENCE, "git at work", || {
+        (archives(&server) == 2).then_some(())
+    });
+    // Until the answer is held, which follows the branch at once.
+    wait_until(PATIENCE, "the branch", || {
+        let there = git(
+            &server.folder,
+            &["-C", "repos/tools/site.git", "rev-parse", "main"],
+        );
+        (there == commit).then_some(())
+    });
+    server.signal("TERM");
+    let done = push.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(
+        done.status.success() && said.contains("remote: not deployed yet"),
+        "{said}"
+    );
+    assert_eq!(server.wait(PATIENCE), Some(0));
+    let folder = server.into_folder();
+    fs::remove_file(folder.path("hold")).expect("removed");
+    let server = Server::start_in(folder, &config(""));
+    until_served(&server, "/", "second");
+    assert_eq!(trees(&server.folder).len(), 2);
+}
+
+#[test]
+fn a_reload_begins_and_ends_deployments() {
+    let folder = folder();
+    git(&folder, &["-C", "seed", "checkout", "-q", "-b", "next"]);
+    commit(&folder, "index.html", b"next");
+    git(
+        &folder,
+        &[
+            "-C",
+            "seed",
+            "push",
+            "-q",
+            "../repos/tools/site.git",
+            "next",
+        ],
+    );
+    git(&folder, &["-C", "seed", "checkout", "-q", "main"]);
+    folder.write("www/index.html", "by hand");
+    let without = config_with("", "push = true\n", "", "");
+    let server = Server::start_in(folder, &without);
+    let folder = &server.folder;
+    serves(&server, "/", "by hand");
+    // A folder that somebody has filled is theirs.
+    folder.write("anthill.toml", config(""));
+    let done = server.ask(&["reload"]);
+    assert_ne!(done.code, Some(0));
+    let text = "holds files that no deployment has put there";
+    assert!(
+        done.stderr.contains(text) && done.stderr.contains("mv "),
+        "{done:?}"
+    );
+    assert!(done.stderr.contains("anthill.toml:"), "{done:?}");
+    serves(&server, "/", "by hand");
+    fs::rename(folder.path("www"), folder.path("www.before")).expect("moved away");
+    server.reload(&config(""));
+    serves(&server, "/", "first");
+    // Another branch, and another site beside it.
+    let list = "deploy = [{ repository = \"tools/site\", branch = \"next\", site = \"www.test\" },\n\
+                { repository = \"tools/site.git\", site = \"b.test\" }]\n";
+    let second = "[[site]]\nnames = [\"a.test\", \"b.test\"]\nroot = \"b\"\nhttp = \"serve\"\n";
+    let two = config_with("", "push = true\n", list, second);
+    server.reload(&two);
+    until_served(&server, "/", "next");
+    let of_b = || {
+        let ran = server.curl(&["-H", "Host: a.test", &server.http("/")]);
+        ran.text()
+    };
+    assert_eq!(of_b(), "first");
+    // One push, two sites.
+    commit(folder, "index.html", b"for b");
+    git(folder, &["-C", "seed", "checkout", "-q", "next"]);
+    commit(folder, "index.html", b"for www");
+    let done = push(&server, &["main", "next"]);
+    assert_eq!(
+        done.stderr.matches("remote: deployed ").count(),
+        2,
+        "{done:?}"
+    );
+    assert_eq!(of_b(), "for b");
+    serves(&server, "/", "for www");
+    // And none any more.
+    server.reload(&without);
+    commit(folder, "index.html", b"in vain");
+    let done = push(&server, &["next"]);
+    assert!(!done.stderr.contains("deployed"), "{done:?}");
+    serves(&server, "/", "for www");
+    assert!(!status(&server).contains("tools/site"));
+}
+
+#[test]
+fn a_full_disk_leaves_what_is_served() {
+    let folder = folder();
+    fs::create_dir(folder.path("small")).expect("a folder");
+    let text = config("").replace("root = \"www\"", "root = \"small/www\"");
+    folder.write("anthill.toml", text);
+    let server = in_own_mounts(&folder, "mount -t tmpfs -o size=2m none small");
+    let server = Server::launch(folder, server);
+    let folder = &server.folder;
+    serves(&server, "/", "first");
+    let first = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
+    commit(folder, "large", &noise(3 << 20));
+    let done = push(&server, &["main"]);
+    assert!(
+        done.stderr
+            .contains("NOT DEPLOYED: large: no space left on device"),
+        "{done:?}"
+    );
+    serves(&server, "/", "first");
+    assert_eq!(page(&server, "/large").0, "404");
+    server
+        .errors
+        .wait_for("why", |line| line.contains("no space left"));
+    git(folder, &["-C", "seed", "reset", "-q", "--hard", &first]);
+    // Nothing of it is left over: there is room for this.
+    folder.write("seed/middle", noise(1 << 20));
+    commit(folder, "index.html", b"second");
+    let done = push(&server, &["--force", "main"]);
+    assert!(done.stderr.contains("remote: deployed"), "{done:?}");
+    serves(&server, "/", "second");
+}
+
+#[test]
+fn a_place_that_is_taken_meanwhile_is_left_alone() {
+    let server = start();
+    let folder = &server.folder;
+    // Somebody has put files in the place of the link.
+    fs::remove_file(folder.path("www")).expect("removed");
+    folder.write("www/index.html", "by hand");
+    until_served(&server, "/", "by hand");
+    commit(folder, "index.html", b"second");
+    let done = push(&server, &["main"]);
+    assert!(
+        done.stderr.contains("NOT DEPLOYED: ") && done.stderr.contains("move it away"),
+        "{done:?}"
+    );
+    serves(&server, "/", "by hand");
+    fs::rename(folder.path("www"), folder.path("away")).expect("moved");
+    // The folder of the trees can't be one.
+    fs::rename(folder.path(".www.deployed"), folder.path("trees")).expect("moved");
+    folder.write(".www.deployed", "a file");
+    let touch = |text: &str| {
+        commit(folder, "index.html", text.as_bytes());
+        push(&server, &["main"])
+    };
+    let done = touch("third");
+    assert!(done.stderr.contains("NOT DEPLOYED: "), "{done:?}");
+    fs::remove_file(folder.path(".www.deployed")).expect("removed");
+    let done = touch("fourth");
+    assert!(done.stderr.contains("remote: deployed"), "{done:?}");
+    serves(&server, "/", "fourth");
+}
+
+#[test]
+fn mistakes_are_pointed_out() {
+    let folder = folder();
+    let told = |deploy: &str, site: &str| {
+        let site = match site {
+            "" => "[[site]]\nnames = [\"www.test\", \"w.test\"]\nroot = \"www\"\n",
+            site => site,
+        };
+        let config = server_table("")
+            + "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n\
+               [[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n"
+            + deploy
+            + "\n"
+            + site;
+        folder.write("anthill.toml", config);
+        let mut check = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        check.arg("check").arg(folder.path("anthill.toml"));
+        finish(check, b"")
+    };
+    let right = "{ repository = \"tools/site\", site = \"W.test\" }";
+    let done = told(&format!("deploy = {right}"), "");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let said = format!("{}{}", done.stdout, done.stderr);
+    assert!(
+        said.contains("www.test is deployed from main of tools/site"),
+        "{said}"
+    );
+    // Nothing was made.
+    assert!(!folder.path("www").exists() && !folder.path(".www.deployed").exists());
+    fs::create_dir_all(folder.path("full")).expect("a folder");
+    folder.write("full/page", "x");
+    symlink("public", folder.path("linked")).expect("a link");
+    let site = |root: &str| format!("[[site]]\nnames = [\"www.test\"]\nroot = \"{root}\"\n");
+    let with = |more: &str| format!("deploy = {{ site = \"www.test\", {more} }}");
+    let repository = "repository = \"tools/site.git\"";
+    for (deploy, site, what, help) in [
+        ("deploy = true".to_owned(), String::new(), "`deploy` must be a table or a list of them", "for example"),
+        ("deploy = []".to_owned(), String::new(), "`deploy` names nothing", "leave it out"),
+        ("deploy = { site = \"www.test\" }".to_owned(), String::new(), "needs `repository` and `site`", "repository = "),
+        (with("repository = \"tools/site.git\", to = 1"), String::new(), "unknown key `to` in deploy", "knows"),
+        (with("repository = \"../site.git\""), String::new(), "no repository of this route", "below the folder"),
+        (with("repository = \"/srv/site.git\""), String::new(), "no repository of this route", "below the folder"),
+        (with("repository = \"tools/sit.git\""), String::new(), "there is no repository", "did you mean"),
+        (with("repository = \"none.git\""), String::new(), "there is no repository", "git init --bare"),
+        (with(&format!("{repository}, branch = \"a b\"")), String::new(), "`a b` is no name of a branch", "git branch"),
+        (with(&format!("{repository}, branch = \"refs/heads/main\"")), String::new(), "more than a branch's name", "\"main\""),
+        (format!("deploy = {{ {repository}, site = \"ww.test\" }}"), String::new(), "there is no site `ww.test`", "did you mean"),
+        (
+            format!("deploy = [{right}, {{ {repository}, branch = \"x\", site = \"www.test\" }}]"),
+            String::new(), "two deployments fill", "the first is in line",
+        ),
+        (with(repository), site("full"), "holds files that no deployment has put there", "mv "),
+        (with(repository), site("public/index.html"), "holds files that no deployment", "mv "),
+        (with(repository), site("linked"), "is a link to public, and not one of ours", "rm "),
+        (with(repository), site("none/www"), "there is no folder", "relative paths"),
+        (
+            with(repository),
+            "[[site]]\nnames = [\"www.test\"]\n[[site.route]]\npath = \"/\"\nredirect = \"https://a.test\"\n".to_owned(),
+            "the site `www.test` has no folder", "`root`",
+        ),
+    ] {
+        let done = told(&deploy, &site);
+        assert_ne!(done.code, Some(0), "{deploy}");
+        assert!(done.stderr.contains(what) && done.stderr.contains(help), "{deploy}: {}", done.stderr);
+        assert!(done.stderr.contains("anthill.toml:") && done.stderr.contains('^'), "{deploy}: {}", done.stderr);
+    }
+    let nested = format!(
+        "deploy = [{{ {repository}, site = \"www.test\" }}, {{ {repository}, site = \"v.test\" }}]"
+    );
+    let sites = site("www") + "[[site]]\nnames = [\"v.test\"]\nroot = \"www/v\"\n";
+    assert!(told(&nested, &sites).stderr.contains("lie in one another"));
+    let alone =
+        "[[site.route]]\npath = \"/x/\"\nallow = []\n".to_owned() + &format!("deploy = {right}\n");
+    let done = told(&alone, "");
+    assert!(done.stderr.contains("this belongs to `git`"), "{done:?}");
+}
+
+#[test]
+fn scripts_move_with_their_site_and_what_they_said_is_forgotten() {
+    let folder = folder();
+    commit(
+        &folder,
+        "page.sh",
+        b"echo Content-Type: text/plain; echo; echo first; cat other",
+    );
+    commit(&folder, "other", b"first");
+    let push_here = [
+        "-C",
+        "seed",
+        "push",
+        "-q",
+        "../repos/tools/site.git",
+        "main",
+    ];
+    git(&folder, &push_here);
+    let site = "[[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n\
+                cache = { seconds = 100000 }\n";
+    let server = Server::start_in(folder, &config_with("", "push = true\n", DEPLOY, site));
+    for _ in 0..3 {
+        serves(&server, "/page.sh", "first\nfirst");
+    }
+    commit(
+        &server.folder,
+        "page.sh",
+        b"echo Content-Type: text/plain; echo; echo second; cat other",
+    );
+    commit(&server.folder, "other", b"second");
+    push(&server, &["main"]);
+    serves(&server, "/page.sh", "second\nsecond");
+}
+
+/// Needs to be root: it becomes somebody else.
+#[test]
+fn who_serves_is_who_deploys() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let folder = folder();
+    let mode = |name: &str, mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(folder.path(name), mode).expect("a mode");
+    };
+    mode("", 0o755);
+    mode("users", 0o644);
+    fs::create_dir(folder.path("site")).expect("a folder");
+    let own = |name: &str| {
+        let path = folder.path(name);
+        let ran = run(
+            "sh",
+            &[
+                "-c",
+                "chown -R nobody \"$0\"",
+                path.to_str().expect("plain"),
+            ],
+            b"",
+        );
+        assert!(ran.success, "{}", ran.errors());
+    };
+    let text = config("user = \"nobody\"").replace("root = \"www\"", "root = \"site/www\"");
+    let text = text.replace(
+        "control = \"anthill.sock\"",
+        "control = \"state/control.sock\"",
+    );
+    folder.write("anthill.toml", &text);
+    let mut check = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    check.arg("check").arg(folder.path("anthill.toml"));
+    let done = finish(check, b"");
+    let what = format!(
+        "{} can't be written by user `nobody`",
+        folder.path("site").display()
+    );
+    assert!(done.stderr.contains(&what), "{done:?}");
+    own("site");
+    own("repos");
+    let server = Server::start_in(folder, &text);
+    serves(&server, "/", "first");
+    commit(&server.folder, "index.html", b"second");
+    push(&server, &["main"]);
+    serves(&server, "/", "second");
+    let owner = |name: &str| {
+        fs::symlink_metadata(server.folder.path(name))
+            .expect("there")
+            .uid()
+    };
+    assert_ne!(owner("site/www"), 0);
+    assert_ne!(owner("site/www/index.html"), 0);
+    // And if it may no longer.
+    let set = |mode| {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(server.folder.path("site"), mode).expect("a mode");
+    };
+    set(0o555);
+    commit(&server.folder, "index.html", b"third");
+    let done = push(&server, &["main"]);
+    assert!(
+        done.stderr.contains("NOT DEPLOYED: ") && done.stderr.contains("permission denied"),
+        "{done:?}"
+    );
+    serves(&server, "/", "second");
+    set(0o755);
+    // A reload tries again.
+    server.reload(&text);
+    until_served(&server, "/", "third");
 }

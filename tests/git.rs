@@ -19,7 +19,7 @@ const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
     env = { GREETING = \"hello\", GIT_TEST_ASSUME_DIFFERENT_OWNER = \"1\" }\n";
 
 /// git in this folder, with nobody's configuration.
-fn command(folder: &Folder, arguments: &[&str]) -> Command {
+pub fn command(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = Command::new(tool("git"));
     command.env_clear().current_dir(folder.path(""));
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -39,12 +39,12 @@ fn command(folder: &Folder, arguments: &[&str]) -> Command {
     command
 }
 
-fn try_git(folder: &Folder, arguments: &[&str]) -> Done {
+pub fn try_git(folder: &Folder, arguments: &[&str]) -> Done {
     finish(command(folder, arguments), b"")
 }
 
 /// What it says, for it must work.
-fn git(folder: &Folder, arguments: &[&str]) -> String {
+pub fn git(folder: &Folder, arguments: &[&str]) -> String {
     let done = try_git(folder, arguments);
     assert_eq!(done.code, Some(0), "git {arguments:?}: {done:?}");
     done.stdout.trim().to_owned()
@@ -83,7 +83,7 @@ fn start() -> Server {
     Server::start_in(folder(), &config(""))
 }
 
-fn as_ant(url: &str) -> String {
+pub fn as_ant(url: &str) -> String {
     url.replacen("://", "://ant:crumb@", 1)
 }
 
@@ -92,7 +92,7 @@ fn head(folder: &Folder, repository: &str) -> String {
 }
 
 /// Nothing is missing, and nothing is left over.
-fn is_sound(folder: &Folder, repository: &str) {
+pub fn is_sound(folder: &Folder, repository: &str) {
     let said = git(folder, &["-C", repository, "fsck", "--full", "--strict"]);
     assert_eq!(said, "", "git fsck");
     // Whoever is told to end takes it away.
@@ -106,7 +106,7 @@ fn is_sound(folder: &Folder, repository: &str) {
 }
 
 /// Bytes that don't compress.
-fn noise(count: usize) -> Vec<u8> {
+pub fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut bytes = Vec::with_capacity(count + 8);
     while bytes.len() < count {
@@ -585,10 +585,10 @@ fn a_large_repository_goes_both_ways() {
 }
 
 /// A client that pushes much, with all of its processes in a group of their own.
-struct Pusher(Child);
+pub struct Pusher(Child);
 
 impl Pusher {
-    fn start(folder: &Folder, url: &str) -> Pusher {
+    pub fn start(folder: &Folder, url: &str) -> Pusher {
         let mut push = command(folder, &["-C", "seed", "push", "-q", url, "main"]);
         push.process_group(0)
             .stdin(Stdio::null())
@@ -597,8 +597,8 @@ impl Pusher {
     }
 
     /// Stops it where the server has a part of its pack, and holds it there.
-    fn hold(&self, folder: &Folder) {
-        let objects = folder.path("repos/a.git/objects");
+    pub fn hold(&self, folder: &Folder, repository: &str) {
+        let objects = folder.path(repository).join("objects");
         wait_until(PATIENCE, "a part of the pack", || {
             has_part(&objects).then_some(())
         });
@@ -652,7 +652,7 @@ fn a_push_that_is_broken_off_leaves_nothing() {
     commit(&server.folder, "seed", "b.txt", b"and one more");
     for url in [server.http("/push/a.git"), server.https("/push/a.git")] {
         let pusher = Pusher::start(&server.folder, &as_ant(&url));
-        pusher.hold(&server.folder);
+        pusher.hold(&server.folder, "repos/a.git");
         drop(pusher);
         let parent = server.pid().to_string();
         wait_until(PATIENCE, "the end of git", || {
@@ -664,7 +664,7 @@ fn a_push_that_is_broken_off_leaves_nothing() {
     }
 
     let pusher = Pusher::start(&server.folder, &as_ant(&server.http("/push/a.git")));
-    pusher.hold(&server.folder);
+    pusher.hold(&server.folder, "repos/a.git");
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
     drop(pusher);

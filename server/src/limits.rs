@@ -51,7 +51,7 @@ pub struct Limits {
     pub git_seconds: u32,
     /// Files, folders and links of a tree that is deployed.
     pub deploy_files: usize,
-    /// Bytes of a tree that is deployed; a disk holds up to five of them at the same time.
+    /// Bytes of a tree that is deployed; a disk holds up to four of them at the same time.
     pub deploy_bytes: u64,
 }
 
@@ -358,6 +358,8 @@ pub const BACKUP_OWN_BYTES_MAX: u64 = 64 << 20;
 /// Trees that were deployed before the one that is served are kept so many: responses under way still
 /// read the last one, and an operator may want to look at one.
 pub const DEPLOYED_KEPT: usize = 2;
+/// Links in a tree that is deployed: their names are remembered until it is known where all lead.
+pub const DEPLOY_LINKS_MAX: usize = 4_096;
 /// `git` that says nothing for so long while a branch is deployed is ended.
 pub const DEPLOY_SILENT_SECONDS: u64 = 60;
 /// What git complains of is kept up to this for the log.

@@ -207,10 +207,11 @@ impl Config {
         found
     }
 
-    /// What fills this site's folder, if anything does.
+    /// What fills this site's folder, if anything does; it may be another site's too.
     pub fn deployment_to(&self, site: &Site) -> Option<Deployment<'_>> {
+        let root = site.root.as_ref()?.get_ref();
         let mut all = self.deployments().into_iter();
-        all.find(|it| std::ptr::eq(it.site, site))
+        all.find(|it| it.root.get_ref() == root)
     }
 }
 

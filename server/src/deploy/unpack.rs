@@ -3,8 +3,8 @@
 
 use super::{Bounds, Failure};
 use crate::backup::tar::{Entry, Kind, Reader, wrong};
+use crate::limits::{DEPLOY_LINKS_MAX, FOLDER_DEPTH_MAX};
 use crate::site::{Root, Symlinks, Why};
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufReader, Read, Write};
@@ -34,7 +34,7 @@ pub(super) fn unpack(
         to,
         before,
         bounds,
-        folders: HashSet::new(),
+        last: Vec::new(),
         links: Vec::new(),
         entries: 0,
         unpacked: Unpacked::default(),
@@ -65,8 +65,9 @@ struct Tree<'t> {
     to: &'t Path,
     before: &'t Path,
     bounds: Bounds,
-    /// Made here, and so no links.
-    folders: HashSet<Vec<u8>>,
+    /// The folder that was made last. It and those above it are no links, and whatever comes next
+    /// belongs into one of them: git goes through a tree folder by folder.
+    last: Vec<u8>,
     links: Vec<Vec<u8>>,
     entries: u64,
     unpacked: Unpacked,
@@ -76,8 +77,7 @@ struct Tree<'t> {
 impl Tree<'_> {
     fn add(&mut self, input: &mut impl Read, entry: &Entry) -> Result<(), Failure> {
         self.count(entry)?;
-        let slash = entry.name.iter().rposition(|byte| *byte == b'/');
-        if slash.is_some_and(|slash| !self.folders.contains(&entry.name[..slash])) {
+        if !self.is_made(parent(&entry.name)) {
             return Err(broken(&wrong("an entry that belongs nowhere")));
         }
         let place = self.to.join(OsStr::from_bytes(&entry.name));
@@ -88,7 +88,7 @@ impl Tree<'_> {
                 DirBuilder::new().mode(0o700).create(&place).map_err(at)?;
                 let mode = Permissions::from_mode(FOLDER_MODE);
                 fs::set_permissions(&place, mode).map_err(at)?;
-                self.folders.insert(entry.name.clone());
+                self.last.clone_from(&entry.name);
             }
             Kind::Link => {
                 if !stays_inside(&entry.name, &entry.link) {
@@ -106,11 +106,26 @@ impl Tree<'_> {
         Ok(())
     }
 
+    /// Is it a folder that was made here? The empty name is that of the tree itself.
+    fn is_made(&self, folder: &[u8]) -> bool {
+        let rest = self.last.strip_prefix(folder);
+        folder.is_empty() || rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
+    }
+
     fn count(&mut self, entry: &Entry) -> Result<(), Failure> {
         let Bounds { entries, bytes } = self.bounds;
         self.entries += 1;
         if self.entries > entries {
             let what = format!("it has more than {entries} files (the limit `deploy_files`)");
+            return Err(Failure::new(what));
+        }
+        let depth = entry.name.iter().filter(|byte| **byte == b'/').count();
+        if depth > FOLDER_DEPTH_MAX {
+            let what = format!("it has folders in one another, more than {FOLDER_DEPTH_MAX}");
+            return Err(Failure::new(what));
+        }
+        if entry.kind == Kind::Link && self.links.len() == DEPLOY_LINKS_MAX {
+            let what = format!("it has more than {DEPLOY_LINKS_MAX} links");
             return Err(Failure::new(what));
         }
         if entry.size > bytes - self.unpacked.bytes {
@@ -168,6 +183,12 @@ impl Tree<'_> {
         }
         Ok(())
     }
+}
+
+/// The name of the folder that an entry lies in.
+fn parent(name: &[u8]) -> &[u8] {
+    let slash = name.iter().rposition(|byte| *byte == b'/');
+    &name[..slash.unwrap_or(0)]
 }
 
 fn leaves(link: &[u8], to: &[u8]) -> Failure {
@@ -311,6 +332,13 @@ mod tests {
             vec![entry("f", Kind::Link, b"g"), entry("f", Kind::File, b"y")],
             vec![folder.clone(), folder.clone()],
             vec![entry("none/f", Kind::File, b"x")],
+            vec![folder.clone(), entry("dd/f", Kind::File, b"x")],
+            vec![folder.clone(), entry("d/e/f", Kind::File, b"x")],
+            vec![
+                folder.clone(),
+                entry("e", Kind::Folder, b""),
+                entry("d/f", Kind::File, b"x"),
+            ],
         ] {
             assert!(unpacked(&bad).is_err());
         }

@@ -51,6 +51,19 @@ impl Pushes {
 pub const STOPPING: &str =
     "not deployed yet: the server is stopping, and will do so when it starts";
 
+/// How long an answer is held back.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// The client hears of us so often.
+    keep_alive: Duration,
+    whole: Duration,
+}
+
+const PATIENCE: Patience = Patience {
+    keep_alive: Duration::from_secs(PUSH_KEEP_ALIVE_SECONDS),
+    whole: Duration::from_secs(DEPLOY_ANSWER_SECONDS),
+};
+
 /// A push under way.
 pub struct Push {
     pushes: Pushes,
@@ -75,15 +88,15 @@ impl Push {
         let body = Body::Stream {
             length,
             reader: held,
-            work: Box::pin(beside(work, self.pass(reader, writer, can_grow))),
+            work: Box::pin(beside(work, self.pass(reader, writer, can_grow, PATIENCE))),
         };
         Response { body, ..response }
     }
 
-    async fn pass(mut self, mut from: Reader, mut to: Writer, can_grow: bool) {
+    async fn pass(mut self, mut from: Reader, mut to: Writer, can_grow: bool, patience: Patience) {
         // The one who reads has gone, or git has: there is nothing more to be sent.
         if let Ok(answer) = pass_on(&mut from, &mut to).await
-            && let Ok(last) = self.last_words(answer, &mut to, can_grow).await
+            && let Ok(last) = self.last_words(answer, &mut to, can_grow, patience).await
             && to.write_all(&last).await.is_ok()
         {
             to.finish();
@@ -96,13 +109,13 @@ impl Push {
         answer: Answer,
         to: &mut Writer,
         can_grow: bool,
+        patience: Patience,
     ) -> Result<Vec<u8>, Broken> {
         let mut done = pin!(self.tell());
-        let pause = Duration::from_secs(PUSH_KEEP_ALIVE_SECONDS);
-        let until = Instant::now() + Duration::from_secs(DEPLOY_ANSWER_SECONDS);
+        let until = Instant::now() + patience.whole;
         let can_speak = answer.can_speak() && can_grow;
         loop {
-            let next = (Instant::now() + pause).min(until);
+            let next = (Instant::now() + patience.keep_alive).min(until);
             let words = match timeout_at(next.into(), done.as_mut()).await {
                 Ok(Ok(words)) => words,
                 // The server is stopping.
@@ -184,4 +197,96 @@ pub fn git_folder(named: &Path) -> Option<PathBuf> {
         .find(|it| {
             it.join("HEAD").is_file() && it.join("objects").is_dir() && it.join("refs").is_dir()
         })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const REPORT: &[u8] = b"0013\x01000eunpack ok\n00000000";
+    /// Longer than any test.
+    const LONG: Duration = Duration::from_secs(1_000);
+
+    fn wait<T>(work: impl Future<Output = T>) -> T {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_time().build().unwrap().block_on(work)
+    }
+
+    /// What the client gets of a report, and whether that is all.
+    async fn held(push: Push, can_grow: bool, patience: Patience) -> (Vec<u8>, bool) {
+        let (mut git, from) = pipe(PIPE_BYTES);
+        let (to, mut client) = pipe(PIPE_BYTES);
+        let work = Box::pin(async move {
+            git.write_all(REPORT).await.unwrap();
+            git.finish();
+        });
+        beside(work, push.pass(from, to, can_grow, patience)).await;
+        let mut all = Vec::new();
+        loop {
+            match client.take(&mut all, PIPE_BYTES).await {
+                Ok(Taken::Bytes(_)) => {}
+                end => return (all, end == Ok(Taken::End)),
+            }
+        }
+    }
+
+    fn with(keep_alive: Duration, whole: Duration) -> Patience {
+        Patience { keep_alive, whole }
+    }
+
+    #[test]
+    fn words_come_with_the_end() {
+        let (pushes, mut listener) = Pushes::new();
+        let answer = async {
+            let pushed = listener.recv().await.unwrap();
+            assert_eq!(pushed.repository, Path::new("/a"));
+            let _ = pushed.done.send(vec!["done".to_owned()]);
+        };
+        let push = pushes.begin("/a".into());
+        let ((all, is_whole), ()) =
+            wait(async { tokio::join!(held(push, true, with(LONG, LONG)), answer) });
+        assert!(is_whole);
+        assert!(all.ends_with(b"\n0000000a\x02done\n0000"), "{all:?}");
+        // Where a length was promised there is no room for them.
+        let answer = async {
+            let pushed = listener.recv().await.unwrap();
+            let _ = pushed.done.send(vec!["done".to_owned()]);
+        };
+        let push = pushes.begin("/a".into());
+        let ((all, is_whole), ()) =
+            wait(async { tokio::join!(held(push, false, with(LONG, LONG)), answer) });
+        assert!(is_whole && all == REPORT);
+    }
+
+    #[test]
+    fn patience_ends_and_until_then_the_client_hears_of_us() {
+        let (pushes, mut listener) = Pushes::new();
+        let patience = with(Duration::from_millis(1), Duration::from_millis(100));
+        let (all, is_whole) = wait(held(pushes.begin("/a".into()), true, patience));
+        let text = String::from_utf8_lossy(&all).into_owned();
+        assert!(is_whole && text.contains("0005\x01"), "{text}");
+        assert!(text.contains("\x02it takes longer"), "{text}");
+        assert!(listener.try_recv().is_ok());
+    }
+
+    #[test]
+    fn nobody_listens_or_nobody_waits() {
+        let (pushes, mut listener) = Pushes::new();
+        // The client leaves: what it has pushed may be there.
+        drop(pushes.begin("/a".into()));
+        assert!(
+            listener
+                .try_recv()
+                .is_ok_and(|pushed| pushed.done.is_closed())
+        );
+        assert!(listener.try_recv().is_err(), "once");
+        drop(listener);
+        let (all, is_whole) = wait(held(pushes.begin("/a".into()), true, with(LONG, LONG)));
+        let text = String::from_utf8_lossy(&all).into_owned();
+        assert!(
+            is_whole && text.contains("the server is stopping"),
+            "{text}"
+        );
+    }
 }

@@ -120,7 +120,7 @@ mod tests {
         (out, answer.end(&words), can_speak)
     }
 
-    const WITH_BANDS: &[u8] = b"0013\x01000eunpack ok\n0005\x010009\x02hook000a\x0100000000";
+    const WITH_BANDS: &[u8] = b"0013\x01000eunpack ok\n0005\x010009\x02hook0009\x0100000000";
     const WITHOUT: &[u8] = b"000eunpack ok\n0019ok refs/heads/main\n0000";
 
     #[test]
