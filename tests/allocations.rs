@@ -18,6 +18,7 @@ use anthill::base::pool::Pool;
 use anthill::base::stats::Counters;
 use anthill::cache::Cache;
 use anthill::config;
+use anthill::handler::pushed::Pushes;
 use anthill::serve::worker::{self, Command, Listening, Shared};
 use anthill::site::Budget;
 use anthill::tls::{SelfSigned, Tickets};
@@ -156,6 +157,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         h3_port: Some(8443),
         programs: Arc::new(anthill::handler::program::Programs::new(1)),
         backends: Arc::default(),
+        pushes: Pushes::new().0,
     };
     let world = build::build(&config, &supplies, None, now).expect("a World");
     let shared = Arc::new(Shared {

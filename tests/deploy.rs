@@ -959,7 +959,7 @@ fn mistakes_are_pointed_out() {
         (
             with(repository),
             "[[site]]\nnames = [\"www.test\"]\n[[site.route]]\npath = \"/\"\nredirect = \"https://a.test\"\n".to_owned(),
-            "the site `www.test` has no folder", "`root`",
+            "the site `www.test` has no folder that can be replaced", "`root`",
         ),
     ] {
         let done = told(&deploy, &site);

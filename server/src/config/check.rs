@@ -155,49 +155,53 @@ impl Checker<'_> {
 
     /// A folder that a branch becomes: its repository is there, and its place is ours to fill.
     fn deployed(&self, deployment: &Deployment<'_>) -> Result<(), OperatorError> {
-        let (deploy, root) = (deployment.deploy, deployment.root);
-        let named = &deploy.repository;
-        let refuse = |what: String, help: String| {
-            let span = deploy.site.span();
-            Err(self.config.point(span, what, help))
+        self.deployed_from(deployment)?;
+        let span = || deployment.deploy.site.span();
+        let root = deployment.root.get_ref();
+        let shown = root.display();
+        let refused = match found_at(root) {
+            Ok(Found::Nothing | Found::EmptyFolder | Found::Deployed(_)) => None,
+            Ok(Found::Foreign) => Some((
+                format!("{shown} holds files that no deployment has put there"),
+                format!("move it away: mv {shown} {shown}.before"),
+            )),
+            Ok(Found::Link(to)) => Some((
+                format!("{shown} is a link to {}, and not one of ours", to.display()),
+                format!("remove the link: rm {shown}"),
+            )),
+            Err(error) => Some((format!("{shown}: {}", reason(&error)), String::new())),
         };
-        let repository = deployment.repository();
-        let Some(repository) = git_folder(&repository) else {
-            let what = format!("there is no repository {}", repository.display());
-            let help = match sibling(&repository) {
-                Some(sibling) => format!("did you mean {}?", sibling.display()),
-                None => format!("make it: git init --bare {}", repository.display()),
-            };
-            return Err(self.config.point(named.span(), what, help));
-        };
-        self.allowed(&Spanned::new(named.span(), repository), 4 | 1, "read")?;
-        let shown = root.get_ref().display();
-        let found = found_at(root.get_ref());
-        match found {
-            Ok(Found::Nothing | Found::EmptyFolder | Found::Deployed(_)) => {}
-            Ok(Found::Foreign) => {
-                let what = format!("{shown} holds files that no deployment has put there");
-                return refuse(what, format!("move it away: mv {shown} {shown}.before"));
-            }
-            Ok(Found::Link(to)) => {
-                let what = format!("{shown} is a link to {}, and not one of ours", to.display());
-                return refuse(what, format!("remove the link: rm {shown}"));
-            }
-            Err(error) => return refuse(format!("{shown}: {}", reason(&error)), String::new()),
+        if let Some((what, help)) = refused {
+            return Err(self.config.point(span(), what, help));
         }
-        let above = root.get_ref().parent().unwrap_or(Path::new("/")).to_owned();
-        let above = Spanned::new(deploy.site.span(), above);
+        let above = root.parent().unwrap_or(Path::new("/")).to_owned();
+        let above = Spanned::new(span(), above);
         if !self.metadata(&above, "folder")?.is_dir() {
             let what = format!("{} is no folder", above.get_ref().display());
-            return refuse(what, "a root is put into a folder".to_owned());
+            let help = "a root is put into a folder";
+            return Err(self.config.point(span(), what, help));
         }
         // The new tree lies beside the root, and the link that takes its place.
         self.allowed(&above, 4 | 2 | 1, "write")?;
-        let trees = deployed_folder(root.get_ref()).filter(|trees| trees.is_dir());
-        match trees {
-            Some(trees) => self.allowed(&Spanned::new(deploy.site.span(), trees), 7, "write"),
+        match deployed_folder(root).filter(|trees| trees.is_dir()) {
+            Some(trees) => self.allowed(&Spanned::new(span(), trees), 4 | 2 | 1, "write"),
             None => Ok(()),
         }
+    }
+
+    /// The repository of a deployment.
+    fn deployed_from(&self, deployment: &Deployment<'_>) -> Result<(), OperatorError> {
+        let span = deployment.deploy.repository.span();
+        let named = deployment.repository();
+        if let Some(repository) = git_folder(&named) {
+            return self.allowed(&Spanned::new(span, repository), 4 | 1, "read");
+        }
+        let what = format!("there is no repository {}", named.display());
+        let help = match sibling(&named) {
+            Some(sibling) => format!("did you mean {}?", sibling.display()),
+            None => format!("make it: git init --bare {}", named.display()),
+        };
+        Err(self.config.point(span, what, help))
     }
 
     /// A file to read.

@@ -101,50 +101,55 @@ const BRANCH_BYTES_MAX: usize = 244;
 pub(super) fn refuse_impossible(source: &Source<'_>, sites: &[Site]) -> Result<(), OperatorError> {
     let mut taken: Vec<(&Path, &Spanned<String>)> = Vec::new();
     for (_, deploy) in all(sites) {
-        let name = &deploy.site;
-        let Some(site) = sites.iter().find(|site| has_name(site, name.get_ref())) else {
-            let names = || sites.iter().flat_map(|site| &site.names);
-            let names = || names().map(|name| name.get_ref().as_str());
-            let help = match nearest(name.get_ref(), names()) {
-                Some(meant) => format!("did you mean `{meant}`?"),
-                None => format!("one of {}", names().collect::<Vec<_>>().join(", ")),
-            };
-            let what = format!("there is no site `{}`", name.get_ref());
-            return Err(source.error(name.span(), what, help));
-        };
-        let Some(root) = &site.root else {
-            let what = format!("the site `{}` has no folder", name.get_ref());
-            let help = "give it a `root`, which deployments are to fill";
-            return Err(source.error(name.span(), what, help));
-        };
-        let root = root.get_ref().as_path();
-        if let Some((_, other)) = taken.iter().find(|(other, _)| *other == root) {
-            let line = source.text[..other.span().start].matches('\n').count() + 1;
-            let what = format!("two deployments fill {}", root.display());
-            let help =
-                format!("the first is in line {line}; keep one, or give each a site of its own");
-            return Err(source.error(name.span(), what, help));
+        let root = root_of(source, &deploy.site, sites)?;
+        let refuse = |what, help| Err(source.error(deploy.site.span(), what, help));
+        let is_near = |other: &Path| root.starts_with(other) || other.starts_with(root);
+        match taken.iter().find(|(other, _)| is_near(other)) {
+            Some((other, name)) if *other == root => {
+                let line = source.text[..name.span().start].matches('\n').count() + 1;
+                let what = format!("two deployments fill {}", root.display());
+                let help = format!("the first is in line {line}; give each a site of its own");
+                return refuse(what, help);
+            }
+            Some((other, _)) => {
+                let (one, other) = (root.display(), other.display());
+                let what = format!("{one} and {other} lie in one another");
+                let help = "a folder is replaced whole: put one beside the other";
+                return refuse(what, help.to_owned());
+            }
+            None => taken.push((root, &deploy.site)),
         }
-        let nested = taken.iter().map(|(other, _)| *other);
-        if let Some(other) = nested
-            .into_iter()
-            .find(|other| root.starts_with(other) || other.starts_with(root))
-        {
-            let what = format!(
-                "{} and {} lie in one another",
-                root.display(),
-                other.display()
-            );
-            let help = "deployments replace a folder whole: put one beside the other";
-            return Err(source.error(name.span(), what, help));
-        }
-        if deployed_folder(root).is_none() {
-            let what = format!("{} can't be replaced", root.display());
-            return Err(source.error(name.span(), what, "a folder with a name of its own"));
-        }
-        taken.push((root, name));
     }
     Ok(())
+}
+
+/// The folder of the site with this name.
+fn root_of<'s>(
+    source: &Source<'_>,
+    name: &Spanned<String>,
+    sites: &'s [Site],
+) -> Result<&'s Path, OperatorError> {
+    let Some(site) = sites.iter().find(|site| has_name(site, name.get_ref())) else {
+        let names = || sites.iter().flat_map(|site| &site.names);
+        let names = || names().map(|name| name.get_ref().as_str());
+        let help = match nearest(name.get_ref(), names()) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("one of {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        let what = format!("there is no site `{}`", name.get_ref());
+        return Err(source.error(name.span(), what, help));
+    };
+    let root = site.root.as_ref().map(|root| root.get_ref().as_path());
+    // The top of the file system has no place beside it.
+    root.filter(|root| deployed_folder(root).is_some())
+        .ok_or_else(|| {
+            let what = format!(
+                "the site `{}` has no folder that can be replaced",
+                name.get_ref()
+            );
+            let help = "give it a `root`, which deployments are to fill";
+            source.error(name.span(), what, help)
+        })
 }
 
 fn has_name(site: &Site, name: &str) -> bool {

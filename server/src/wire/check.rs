@@ -8,12 +8,34 @@ use super::fields::{Accepted, Fields, Values, entity_tags};
 use super::h1::{Parsed, first_line, parse_head};
 use super::head::{Head, Method, Version};
 use super::json::{Json, quoted};
+use super::pkt_line;
 use super::range::{Ranges, parse_ranges};
 use super::reject::Reject;
 use super::response::ResponseHead;
 use super::scan;
 use super::target::{encode_path, normalise, parse_target, valid_host};
 use crate::limits::{Limits, RANGES_MAX};
+
+/// The answer to a push: all of it goes on, in its order, whatever it is, and words stand before a flush
+/// at its very end or nowhere.
+pub fn push_answer(bytes: &[u8]) {
+    let through = |parts: &[&[u8]], words: &[String]| {
+        let (mut answer, mut out) = (pkt_line::Answer::default(), Vec::new());
+        for part in parts {
+            answer.take(part, &mut out);
+        }
+        let can_speak = answer.can_speak();
+        out.extend(answer.end(words));
+        (out, can_speak)
+    };
+    let whole = through(&[bytes], &[]);
+    assert_eq!(whole.0, bytes);
+    let half = bytes.len() / 2;
+    assert_eq!(through(&[&bytes[..half], &bytes[half..]], &[]), whole);
+    let (said, can_speak) = through(&[bytes], &["x".to_owned()]);
+    assert_eq!(said.len(), bytes.len() + 7 * usize::from(can_speak));
+    assert!(!can_speak || said.ends_with(b"0007\x02x\n0000"));
+}
 
 /// A head: what comes out keeps the promises of `Head`, however the bytes are cut.
 pub fn head(bytes: &[u8]) {

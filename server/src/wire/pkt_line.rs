@@ -171,6 +171,17 @@ mod tests {
     }
 
     #[test]
+    fn no_change_of_a_byte_loses_another() {
+        for at in 0..WITH_BANDS.len() {
+            for to in 0..=255 {
+                let mut bytes = WITH_BANDS.to_vec();
+                bytes[at] = to;
+                crate::wire::check::push_answer(&bytes);
+            }
+        }
+    }
+
+    #[test]
     fn words_fit_into_a_line() {
         let long = "x".repeat(100_000);
         let end = through(&[WITH_BANDS], &[&long]).1;

@@ -1,0 +1,6 @@
+//! git's answer to a push.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| anthill::wire::check::push_answer(bytes));
