@@ -300,6 +300,42 @@ fn without_push_and_with_a_branch_that_comes_later() {
 }
 
 #[test]
+fn whichever_route_is_pushed_to() {
+    let other = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n";
+    let push_at = format!("push = true\n{other}");
+    let server = Server::start_in(folder(), &config_with("", &push_at, DEPLOY, ""));
+    commit(&server.folder, "index.html", b"second");
+    let done = push(&server, &["main"]);
+    assert!(done.stderr.contains("remote: deployed "), "{done:?}");
+    serves(&server, "/", "second");
+    // A repository that nothing is deployed from is none of this.
+    let bare = [
+        "init",
+        "-q",
+        "--bare",
+        "-b",
+        "main",
+        "repos/tools/other.git",
+    ];
+    git(&server.folder, &bare);
+    commit(&server.folder, "index.html", b"elsewhere");
+    let url = as_ant(&server.http("/push/tools/other.git"));
+    let done = try_git(&server.folder, &["-C", "seed", "push", &url, "main"]);
+    assert!(
+        done.code == Some(0) && !done.stderr.contains("remote:"),
+        "{done:?}"
+    );
+    serves(&server, "/", "second");
+    // What it says for programs can be read by them.
+    let json = server.ask(&["status", "--json"]).stdout;
+    let read = "import json, sys; print(json.load(sys.stdin)['deployments'][0]['branch'])";
+    assert_eq!(
+        run("python3", &["-c", read], json.as_bytes()).text(),
+        "main\n"
+    );
+}
+
+#[test]
 fn a_push_that_is_broken_off_changes_nothing() {
     let server = start();
     let folder = &server.folder;
@@ -763,6 +799,7 @@ fn a_stop_waits_for_no_deployment() {
     );
     assert_eq!(server.wait(PATIENCE), Some(0));
     let folder = server.into_folder();
+    assert_eq!(trees(&folder).len(), 1, "nothing is left over");
     fs::remove_file(folder.path("hold")).expect("removed");
     let server = Server::start_in(folder, &config(""));
     until_served(&server, "/", "second");

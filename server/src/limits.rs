@@ -360,6 +360,9 @@ pub const BACKUP_OWN_BYTES_MAX: u64 = 64 << 20;
 pub const DEPLOYED_KEPT: usize = 2;
 /// Links in a tree that is deployed: their names are remembered until it is known where all lead.
 pub const DEPLOY_LINKS_MAX: usize = 4_096;
+/// A tree of so many files is brought to the disk file by file, which takes a few milliseconds each; a
+/// larger one with all that is waiting for the disk.
+pub const DEPLOY_SYNCED_SINGLY: u64 = 100;
 /// `git` that says nothing for so long while a branch is deployed is ended.
 pub const DEPLOY_SILENT_SECONDS: u64 = 60;
 /// What git complains of is kept up to this for the log.

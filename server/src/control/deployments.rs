@@ -14,17 +14,21 @@ use crate::handler::pushed::{Pushed, Pushes, STOPPING};
 use crate::wire::json::quoted;
 use std::cell::RefCell;
 use std::fmt::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use tokio::time::timeout_at;
 
 /// All of them.
 pub(super) struct Deployments {
     all: Vec<Standing>,
     pool: Pool,
+    /// Tries that were begun and haven't been heard of, of former configurations too.
+    under_way: usize,
     pushed: UnboundedReceiver<Pushed>,
     done: (UnboundedSender<Done>, UnboundedReceiver<Done>),
 }
@@ -54,9 +58,17 @@ struct Standing {
     /// For the try after the one under way.
     waiting_again: Vec<Rc<Waiting>>,
     served: Option<Served>,
-    /// The last try, where it failed: when, and why.
-    failure: Option<(u64, String)>,
+    /// Why the last try failed, if it did.
+    failure: Option<Failed>,
     has_branch: bool,
+}
+
+/// What came of a try, once it is served.
+enum Came {
+    Nothing,
+    Turned(Turned),
+    Failed(Option<String>, Failure),
+    StillFailed,
 }
 
 struct Served {
@@ -65,6 +77,15 @@ struct Served {
     since: u64,
     /// None if that was before the start.
     at: Option<Instant>,
+}
+
+struct Failed {
+    /// What isn't tried again before somebody pushes; None if it isn't known, or is to be tried.
+    commit: Option<String>,
+    why: Failure,
+    at: Instant,
+    /// Seconds since 1970.
+    since: u64,
 }
 
 /// Who pushed, to be answered when the last deployment that it may have changed has come to its end.
@@ -103,6 +124,7 @@ impl Deployments {
         let deployments = Deployments {
             all: Vec::new(),
             pool: Pool::new("anthill-deploy", 1, QUEUE_MAX),
+            under_way: 0,
             pushed,
             done: unbounded_channel(),
         };
@@ -129,6 +151,8 @@ impl Deployments {
                 Some(nth) => old.swap_remove(nth),
                 None => Standing::new(plan),
             };
+            // Somebody may have mended what was wrong.
+            standing.failure.iter_mut().for_each(|it| it.commit = None);
             standing.url = url(&deployment.site.names, config, https_port);
             self.all.push(standing);
         }
@@ -171,14 +195,22 @@ impl Deployments {
         }
         standing.waiting.extend(waiting);
         let (plan, unwanted) = (standing.plan.clone(), standing.unwanted.clone());
+        let failed = standing.not_again();
         let done = self.done.0.clone();
         let queued = self.pool.spawn(move || {
-            let outcome = plan.run(&unwanted);
+            let run = AssertUnwindSafe(|| plan.run(failed.as_deref(), &unwanted));
+            // A fault of our own ends a try as any other.
+            let outcome = catch_unwind(run).unwrap_or_else(|_| {
+                Outcome::Failed(None, Failure::new("it panicked; see the error log"))
+            });
             // Nobody listens while the server stops.
             let _ = done.send(Done { plan, outcome });
         });
         match queued {
-            Ok(()) => standing.runs = true,
+            Ok(()) => {
+                standing.runs = true;
+                self.under_way += 1;
+            }
             Err(gone) => {
                 log::error!("{}: not deployed: {gone}", standing.plan.site);
                 standing.waiting.clear();
@@ -194,6 +226,17 @@ impl Deployments {
             standing.unwanted.store(true, Ordering::Relaxed);
             for waiting in standing.waiting.iter().chain(&standing.waiting_again) {
                 waiting.words.borrow_mut().push(STOPPING.to_owned());
+            }
+        }
+    }
+
+    /// Waits for what was given up to be cleaned up, for a moment.
+    pub(super) async fn finish(&mut self) {
+        let until = tokio::time::Instant::now() + GRACE;
+        while self.under_way > 0 {
+            match timeout_at(until, self.done.1.recv()).await {
+                Ok(_) => self.under_way -= 1,
+                Err(_) => return log::error!("a deployment doesn't end"),
             }
         }
     }
@@ -221,8 +264,9 @@ impl Deployments {
                 out.push_str(", being looked at");
             }
             out.push('\n');
-            if let Some((at, why)) = &standing.failure {
-                let _ = writeln!(out, "  failed at {}: {why}", self::shown(*at));
+            if let Some(failed) = &standing.failure {
+                let at = self::shown(failed.since);
+                let _ = writeln!(out, "  failed at {at}: {}", failed.why);
             }
         }
         out
@@ -243,8 +287,8 @@ impl Deployments {
                 standing.has_branch,
                 or_null(served.map(|served| quoted(&served.commit))),
                 or_null(served.map(|served| served.since.to_string())),
-                or_null(failure.map(|(at, _)| at.to_string())),
-                or_null(failure.map(|(_, why)| quoted(why))),
+                or_null(failure.map(|failed| failed.since.to_string())),
+                or_null(failure.map(|failed| quoted(&failed.why.to_string()))),
             )
         };
         let all: Vec<String> = self.all.iter().map(one).collect();
@@ -252,6 +296,8 @@ impl Deployments {
     }
 }
 
+/// At a stop, git is ended and half a tree removed within this time, or left behind.
+const GRACE: Duration = Duration::from_secs(5);
 /// More never wait: one for each site.
 const QUEUE_MAX: usize = 65_536;
 
@@ -276,36 +322,53 @@ impl Standing {
         }
     }
 
+    /// The commit that failed, unless it is to be tried again because somebody has pushed since.
+    fn not_again(&self) -> Option<String> {
+        let failed = self.failure.as_ref()?;
+        let is_known = self.waiting.iter().all(|it| it.began <= failed.at);
+        failed.commit.clone().filter(|_| is_known)
+    }
+
     /// What came of it, for who waited and for the status.
-    fn settle(&mut self, outcome: Result<Option<Turned>, (Option<String>, Failure)>) {
-        match outcome {
-            Ok(turned) => {
+    fn settle(&mut self, came: Came) {
+        match came {
+            Came::Nothing => self.failure = None,
+            Came::Turned(turned) => {
+                log::info!("{}", self.plan.words(&turned));
                 self.failure = None;
-                if let Some(turned) = turned {
-                    log::info!("{}", self.plan.words(&turned));
-                    self.served = Some(Served {
-                        commit: turned.commit,
-                        since: clock::unix_seconds_now(),
-                        at: Some(Instant::now()),
-                    });
-                }
-                for waiting in &self.waiting {
-                    let since = self.served.as_ref();
-                    let since = since.filter(|served| served.at >= Some(waiting.began));
-                    let words = since.map(|served| self.success(served));
-                    waiting.words.borrow_mut().extend(words);
-                }
+                self.served = Some(Served {
+                    commit: turned.commit,
+                    since: clock::unix_seconds_now(),
+                    at: Some(Instant::now()),
+                });
             }
-            Err((commit, why)) => {
+            Came::Failed(commit, why) => {
                 log::error!("{}", self.plan.complaint(commit.as_deref(), &why));
-                self.failure = Some((clock::unix_seconds_now(), why.to_string()));
-                for waiting in &self.waiting {
-                    waiting.words.borrow_mut().extend(self.complaint(&why));
-                }
+                self.failure = Some(Failed {
+                    commit,
+                    why,
+                    at: Instant::now(),
+                    since: clock::unix_seconds_now(),
+                });
             }
+            Came::StillFailed => {}
         }
         // Those who wait for nothing else are answered by this.
-        self.waiting.clear();
+        for waiting in std::mem::take(&mut self.waiting) {
+            waiting.words.borrow_mut().extend(self.words_for(&waiting));
+        }
+    }
+
+    fn words_for(&self, waiting: &Waiting) -> Vec<String> {
+        if let Some(failed) = &self.failure {
+            return self.complaint(&failed.why);
+        }
+        let served = self.served.as_ref();
+        let served = served.filter(|served| served.at >= Some(waiting.began));
+        served
+            .map(|served| self.success(served))
+            .into_iter()
+            .collect()
     }
 
     fn success(&self, served: &Served) -> String {
@@ -375,6 +438,7 @@ impl Plane {
 
     /// A new tree is served, and only then told to who waits.
     async fn deployed(&mut self, done: Done) {
+        self.deployments.under_way -= 1;
         let mut all = self.deployments.all.iter_mut();
         // One that a reload has taken away meanwhile is nobody's any more.
         let Some(standing) = all.find(|it| Arc::ptr_eq(&it.plan, &done.plan)) else {
@@ -382,19 +446,20 @@ impl Plane {
         };
         standing.runs = false;
         standing.has_branch = !matches!(done.outcome, Outcome::NoBranch);
-        let outcome = match done.outcome {
-            Outcome::Same(_) | Outcome::NoBranch => Ok(None),
-            Outcome::Failed(commit, failure) => Err((commit, failure)),
+        let came = match done.outcome {
+            Outcome::Same(_) | Outcome::NoBranch => Came::Nothing,
+            Outcome::StillFailed => Came::StillFailed,
+            Outcome::Failed(commit, why) => Came::Failed(commit, why),
             Outcome::Turned(turned) => match self.serve_tree(&done.plan, &turned).await {
-                Ok(()) => Ok(Some(turned)),
-                Err(failure) => Err((Some(turned.commit), failure)),
+                Ok(()) => Came::Turned(turned),
+                Err(why) => Came::Failed(Some(turned.commit), why),
             },
         };
         let mut all = self.deployments.all.iter_mut();
         let position = all.position(|it| Arc::ptr_eq(&it.plan, &done.plan));
         let Some(nth) = position else { return };
         let standing = &mut self.deployments.all[nth];
-        standing.settle(outcome);
+        standing.settle(came);
         if std::mem::take(&mut standing.again) {
             let waiting = std::mem::take(&mut standing.waiting_again);
             standing.waiting = waiting;

@@ -724,6 +724,7 @@ impl Plane {
         }
         // What ran for requests that were cut off is not left behind.
         self.supplies.programs.finish();
+        self.deployments.finish().await;
         self.save_hits();
         let state = self.config.server.state.get_ref();
         if let Err(error) = self.supplies.cache.save(state) {

@@ -51,6 +51,8 @@ pub enum Outcome {
     Same(String),
     /// There is no such branch; what is there stays.
     NoBranch,
+    /// It is the commit that failed before, and isn't tried again.
+    StillFailed,
     /// The root leads to a new tree.
     Turned(Turned),
     /// What was there stays. With the commit, if it is known.
@@ -122,8 +124,11 @@ impl Plan {
         Some((commit, since))
     }
 
-    /// Makes the root lead to the branch's tree, if it doesn't yet. Blocks.
-    pub fn run(&self, unwanted: &Unwanted) -> Outcome {
+    /// Makes the root lead to the branch's tree, if it doesn't yet, and if it isn't `failed`. Blocks.
+    pub fn run(&self, failed: Option<&str>, unwanted: &Unwanted) -> Outcome {
+        if unwanted.load(Ordering::Relaxed) {
+            return Outcome::Failed(None, Failure::unwanted());
+        }
         let tip = git_folder(&self.repository)
             .ok_or_else(|| Failure::new(format!("{} is no repository", self.repository.display())))
             .and_then(Git::of)
@@ -133,6 +138,9 @@ impl Plan {
             Ok((None, _)) => return Outcome::NoBranch,
             Err(failure) => return Outcome::Failed(None, failure),
         };
+        if failed == Some(&*commit) {
+            return Outcome::StillFailed;
+        }
         match self.turn(&git, &commit, unwanted) {
             Ok(Some(turned)) => Outcome::Turned(turned),
             Ok(None) => Outcome::Same(commit),
@@ -182,12 +190,12 @@ impl Plan {
         if self.is_furnished() {
             return Ok(());
         }
-        match self.run(&Unwanted::default()) {
+        match self.run(None, &Unwanted::default()) {
             Outcome::Turned(turned) => {
                 log::info!("{}", self.words(&turned));
                 return Ok(());
             }
-            Outcome::Same(_) | Outcome::NoBranch => {}
+            Outcome::Same(_) | Outcome::NoBranch | Outcome::StillFailed => {}
             Outcome::Failed(commit, failure) => {
                 log::error!("{}", self.complaint(commit.as_deref(), &failure));
             }

@@ -3,14 +3,14 @@
 
 use super::{Bounds, Failure};
 use crate::backup::tar::{Entry, Kind, Reader, wrong};
-use crate::limits::{DEPLOY_LINKS_MAX, FOLDER_DEPTH_MAX};
+use crate::limits::{DEPLOY_LINKS_MAX, DEPLOY_SYNCED_SINGLY, FOLDER_DEPTH_MAX};
 use crate::site::{Root, Symlinks, Why};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// What was unpacked.
@@ -36,6 +36,7 @@ pub(super) fn unpack(
         bounds,
         last: Vec::new(),
         links: Vec::new(),
+        folders: vec![to.to_owned()],
         entries: 0,
         unpacked: Unpacked::default(),
         buffers: Default::default(),
@@ -47,8 +48,7 @@ pub(super) fn unpack(
     tree.look_at_links()?;
     let at = |error: io::Error| Failure::at(to, &error);
     fs::set_permissions(to, Permissions::from_mode(FOLDER_MODE)).map_err(at)?;
-    let open = File::open(to).map_err(at)?;
-    rustix::fs::syncfs(&open).map_err(|error| at(error.into()))?;
+    tree.sync().map_err(at)?;
     Ok(tree.unpacked)
 }
 
@@ -69,6 +69,8 @@ struct Tree<'t> {
     /// belongs into one of them: git goes through a tree folder by folder.
     last: Vec<u8>,
     links: Vec<Vec<u8>>,
+    /// The folders, as long as they are few.
+    folders: Vec<PathBuf>,
     entries: u64,
     unpacked: Unpacked,
     buffers: [Vec<u8>; 2],
@@ -89,6 +91,9 @@ impl Tree<'_> {
                 let mode = Permissions::from_mode(FOLDER_MODE);
                 fs::set_permissions(&place, mode).map_err(at)?;
                 self.last.clone_from(&entry.name);
+                if self.is_small() {
+                    self.folders.push(place);
+                }
             }
             Kind::Link => {
                 if !stays_inside(&entry.name, &entry.link) {
@@ -164,7 +169,24 @@ impl Tree<'_> {
             // A time that the disk can't have is no reason to fail.
             let _ = file.set_modified(modified);
         }
+        if self.is_small() {
+            file.sync_all().map_err(at)?;
+        }
         Ok(())
+    }
+
+    /// So few that they are brought to the disk one by one: who asks for all at once waits for what
+    /// others are writing too.
+    fn is_small(&self) -> bool {
+        self.entries <= DEPLOY_SYNCED_SINGLY
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if !self.is_small() {
+            return Ok(rustix::fs::syncfs(File::open(self.to)?)?);
+        }
+        let mut folders = self.folders.iter();
+        folders.try_for_each(|folder| File::open(folder)?.sync_all())
     }
 
     /// What links lead to, as the kernel goes: several together may climb higher than each of them.
