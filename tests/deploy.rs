@@ -163,7 +163,9 @@ fn what_is_pushed_is_served_when_the_push_returns() {
     // Few are kept.
     let mut kept: Vec<String> = commits[2..].to_vec();
     kept.sort();
-    assert_eq!(trees(folder), kept);
+    wait_until(PATIENCE, "old trees gone", || {
+        (trees(folder) == kept).then_some(())
+    });
     let said = status(&server);
     let line = format!(
         "www.test is main of tools/site.git: {} since ",

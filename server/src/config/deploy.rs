@@ -229,7 +229,7 @@ pub fn deployed_folder(root: &Path) -> Option<PathBuf> {
 }
 
 /// What is in the place of a root that is to be deployed to.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Nothing.
     Nothing,

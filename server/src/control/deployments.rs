@@ -9,7 +9,7 @@ use crate::acme::shown;
 use crate::base::clock;
 use crate::base::pool::Pool;
 use crate::config::{Config, OperatorError};
-use crate::deploy::{Failure, Outcome, Plan, Turned, Unwanted, short};
+use crate::deploy::{Failure, Old, Outcome, Plan, Turned, Unwanted, short};
 use crate::handler::pushed::{Pushed, Pushes, STOPPING};
 use crate::wire::json::quoted;
 use std::cell::RefCell;
@@ -203,8 +203,10 @@ impl Deployments {
             let outcome = catch_unwind(run).unwrap_or_else(|_| {
                 Outcome::Failed(None, Failure::new("it panicked; see the error log"))
             });
+            let old = outcome.old();
             // Nobody listens while the server stops.
             let _ = done.send(Done { plan, outcome });
+            old.iter().for_each(Old::remove);
         });
         match queued {
             Ok(()) => {

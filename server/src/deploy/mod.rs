@@ -72,6 +72,29 @@ pub struct Turned {
     pub bytes: u64,
     /// How long it took.
     pub took: Duration,
+    /// What is left of former times.
+    pub old: Old,
+}
+
+/// Trees that were served before, of which few are kept.
+#[derive(Clone, Debug)]
+pub struct Old(Place);
+
+impl Old {
+    /// Takes the others away; blocks, and is best done when nobody waits for it.
+    pub fn remove(&self) {
+        self.0.clean();
+    }
+}
+
+impl Outcome {
+    /// What can be taken away after it.
+    pub fn old(&self) -> Option<Old> {
+        match self {
+            Outcome::Turned(turned) => Some(turned.old.clone()),
+            _ => None,
+        }
+    }
 }
 
 /// Says that a deployment isn't wanted any more.
@@ -169,13 +192,13 @@ impl Plan {
             return Err(Failure::unwanted());
         }
         let tree = place.turn(draft, commit)?;
-        place.clean();
         Ok(Some(Turned {
             commit: commit.to_owned(),
             tree,
             files: unpacked.files,
             bytes: unpacked.bytes,
             took: began.elapsed(),
+            old: Old(place),
         }))
     }
 
@@ -193,6 +216,7 @@ impl Plan {
         match self.run(None, &Unwanted::default()) {
             Outcome::Turned(turned) => {
                 log::info!("{}", self.words(&turned));
+                turned.old.remove();
                 return Ok(());
             }
             Outcome::Same(_) | Outcome::NoBranch | Outcome::StillFailed => {}

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// The place of a root.
+#[derive(Clone, Debug)]
 pub(super) struct Place {
     root: PathBuf,
     /// Where the trees lie.
@@ -182,7 +183,11 @@ impl Place {
         let kept = DEPLOYED_KEPT.saturating_sub(1);
         let away = old.len().saturating_sub(kept);
         for (_, path) in old.into_iter().take(away) {
-            if let Err(error) = fs::remove_dir_all(&path) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            // Half of a tree isn't to pass for one.
+            let draft = self.trees.join(format!("{DRAFT}{name}"));
+            let removed = fs::rename(&path, &draft).and_then(|()| fs::remove_dir_all(&draft));
+            if let Err(error) = removed {
                 log::warn!("an old tree can't be removed: {}: {error}", path.display());
             }
         }
