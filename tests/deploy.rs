@@ -302,6 +302,60 @@ fn without_push_and_with_a_branch_that_comes_later() {
 }
 
 #[test]
+fn repositories_of_other_kinds() {
+    let folder = folder();
+    // One with a work tree, in which somebody commits; one with longer ids, and nothing in its tree.
+    git(&folder, &["init", "-q", "-b", "main", "repos/tree"]);
+    git(
+        &folder,
+        &[
+            "init",
+            "-q",
+            "--object-format=sha256",
+            "-b",
+            "main",
+            "repos/long",
+        ],
+    );
+    folder.write("repos/tree/index.html", "first");
+    git(&folder, &["-C", "repos/tree", "add", "-A"]);
+    for tree in ["repos/tree", "repos/long"] {
+        git(
+            &folder,
+            &["-C", tree, "commit", "-q", "--allow-empty", "-m", "one"],
+        );
+    }
+    let list = "deploy = [{ repository = \"tree\", site = \"www.test\" },\n\
+                { repository = \"long\", site = \"b.test\" }]\n";
+    let second = "[[site]]\nnames = [\"b.test\"]\nroot = \"b\"\nhttp = \"serve\"\n";
+    let server = Server::start_in(folder, &config_with("", "", list, second));
+    let folder = &server.folder;
+    let commit = |tree: &str, text: &str| {
+        folder.write(&format!("{tree}/index.html"), text);
+        git(folder, &["-C", tree, "add", "-A"]);
+        git(folder, &["-C", tree, "commit", "-q", "-m", "more"]);
+    };
+    serves(&server, "/", "first");
+    commit("repos/tree", "second");
+    until_served(&server, "/", "second");
+    let of_b = || {
+        let asked = [
+            "-H",
+            "Host: b.test",
+            "-w",
+            "%{http_code}",
+            &server.http("/"),
+        ];
+        server.curl(&asked).text()
+    };
+    assert!(of_b().ends_with("404"));
+    let link = fs::read_link(folder.path("b")).expect("a link");
+    assert_eq!(link.file_name().expect("an id").len(), 64);
+    commit("repos/long", "long");
+    wait_until(PATIENCE, "a page", || (of_b() == "long200").then_some(()));
+}
+
+#[test]
 fn whichever_route_is_pushed_to() {
     let other = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n";
     let push_at = format!("push = true\n{other}");

@@ -11,6 +11,7 @@ use crate::base::pool::Pool;
 use crate::config::{Config, OperatorError};
 use crate::deploy::{Failure, Old, Outcome, Plan, Turned, Unwanted, short};
 use crate::handler::pushed::{Pushed, Pushes, STOPPING};
+use crate::site::Site;
 use crate::wire::json::quoted;
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -71,12 +72,10 @@ enum Came {
     StillFailed,
 }
 
+/// What we have deployed since the start.
 struct Served {
     commit: String,
-    /// Seconds since 1970.
-    since: u64,
-    /// None if that was before the start.
-    at: Option<Instant>,
+    at: Instant,
 }
 
 struct Failed {
@@ -250,13 +249,11 @@ impl Deployments {
             let Plan { site, shown, .. } = &*standing.plan;
             let branch = &standing.plan.branch;
             let _ = write!(out, "{site} is {branch} of {shown}: ");
-            let _ = match &standing.served {
-                Some(served) => write!(
-                    out,
-                    "{} since {}",
-                    short(&served.commit),
-                    self::shown(served.since)
-                ),
+            let _ = match standing.plan.deployed() {
+                Some((commit, since)) => {
+                    let since = self::shown(seconds(since));
+                    write!(out, "{} since {since}", short(&commit))
+                }
                 None => write!(out, "nothing is deployed"),
             };
             if !standing.has_branch {
@@ -277,7 +274,7 @@ impl Deployments {
     /// For programs.
     pub(super) fn json(&self) -> String {
         let one = |standing: &Standing| {
-            let served = standing.served.as_ref();
+            let (commit, since) = standing.plan.deployed().unzip();
             let failure = standing.failure.as_ref();
             let or_null = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
             format!(
@@ -287,8 +284,8 @@ impl Deployments {
                 quoted(&standing.plan.shown),
                 quoted(&standing.plan.branch),
                 standing.has_branch,
-                or_null(served.map(|served| quoted(&served.commit))),
-                or_null(served.map(|served| served.since.to_string())),
+                or_null(commit.map(|commit| quoted(&commit))),
+                or_null(since.map(|since| seconds(since).to_string())),
                 or_null(failure.map(|failed| failed.since.to_string())),
                 or_null(failure.map(|failed| quoted(&failed.why.to_string()))),
             )
@@ -305,11 +302,6 @@ const QUEUE_MAX: usize = 65_536;
 
 impl Standing {
     fn new(plan: Plan) -> Standing {
-        let served = plan.deployed().map(|(commit, since)| Served {
-            commit,
-            since: seconds(since),
-            at: None,
-        });
         Standing {
             plan: Arc::new(plan),
             url: None,
@@ -318,7 +310,7 @@ impl Standing {
             again: false,
             waiting: Vec::new(),
             waiting_again: Vec::new(),
-            served,
+            served: None,
             failure: None,
             has_branch: true,
         }
@@ -340,12 +332,15 @@ impl Standing {
                 self.failure = None;
                 self.served = Some(Served {
                     commit: turned.commit,
-                    since: clock::unix_seconds_now(),
-                    at: Some(Instant::now()),
+                    at: Instant::now(),
                 });
             }
             Came::Failed(commit, why) => {
-                log::error!("{}", self.plan.complaint(commit.as_deref(), &why));
+                let known = self.failure.as_ref().is_some_and(|it| it.why == why);
+                // Where nothing can be watched, it may be tried often.
+                if !known || !self.waiting.is_empty() {
+                    log::error!("{}", self.plan.complaint(commit.as_deref(), &why));
+                }
                 self.failure = Some(Failed {
                     commit,
                     why,
@@ -363,10 +358,10 @@ impl Standing {
 
     fn words_for(&self, waiting: &Waiting) -> Vec<String> {
         if let Some(failed) = &self.failure {
-            return self.complaint(&failed.why);
+            return self.complaint(failed);
         }
         let served = self.served.as_ref();
-        let served = served.filter(|served| served.at >= Some(waiting.began));
+        let served = served.filter(|served| served.at >= waiting.began);
         served
             .map(|served| self.success(served))
             .into_iter()
@@ -381,10 +376,12 @@ impl Standing {
         }
     }
 
-    fn complaint(&self, why: &Failure) -> Vec<String> {
+    fn complaint(&self, failed: &Failed) -> Vec<String> {
+        let why = &failed.why;
         let site = self.url.as_deref().unwrap_or(&self.plan.site);
-        let stays = match &self.served {
-            Some(served) => format!("{site} stays at {}", short(&served.commit)),
+        let deployed = self.plan.deployed().map(|(commit, _)| commit);
+        let stays = match deployed.filter(|commit| failed.commit.as_ref() != Some(commit)) {
+            Some(commit) => format!("{site} stays at {}", short(&commit)),
             None => format!("{site} stays as it is"),
         };
         vec![format!("NOT DEPLOYED: {why}"), stays]
@@ -471,20 +468,24 @@ impl Plane {
 
     /// Publishes a World with this tree; returns when every worker serves it.
     async fn serve_tree(&mut self, plan: &Plan, turned: &Turned) -> Result<(), Failure> {
-        let is_it = |site: &crate::site::Site| site.rules().root == plan.root;
-        let places = |plane: &Plane| -> Vec<Place> {
-            let all = plane.places().filter(|(_, site)| is_it(site));
-            all.map(|(place, _)| place).collect()
-        };
-        self.changes.whole.extend(places(self));
+        self.changes.whole.extend(self.places_of(plan));
         self.apply().await;
-        let mut served = self.places().filter(|(_, site)| is_it(site));
-        if !served.all(|(_, site)| site.root() == turned.tree) {
-            let what = "its tree can't be read; see the error log";
+        let is_old = |site: &Site| site.rules().root == plan.root && site.root() != turned.tree;
+        let has_old = self.places().any(|(_, site)| is_old(&site));
+        if has_old {
+            // It may be that there was no descriptor left.
+            self.missed.extend(self.places_of(plan));
+            let what = "its tree can't be read yet; the error log says why";
             return Err(Failure::new(what));
         }
         // What scripts made of the old tree isn't what those of the new one would.
         self.supplies.cache.purge(&plan.site, "/*");
         Ok(())
+    }
+
+    fn places_of(&self, plan: &Plan) -> Vec<Place> {
+        let all = self.places();
+        let all = all.filter(|(_, site)| site.rules().root == plan.root);
+        all.map(|(place, _)| place).collect()
     }
 }

@@ -229,8 +229,9 @@ impl Plan {
 
     /// For the log.
     pub fn words(&self, turned: &Turned) -> String {
+        let files = if turned.files == 1 { "file" } else { "files" };
         format!(
-            "{}: {} of {} is deployed: {} files, {} bytes, in {} ms",
+            "{}: {} of {} is deployed: {} {files}, {} bytes, in {} ms",
             self.site,
             short(&turned.commit),
             self.shown,
