@@ -1033,3 +1033,80 @@ fn scripts_move_with_their_site() {
     });
     assert!(told.ends_with("releases/2\n"), "{told}");
 }
+
+/// A front controller in a route of its own, which `rewrite` and the last of `try` lead to.
+#[test]
+fn front_controllers_of_another_route() {
+    const TELL: &str = "echo \"$SCRIPT_NAME|$PATH_INFO|$REQUEST_URI|$QUERY_STRING\"; cat";
+    let routes = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\ncache = { seconds = 1000 }\n\
+        [[site.route]]\npath = \"/old\"\nrewrite = \"/run/index.cgi\"\n\
+        [[site.route]]\npath = \"/news/\"\nrewrite = \"/run/index.cgi/\"\n\
+        [[site.route]]\npath = \"/older\"\nrewrite = \"/old/\"\n\
+        [[site.route]]\npath = \"/closed\"\nallow = []\n";
+    let start = |fallback: &str, more: &str| {
+        let folder = folder()
+            .with("public/page.html", "<p>page</p>\n")
+            .with("public/empty/.keep", "")
+            .with("public/closed/a.html", "<p>closed</p>\n")
+            // What a program's path is also a file of isn't shown.
+            .with("public/run/index.cgi", "the source");
+        shell(&folder, "index.cgi", &format!("{PLAIN}{TELL}"));
+        let keys = format!("http = \"serve\"\ntry = [\"$path\", \"$path.html\", \"{fallback}\"]");
+        Server::start_in(
+            folder,
+            &(server_table("") + &site_table(&keys) + routes + more),
+        )
+    };
+    let server = start("/run/index.cgi", "");
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        for (path, expected) in [
+            ("/page", "<p>page</p>\n"),
+            ("/no/such?q=1", "/run/index.cgi||/no/such?q=1|q=1\n"),
+            ("/x%20y", "/run/index.cgi||/x%20y|\n"),
+            ("/empty/", "/run/index.cgi||/empty/|\n"),
+            ("/old/x?a", "/run/index.cgi||/old/x?a|a\n"),
+            (
+                "/news/2026/x?b",
+                "/run/index.cgi|/2026/x|/news/2026/x?b|b\n",
+            ),
+            // One rewrite, not two; what it leads to isn't there.
+            ("/older/x", "/run/index.cgi||/older/x|\n"),
+            ("/run/index.cgi/y", "/run/index.cgi|/y|/run/index.cgi/y|\n"),
+        ] {
+            for _ in 0..2 {
+                let got = wire.get(path, "");
+                assert_eq!((got.status, got.text().as_str()), (200, expected), "{path}");
+            }
+            let again = wire.get(path, "");
+            let is_kept = again.field("cache-status");
+            let is_kept = is_kept.is_some_and(|it| it.starts_with("anthill; hit"));
+            assert_eq!(is_kept, path != "/page", "{path}: {again:?}");
+        }
+        for path in ["/no/such", "/old/such"] {
+            let got = curl(&server, &["-d", "some words"], &server.http(path));
+            assert_eq!(got.text(), format!("/run/index.cgi||{path}|\nsome words"));
+        }
+        for (path, status) in [("/.keep", 404), ("/closed/a", 403), ("/run/no", 404)] {
+            assert_eq!(wire.get(path, "").status, status, "{path}");
+        }
+    }
+    // It is purged by the path that was asked for.
+    let purged = server.ask(&["purge", "*", "/no/such"]);
+    assert!(purged.stdout.starts_with("2 pages"), "{purged:?}");
+    // Its own guards hold, wherever it is reached from.
+    let server = start(
+        "/run/index.cgi$path",
+        "[[site.route]]\npath = \"/run/index.cgi/closed\"\nallow = []\n",
+    );
+    for (path, status, expected) in [
+        ("/no/such", 200, "/run/index.cgi|/no/such|/no/such|\n"),
+        ("/closed", 403, ""),
+        ("/news/closed/x", 403, ""),
+        ("/news/x", 200, "/run/index.cgi|/x|/news/x|\n"),
+    ] {
+        let got = Wire::plain(&server).get(path, "");
+        assert_eq!(got.status, status, "{path}: {got:?}");
+        assert!(status != 200 || got.text() == expected, "{path}: {got:?}");
+    }
+}

@@ -319,8 +319,14 @@ pub const CACHE_PASS_SECONDS: u64 = 10;
 pub const CACHE_PASSES_MAX: usize = 16_384;
 /// A handler that failed while there is an old page isn't asked for it again before then.
 pub const CACHE_FAILED_SECONDS: u64 = 5;
-/// A call to fill the cache goes on for so long with nobody waiting for it.
+/// A call that makes a stale page anew goes on for so long with nobody waiting for it: nobody has to,
+/// and there is one for a page that somebody wanted before.
 pub const CACHE_ALONE_SECONDS: u32 = 60;
+/// Any other call that everybody has left: one that is quick is worth its end, and one that isn't would
+/// take a place from those who wait.
+pub const CACHE_LEFT_SECONDS: u32 = 2;
+/// The same where more than half of a content of known length is there.
+pub const CACHE_ENDING_SECONDS: u32 = 10;
 /// A content of unknown length comes to its end within this time, or isn't kept: others wait for it.
 pub const CACHE_COMING_SECONDS: u64 = 30;
 /// What is copied at a time out of a page that is still coming.

@@ -346,7 +346,7 @@ pub struct PageCache {
 pub enum Target {
     /// Sends the client there: a URL, or a path of this site.
     Redirect(Spanned<String>),
-    /// Answers as if this path had been asked for.
+    /// Answers as if this path had been asked for, be it a file or another route's handler.
     Rewrite(Spanned<String>),
     /// Another folder.
     Root(Spanned<PathBuf>),
@@ -360,6 +360,16 @@ pub enum Target {
     Hits(Spanned<bool>),
     /// A handler that only tests need.
     Test(TestHandler),
+}
+
+impl Target {
+    /// Does a handler answer there?
+    pub fn is_live(&self) -> bool {
+        !matches!(
+            self,
+            Target::Redirect(_) | Target::Rewrite(_) | Target::Root(_)
+        )
+    }
 }
 
 /// The live handlers that exist to test the machinery of live calls.

@@ -67,24 +67,8 @@ impl Handler for FastCgi {
 }
 
 impl Scripts for FastCgi {
-    fn at(self: Arc<Self>, script: Script) -> Arc<dyn Handler> {
-        Arc::new(At {
-            fastcgi: self,
-            script,
-        })
-    }
-}
-
-/// One script of a site.
-struct At {
-    fastcgi: Arc<FastCgi>,
-    script: Script,
-}
-
-impl Handler for At {
-    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
-        let settings = Arc::clone(&self.fastcgi.settings);
-        Box::pin(run(settings, request, Some(self.script.clone())))
+    fn run(&self, request: Request, script: Script) -> LocalBoxFuture<Result<Response, Fault>> {
+        Box::pin(run(Arc::clone(&self.settings), request, Some(script)))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::allow::Allow;
 use super::users::{Logins, Users};
-use super::{Access, Host, Hosts, Route, SecureFields, SiteScripts, Target, World};
+use super::{Access, Fallback, Host, Hosts, Route, SecureFields, SiteScripts, Target, World};
 use crate::base::digest::sha256;
 use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::cache::{Cache, Rule, Stage};
@@ -284,6 +284,7 @@ impl HostBuilder<'_> {
                 self.h3_port.filter(|_| site.client_ca.is_none()),
             )),
             site: root,
+            fallback: self.fallback(),
             guarded: routes
                 .iter()
                 .any(|route| route.allow.is_some() || route.users.is_some()),
@@ -358,6 +359,19 @@ impl HostBuilder<'_> {
             users,
             scripts,
         })
+    }
+
+    /// The last of `try`, where it leads to a handler.
+    fn fallback(&self) -> Option<Fallback> {
+        let fallback = Fallback::parse(self.site.try_paths.last()?)?;
+        let covers = |route: &&config::Route| {
+            let prefix = route.path.get_ref().trim_end_matches('/').as_bytes();
+            let rest = fallback.before.strip_prefix(prefix);
+            route.target.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        let routes = self.site.routes.iter().filter(covers);
+        let route = routes.max_by_key(|route| route.path.get_ref().trim_end_matches('/').len())?;
+        route.target.as_ref()?.is_live().then_some(fallback)
     }
 
     fn scripts(
@@ -582,6 +596,10 @@ impl HostBuilder<'_> {
         let mut rules = SiteRules::new(root);
         rules.index.clone_from(&site.index);
         rules.try_paths.clone_from(&site.try_paths);
+        // What a handler answers is no file, though its program may lie in the site.
+        if self.fallback().is_some() {
+            rules.try_paths.pop();
+        }
         rules.errors = site
             .errors
             .iter()
