@@ -274,6 +274,8 @@ pub struct Backend {
     pub address: Spanned<BackendAddress>,
     /// Endings of the site's files that it runs; empty: all below the route's path is its own.
     pub files: Vec<String>,
+    /// That is said, by `files = "*"`.
+    pub takes_all: bool,
     /// So many connections are kept, and no more made; `None` = none is kept.
     pub keep: Option<usize>,
     /// Where the backend sees the site's root; `None` = where it is.
@@ -360,6 +362,18 @@ pub enum Target {
     Hits(Spanned<bool>),
     /// A handler that only tests need.
     Test(TestHandler),
+}
+
+impl Route {
+    /// The backend that answers here, or runs files of the site.
+    pub fn backend(&self) -> Option<&Backend> {
+        match (&self.target, &self.scripts) {
+            (Some(Target::Backend(backend)), _) | (_, Some(Scripts::Backend(backend))) => {
+                Some(backend)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl Target {
