@@ -165,9 +165,15 @@ pub const PROGRAM_SAID_BYTES_MAX: usize = 64 * 1024;
 pub const PROGRAM_LINE_BYTES_MAX: usize = 1_024;
 /// Calls that wait for their turn do so for at most this long: a client that waits longer asks again.
 pub const CALL_QUEUE_SECONDS: u64 = 10;
-/// A body without a length is counted before its handler begins, if it isn't longer than this:
-/// most programs that speak CGI believe in CONTENT_LENGTH alone.
-pub const COUNTED_BODY_BYTES_MAX: usize = PIPE_BYTES;
+/// So much of a body is there before its script begins, or all of it: a slow client keeps no script
+/// waiting for a form. One without a length is counted by that, if it isn't longer: most programs that
+/// speak CGI believe in CONTENT_LENGTH alone.
+pub const GATHERED_BODY_BYTES: usize = PIPE_BYTES;
+/// A script that waits for the rest of a longer body has to be given this much a second, or its client
+/// loses the place to who waits for one: a slow line of a telephone brings it.
+pub const UPLOAD_BYTES_PER_SECOND: u64 = 16 * 1024;
+/// But not before a script has waited for so long in all.
+pub const UPLOAD_GRACE_SECONDS: u64 = 3;
 /// What moves at once between a handler's pipe and a program.
 pub const PROGRAM_CHUNK_BYTES: usize = 16 * 1024;
 /// The buffers for it begin so small: most responses are, and clearing memory takes time.

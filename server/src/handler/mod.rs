@@ -11,6 +11,7 @@ pub mod cgi;
 pub mod exchange;
 pub mod fastcgi;
 pub mod git;
+mod paced;
 pub mod pipe;
 pub mod program;
 pub mod reaper;

@@ -8,7 +8,7 @@ use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::cache::{Cache, Rule, Stage};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
 use crate::handler::Scripts;
-use crate::handler::backend::{Address, Backends};
+use crate::handler::backend::{Address, Backend, Backends};
 use crate::handler::cgi::{self, Cgi};
 use crate::handler::exchange::Bounds;
 use crate::handler::fastcgi::{self, FastCgi, Protocol};
@@ -88,7 +88,48 @@ pub fn build(
         h2c: config.server.h2c,
         challenges: challenges(config, supplies),
         h3_port,
+        backends: backends(config, supplies)?,
     })
+}
+
+/// Every backend, each once. All routes to one have its connections in common, so they have to agree
+/// how many are kept.
+fn backends(
+    config: &Config,
+    supplies: &Supplies,
+) -> Result<Vec<(Arc<Backend>, Option<usize>)>, OperatorError> {
+    let mut all: Vec<(Arc<Backend>, Option<usize>)> = Vec::new();
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    for backend in routes.filter_map(config::Route::backend) {
+        let found = supplies
+            .backends
+            .at(&address(&backend.address), backend.keep);
+        match all.iter().find(|(other, _)| Arc::ptr_eq(other, &found)) {
+            None => all.push((found, backend.keep)),
+            Some((_, keep)) if *keep == backend.keep => {}
+            Some((_, keep)) => {
+                let said = |keep: Option<usize>| {
+                    keep.map_or("none".to_owned(), |keep| format!("`keep = {keep}`"))
+                };
+                let what = format!(
+                    "{} has {} here, and {} on another route",
+                    found.address,
+                    said(backend.keep),
+                    said(*keep)
+                );
+                let help = "all routes to a backend share its connections: give them the same `keep`, or none";
+                return Err(config.point(backend.address.span(), what, help));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn address(address: &Spanned<config::BackendAddress>) -> Address {
+    match address.get_ref() {
+        config::BackendAddress::Unix(path) => Address::Unix(path.clone()),
+        config::BackendAddress::Tcp(address) => Address::Tcp(*address),
+    }
 }
 
 fn access(
@@ -418,10 +459,7 @@ impl HostBuilder<'_> {
     }
 
     fn backend(&self, backend: &config::Backend, prefix: &[u8]) -> FastCgi {
-        let address = match backend.address.get_ref() {
-            config::BackendAddress::Unix(path) => Address::Unix(path.clone()),
-            config::BackendAddress::Tcp(address) => Address::Tcp(*address),
-        };
+        let address = address(&backend.address);
         let root = match (&backend.script_root, &self.site.root) {
             (Some(root), _) => root.trim_end_matches('/').as_bytes().to_vec(),
             (None, Some(root)) => {

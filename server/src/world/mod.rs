@@ -9,6 +9,7 @@ pub mod users;
 
 use crate::base::log::{Format, Sink};
 use crate::cache::{Cached, Stage};
+use crate::handler::backend::Backend;
 use crate::handler::cgi::has_ending;
 use crate::handler::{Handler, Scripts};
 use crate::hits::SiteHits;
@@ -44,6 +45,17 @@ pub struct World {
     pub challenges: Option<Arc<Challenges>>,
     /// The port at which HTTP/3 is announced; None where it isn't spoken.
     pub h3_port: Option<u16>,
+    /// Each backend once, and how many connections to it are kept; see [`World::settle`].
+    pub backends: Vec<(Arc<Backend>, Option<usize>)>,
+}
+
+impl World {
+    /// Tells the ledgers what holds from now on, when this is about to be served.
+    pub fn settle(&self) {
+        for (backend, keep) in &self.backends {
+            backend.keep_at_most(*keep);
+        }
+    }
 }
 
 /// Where and how access lines are written.
