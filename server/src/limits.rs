@@ -239,7 +239,7 @@ pub const SMALL_DATA_BYTES: usize = 8;
 /// buffers and our windows end, and a window is 64 KiB.
 pub const LARGE_DATA_BYTES: usize = 4 * 1024;
 /// Small frames that may be paid for so beforehand.
-pub const H2_RESTS_MAX: u32 = 64;
+pub const DATA_RESTS_MAX: u32 = 64;
 /// A frame of a type that we don't know, which must be ignored.
 pub const UNKNOWN_POINTS: u32 = 20;
 /// Given back for each response that was sent to its end.
