@@ -2,13 +2,15 @@
 
 use super::allow::Allow;
 use super::users::{Logins, Users};
-use super::{Access, Fallback, Host, Hosts, Route, SecureFields, SiteScripts, Target, World};
+use super::{
+    Access, Fallback, Host, Hosts, Keeping, Route, SecureFields, SiteScripts, Target, World,
+};
 use crate::base::digest::sha256;
 use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::cache::{Cache, Rule, Stage};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
 use crate::handler::Scripts;
-use crate::handler::backend::{Address, Backend, Backends};
+use crate::handler::backend::{Address, Backends};
 use crate::handler::cgi::{self, Cgi};
 use crate::handler::exchange::Bounds;
 use crate::handler::fastcgi::{self, FastCgi, Protocol};
@@ -94,11 +96,8 @@ pub fn build(
 
 /// Every backend, each once. All routes to one have its connections in common, so they have to agree
 /// how many are kept.
-fn backends(
-    config: &Config,
-    supplies: &Supplies,
-) -> Result<Vec<(Arc<Backend>, Option<usize>)>, OperatorError> {
-    let mut all: Vec<(Arc<Backend>, Option<usize>)> = Vec::new();
+fn backends(config: &Config, supplies: &Supplies) -> Result<Vec<Keeping>, OperatorError> {
+    let mut all: Vec<Keeping> = Vec::new();
     let routes = config.sites.iter().flat_map(|site| &site.routes);
     for backend in routes.filter_map(config::Route::backend) {
         let found = supplies

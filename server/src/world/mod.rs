@@ -45,9 +45,12 @@ pub struct World {
     pub challenges: Option<Arc<Challenges>>,
     /// The port at which HTTP/3 is announced; None where it isn't spoken.
     pub h3_port: Option<u16>,
-    /// Each backend once, and how many connections to it are kept; see [`World::settle`].
-    pub backends: Vec<(Arc<Backend>, Option<usize>)>,
+    /// Each backend once; see [`World::settle`].
+    pub backends: Vec<Keeping>,
 }
+
+/// A backend, and how many connections to it are kept; None where none is.
+pub type Keeping = (Arc<Backend>, Option<usize>);
 
 impl World {
     /// Tells the ledgers what holds from now on, when this is about to be served.
