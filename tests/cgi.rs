@@ -1119,10 +1119,11 @@ fn slow_uploads_hold_no_place() {
     shell(
         &folder,
         "read",
-        &format!("count=$(wc -c)\n{PLAIN}echo $count"),
+        &format!("echo $$ >> pids\ncount=$(wc -c)\n{PLAIN}echo $count"),
     );
     let config = config("limits = { scripts = 1 }", "");
     let server = Server::start_in(folder, &config);
+    let mut begun = 0;
     for over in BOTH {
         let mut form = Wire::over(&server, over);
         form.send("POST /run/read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n");
@@ -1135,6 +1136,9 @@ fn slow_uploads_hold_no_place() {
         let mut slow = Wire::over(&server, over);
         slow.send("POST /run/read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
         slow.send("x".repeat(70_000));
+        begun += 3;
+        pids(&server, "pids", begun);
+        begun += 1;
         // It waits for the place, and gets it.
         assert_eq!(other.get("/run/read", "").text(), "0\n");
         assert_eq!(slow.response("POST").status, 408);
