@@ -207,7 +207,7 @@ fn a_call_outlives_its_client() {
         });
         Wire::plain(&server).ask("POST", "/page/other?open=go", "");
         assert_eq!(call(&second.response("GET")), 1);
-        // Even if nobody waits any more.
+        // Even if nobody waits any more, where it is quick.
         let mut third = Wire::over(&server, over);
         third.send("GET /page/3?gate=go3 HTTP/1.1\r\nHost: localhost\r\n\r\n");
         wait_until(PATIENCE, "begun", || {
@@ -219,6 +219,111 @@ fn a_call_outlives_its_client() {
             (server.counter("kept_pages") == 2).then_some(())
         });
     }
+}
+
+/// Who asks and leaves keeps no script busy, but for a moment.
+#[test]
+fn a_call_that_everybody_left_ends() {
+    let server = with_scripts(&[("a", "echo $$ > $QUERY_STRING; exec sleep 1000")], "");
+    for over in BOTH {
+        let name = format!("pid-{over:?}");
+        let file = server.folder.path("scripts").join(&name);
+        let ask = format!("GET /run/a.sh?{name} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut wire = Wire::over(&server, over);
+        wire.send(&ask);
+        let pid = wait_until(PATIENCE, "begun", || {
+            let text = fs::read_to_string(&file).ok()?;
+            text.ends_with('\n').then(|| text.trim().to_owned())
+        });
+        drop(wire);
+        wait_until(PATIENCE, "ended", || {
+            (!fs::exists(format!("/proc/{pid}")).unwrap_or(true)).then_some(())
+        });
+    }
+}
+
+/// What is kept is compressed in the background, as a file is, and says so.
+#[test]
+fn a_kept_text_is_compressed() {
+    let server = server(KEPT);
+    let path = "/page?f=Content-Type:text/html&f=ETag:%22t%22&f=Vary:X-A&size=30000";
+    let plain = get(&server, path);
+    assert_eq!(plain.body.len(), 30_000);
+    let gzip = "Accept-Encoding: gzip, br\r\n";
+    let packed = wait_until(PATIENCE, "compressed", || {
+        let response = get_with(&server, path, gzip);
+        (response.field("content-encoding") == Some("gzip")).then_some(response)
+    });
+    let vary = |response: &Response| -> Vec<String> {
+        let fields = response.fields.iter();
+        let vary = fields.filter(|(name, _)| name.eq_ignore_ascii_case("vary"));
+        vary.map(|(_, value)| value.clone()).collect()
+    };
+    assert!(packed.body.len() < 3_000, "{packed:?}");
+    assert_eq!(packed.field("etag"), Some("W/\"t\""));
+    assert_eq!(vary(&packed), ["X-A", "Accept-Encoding"]);
+    assert!(said(&packed).starts_with("anthill; hit; ttl="));
+    for how in ["--http1.1", "--http2"] {
+        let unpacked = server.curl(&[how, "--compressed", &server.https(path)]);
+        // Another scheme, another page; its gzip comes in time.
+        assert_eq!(unpacked.stdout.len(), 30_000, "{how}");
+    }
+    let unpacked = server.curl(&["--compressed", "-H", "Host: localhost", &server.http(path)]);
+    assert!(unpacked.stdout == plain.body, "{}", unpacked.errors());
+    // Who doesn't want it has the plain bytes, which say that there is another.
+    for fields in [
+        "",
+        "Accept-Encoding: gzip;q=0\r\n",
+        "Accept-Encoding: br\r\n",
+    ] {
+        let response = get_with(&server, path, fields);
+        assert!(response.body == plain.body, "{fields}: {response:?}");
+        assert_eq!(response.field("etag"), Some("\"t\""), "{fields}");
+        assert_eq!(vary(&response), ["X-A", "Accept-Encoding"], "{fields}");
+    }
+    // Either tag is known, whichever is chosen now.
+    for tag in ["\"t\"", "W/\"t\""] {
+        for accepted in ["", gzip] {
+            let fields = format!("If-None-Match: {tag}\r\n{accepted}");
+            let response = get_with(&server, path, &fields);
+            assert_eq!(response.status, 304, "{fields}: {response:?}");
+            assert_eq!(vary(&response), ["X-A", "Accept-Encoding"], "{fields}");
+        }
+    }
+    // A range is of the plain bytes, and of none if the compressed ones are meant.
+    let range = get_with(&server, path, &format!("Range: bytes=0-3\r\n{gzip}"));
+    assert_eq!((range.status, range.text().as_str()), (206, "call"));
+    let fields = format!("Range: bytes=0-3\r\nIf-Range: W/\"t\"\r\n{gzip}");
+    assert_eq!(get_with(&server, path, &fields).status, 200);
+    let head = Wire::plain(&server).ask("HEAD", path, gzip);
+    let length = packed.body.len().to_string();
+    assert_eq!(head.field("content-length"), Some(length.as_str()));
+    // One for each scheme, and for what X-A said there is one alone.
+    assert_eq!(server.counter("cache_calls"), 2);
+}
+
+#[test]
+fn what_is_no_text_is_not_compressed() {
+    let server = server(KEPT);
+    for more in [
+        "f=Content-Type:image/png&size=3000",
+        "f=Content-Type:text/html&size=100",
+        "f=Content-Type:text/html&size=3000&f=Cache-Control:max-age=60,%20no-transform",
+        "f=Content-Type:text/html&size=3000&f=Content-Encoding:br",
+        "f=Content-Type:text/html&size=3000&status=404",
+    ] {
+        let path = format!("/page?{more}");
+        for _ in 0..2 {
+            let response = get_with(&server, &path, "Accept-Encoding: gzip\r\n");
+            assert_eq!(response.field("vary"), None, "{more}: {response:?}");
+        }
+        let kept = get(&server, &path);
+        assert!(said(&kept).starts_with("anthill; hit"), "{kept:?}");
+    }
+    // Its handler's own word is enough.
+    let path = "/page?f=Content-Type:text/html&size=3000&f=Vary:accept-encoding";
+    get(&server, path);
+    assert_eq!(get(&server, path).field("vary"), Some("accept-encoding"));
 }
 
 /// One who begins a call and doesn't read holds up nobody.
@@ -622,13 +727,15 @@ fn pages_are_purged() {
     assert_eq!(call(&get(&server, "/page/slow?gate=go")), 2);
 }
 
+/// As a file of users has it.
+fn hash(password: &str) -> String {
+    let ran = run("openssl", &["passwd", "-6", "-stdin"], password.as_bytes());
+    ran.text().trim().to_owned()
+}
+
 /// What one user gets, no other does.
 #[test]
 fn users_share_nothing() {
-    let hash = |password: &str| {
-        let ran = run("openssl", &["passwd", "-6", "-stdin"], password.as_bytes());
-        ran.text().trim().to_owned()
-    };
     let users = format!("ant:{}\nbee:{}\n", hash("a"), hash("b"));
     let folder = Folder::new()
         .with("users", users)
@@ -899,24 +1006,49 @@ fn no_page_is_kept_that_only_some_may_see() {
         .with("public/index.html", "<p>hello</p>\n")
         .with("public/private/index.html", "<p>secret</p>\n")
         .with("scripts/open", go("/index.html"))
+        .with("public/members/index.html", "<p>members</p>\n")
         .with("scripts/guarded", go("/private/"))
+        .with("scripts/member", go("/members/"))
+        .with("users", format!("alice:{}\n", hash("secret")))
         .with("scripts/there", go("/run/back"))
         .with("scripts/back", go("/run/there"));
-    for name in ["open", "guarded", "there", "back"] {
+    for name in ["open", "guarded", "member", "there", "back"] {
         let mode = fs::Permissions::from_mode(0o755);
         fs::set_permissions(folder.path(&format!("scripts/{name}")), mode).expect("a mode");
     }
     let config = server_table("")
         + &site_table("http = \"serve\"")
         + &format!("[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\ncache = {KEPT}\n")
-        + "[[site.route]]\npath = \"/private\"\nallow = [\"127.0.0.1\"]\n";
+        + "[[site.route]]\npath = \"/private\"\nallow = [\"127.0.0.1\"]\n"
+        + "[[site.route]]\npath = \"/members\"\nusers = \"users\"\n";
     let server = Server::start_in(folder, &config);
     assert_eq!(get(&server, "/private/").text(), "<p>secret</p>\n");
     assert_eq!(get(&server, "/run/open").text(), "<p>hello</p>\n");
     assert!(said(&get(&server, "/run/open")).starts_with("anthill; hit"));
-    for _ in 0..2 {
-        let guarded = get(&server, "/run/guarded");
-        assert_eq!(guarded.status, 403, "{guarded:?}");
+    let from = |address: &str, more: &[&str], path: &str| {
+        let ran = server.curl(
+            &[
+                &["--interface", address, "-w", " %{http_code}", "-D-", "-o-"],
+                more,
+                &[&server.http(path)],
+            ]
+            .concat(),
+        );
+        assert!(ran.success, "{}", ran.errors());
+        assert!(!ran.text().contains("anthill; hit"), "{}", ran.text());
+        ran.text()
+    };
+    for _ in 0..3 {
+        // Who may see it gets it, and nobody else.
+        let stranger = from("127.0.0.2", &[], "/run/guarded");
+        assert!(stranger.ends_with(" 403"), "{stranger}");
+        assert!(!stranger.contains("secret"), "{stranger}");
+        let friend = from("127.0.0.1", &[], "/run/guarded");
+        assert!(friend.ends_with("<p>secret</p>\n 200"), "{friend}");
+        let nobody = from("127.0.0.1", &[], "/run/member");
+        assert!(nobody.ends_with(" 401"), "{nobody}");
+        let member = from("127.0.0.1", &["-u", "alice:secret"], "/run/member");
+        assert!(member.ends_with("<p>members</p>\n 200"), "{member}");
         // Two that lead to each other wait for nobody, and come to an end.
         let endless = get(&server, "/run/there");
         assert!(endless.status >= 500, "{endless:?}");

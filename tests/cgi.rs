@@ -1033,3 +1033,198 @@ fn scripts_move_with_their_site() {
     });
     assert!(told.ends_with("releases/2\n"), "{told}");
 }
+
+/// A front controller in a route of its own, which `rewrite` and the last of `try` lead to.
+#[test]
+fn front_controllers_of_another_route() {
+    const TELL: &str = "echo \"$SCRIPT_NAME|$PATH_INFO|$REQUEST_URI|$QUERY_STRING\"; cat";
+    let routes = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\ncache = { seconds = 1000 }\n\
+        [[site.route]]\npath = \"/old\"\nrewrite = \"/run/index.cgi\"\n\
+        [[site.route]]\npath = \"/news/\"\nrewrite = \"/run/index.cgi/\"\n\
+        [[site.route]]\npath = \"/older\"\nrewrite = \"/old/\"\n\
+        [[site.route]]\npath = \"/closed\"\nallow = []\n";
+    let start = |fallback: &str, more: &str| {
+        let folder = folder()
+            .with("public/page.html", "<p>page</p>\n")
+            .with("public/empty/.keep", "")
+            .with("public/closed/a.html", "<p>closed</p>\n")
+            // What a program's path is also a file of isn't shown.
+            .with("public/run/index.cgi", "the source");
+        shell(&folder, "index.cgi", &format!("{PLAIN}{TELL}"));
+        let keys = format!("http = \"serve\"\ntry = [\"$path\", \"$path.html\", \"{fallback}\"]");
+        Server::start_in(
+            folder,
+            &(server_table("") + &site_table(&keys) + routes + more),
+        )
+    };
+    let server = start("/run/index.cgi", "");
+    for over in BOTH {
+        let mut wire = Wire::over(&server, over);
+        for (path, expected) in [
+            ("/page", "<p>page</p>\n"),
+            ("/no/such?q=1", "/run/index.cgi||/no/such?q=1|q=1\n"),
+            ("/x%20y", "/run/index.cgi||/x%20y|\n"),
+            ("/empty/", "/run/index.cgi||/empty/|\n"),
+            ("/old/x?a", "/run/index.cgi||/old/x?a|a\n"),
+            (
+                "/news/2026/x?b",
+                "/run/index.cgi|/2026/x|/news/2026/x?b|b\n",
+            ),
+            // One rewrite, not two; what it leads to isn't there.
+            ("/older/x", "/run/index.cgi||/older/x|\n"),
+            ("/run/index.cgi/y", "/run/index.cgi|/y|/run/index.cgi/y|\n"),
+        ] {
+            for _ in 0..2 {
+                let got = wire.get(path, "");
+                assert_eq!((got.status, got.text().as_str()), (200, expected), "{path}");
+            }
+            let again = wire.get(path, "");
+            let is_kept = again.field("cache-status");
+            let is_kept = is_kept.is_some_and(|it| it.starts_with("anthill; hit"));
+            assert_eq!(is_kept, path != "/page", "{path}: {again:?}");
+        }
+        for path in ["/no/such", "/old/such"] {
+            let got = curl(&server, &["-d", "some words"], &server.http(path));
+            assert_eq!(got.text(), format!("/run/index.cgi||{path}|\nsome words"));
+        }
+        for (path, status) in [("/.keep", 404), ("/closed/a", 403), ("/run/no", 404)] {
+            assert_eq!(wire.get(path, "").status, status, "{path}");
+        }
+    }
+    // It is purged by the path that was asked for.
+    let purged = server.ask(&["purge", "*", "/no/such"]);
+    assert!(purged.stdout.starts_with("2 pages"), "{purged:?}");
+    // Its own guards hold, wherever it is reached from.
+    let server = start(
+        "/run/index.cgi$path",
+        "[[site.route]]\npath = \"/run/index.cgi/closed\"\nallow = []\n",
+    );
+    for (path, status, expected) in [
+        ("/no/such", 200, "/run/index.cgi|/no/such|/no/such|\n"),
+        ("/closed", 403, ""),
+        ("/news/closed/x", 403, ""),
+        ("/news/x", 200, "/run/index.cgi|/x|/news/x|\n"),
+    ] {
+        let got = Wire::plain(&server).get(path, "");
+        assert_eq!(got.status, status, "{path}: {got:?}");
+        assert!(status != 200 || got.text() == expected, "{path}: {got:?}");
+    }
+}
+
+/// A client that is slow with its form has no place yet; one that drips a long body loses it to who
+/// waits for one.
+#[test]
+fn slow_uploads_hold_no_place() {
+    let folder = folder();
+    shell(
+        &folder,
+        "read",
+        &format!("echo $$ >> pids\ncount=$(wc -c)\n{PLAIN}echo $count"),
+    );
+    let config = config("limits = { scripts = 1 }", "");
+    let server = Server::start_in(folder, &config);
+    let mut begun = 0;
+    for over in BOTH {
+        let mut form = Wire::over(&server, over);
+        form.send("POST /run/read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n");
+        form.send("x".repeat(50_000));
+        let mut other = Wire::over(&server, over);
+        assert_eq!(other.get("/run/read", "").text(), "0\n");
+        form.send("x".repeat(10_000));
+        assert_eq!(form.response("POST").text(), "60000\n");
+
+        let mut slow = Wire::over(&server, over);
+        slow.send("POST /run/read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
+        slow.send("x".repeat(70_000));
+        begun += 3;
+        pids(&server, "pids", begun);
+        begun += 1;
+        // It waits for the place, and gets it.
+        assert_eq!(other.get("/run/read", "").text(), "0\n");
+        assert_eq!(slow.response("POST").status, 408);
+    }
+    no_zombies(&server);
+}
+
+/// Started by who ignores signals or blocks them: children are waited for, and programs begin as usual.
+#[test]
+fn signals_that_were_ignored() {
+    let folder = folder();
+    shell(
+        &folder,
+        "look",
+        &format!("{PLAIN}grep -E 'Sig(Blk|Ign)' /proc/self/status"),
+    );
+    shell(&folder, "fails", "exit 3");
+    let code = "import os, signal, sys\n\
+        for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGUSR2, signal.SIGPIPE):\n\
+        \x20   signal.signal(number, signal.SIG_IGN)\n\
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n\
+        os.execv(sys.argv[1], sys.argv[1:])\n";
+    let mut command = Command::new(crate::support::tool("python3"));
+    command.args(["-c", code, env!("CARGO_BIN_EXE_anthill")]);
+    let mut server = Server::start_by(command, folder, &config("", ""));
+    let mut wire = Wire::plain(&server);
+    let looked = wire.get("/run/look", "").text();
+    let sets: Vec<u64> = looked
+        .lines()
+        .filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok())
+        .collect();
+    // But for the two that the C library keeps for itself.
+    let own = 0b11 << 31;
+    assert_eq!((sets[0], sets[1] & !own), (0, 0), "{looked}");
+    // How it ended is known.
+    assert_eq!(wire.get("/run/fails", "").status, 502);
+    server
+        .errors
+        .wait_for("why", |line| line.contains("it ended with 3"));
+    no_zombies(&server);
+    server.signal("TERM");
+    assert_eq!(server.wait(PATIENCE), Some(0));
+}
+
+/// Stopped at once while scripts are begun all the time: none is left behind.
+#[test]
+fn what_begins_as_the_server_ends_ends_too() {
+    let folder = folder();
+    shell(
+        &folder,
+        "a",
+        "echo $$ >> pids; trap '' TERM; while :; do sleep 1; done",
+    );
+    let mut server = Server::start_in(
+        folder,
+        &config("limits = { scripts = 100, script_queue = 1000 }", ""),
+    );
+    let port = server.http_port;
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            thread::spawn(move || {
+                use std::io::Write;
+                let mut open = Vec::new();
+                while let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", port)) {
+                    let ask = b"GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n";
+                    if stream.write_all(ask).is_err() || open.len() > 200 {
+                        break;
+                    }
+                    open.push(stream);
+                }
+                open
+            })
+        })
+        .collect();
+    pids(&server, "pids", 3);
+    server.signal("TERM");
+    server
+        .errors
+        .wait_for("stopping", |line| line.contains("stopping"));
+    // Nobody waits for what is under way.
+    server.signal("TERM");
+    assert_eq!(server.wait(PATIENCE), Some(0));
+    let begun = fs::read_to_string(server.folder.path("scripts/pids")).expect("process numbers");
+    let alive: Vec<&str> = begun.lines().filter(|pid| is_alive(pid)).collect();
+    assert!(alive.is_empty(), "{alive:?}");
+    for client in clients {
+        drop(client.join().expect("a client"));
+    }
+}

@@ -320,7 +320,8 @@ fn a_python_application() {
         let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
         let _app = Backend::python(&folder, protocol);
         let route = format!(
-            "[[site.route]]\npath = \"/app\"\n{key} = \"unix:app.sock\"\nenv = {{ \"HTTP_X_A\" = \"set\" }}\n"
+            "[[site.route]]\npath = \"/app\"\n{key} = \"unix:app.sock\"\nenv = {{ \"HTTP_X_A\" = \"set\" }}\n\
+             [[site.route]]\npath = \"/old\"\nrewrite = \"/app/\"\n"
         );
         let config = server_table("") + &site_table("http = \"serve\"") + &route;
         let server = Server::start_in(folder, &config);
@@ -339,6 +340,8 @@ fn a_python_application() {
                 "{protocol}"
             );
             assert_eq!(wire.get("/", "").text(), "<p>hello</p>\n");
+            let led = wire.get("/old/x/y?q=2", "");
+            assert_eq!(led.text(), "GET /app /x/y q=2 set -\n", "{protocol}");
         }
         let body = "x".repeat(3_000_000);
         server.folder.write("body", &body);
@@ -401,11 +404,12 @@ fn scene(bytes: Vec<u8>) -> Scene {
 }
 
 fn actor_server(folder: Folder) -> Server {
-    let route = "[[site.route]]\npath = \"/app\"\nfastcgi = \"unix:actor.sock\"\n";
-    Server::start_in(
-        folder,
-        &(server_table("") + &site_table("http = \"serve\"") + route),
-    )
+    Server::start_in(folder, &actor_config(""))
+}
+
+fn actor_config(more: &str) -> String {
+    let route = "[[site.route]]\npath = \"/app\"\nfastcgi = \"unix:actor.sock\"\nfiles = \"*\"\n";
+    server_table("") + &site_table("http = \"serve\"") + route + more
 }
 
 #[test]
@@ -559,5 +563,168 @@ fn what_can_not_be_meant_is_refused_when_it_is_read() {
         let done = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
         assert_ne!(done.code, Some(0), "{routes}");
         assert!(done.stderr.contains(what), "{routes}: {}", done.stderr);
+    }
+}
+
+fn good() -> Vec<u8> {
+    let head = record(6, b"Content-Type: text/plain\r\n\r\nhello");
+    [head, record(3, &[0; 8])].concat()
+}
+
+/// Waits for the other end to close.
+fn until_closed(stream: &mut UnixStream) -> String {
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    format!("closed after {} bytes more", rest.len())
+}
+
+/// A kept connection that the backend has half closed, or closed, is no connection any more: whatever
+/// is asked next goes over a new one. One that is closed upon a request may be tried again, if that
+/// can do no harm.
+#[test]
+fn kept_connections_that_end() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let (half, halves) = mpsc::channel();
+    let closing = |asks_again: bool| -> Scene {
+        let half = half.clone();
+        Box::new(move |stream| {
+            stream.write_all(&good()).expect("written");
+            if asks_again {
+                read_request(stream);
+            }
+            let ours = std::net::Shutdown::Write;
+            stream.shutdown(ours).expect("half closed");
+            half.send(()).expect("told");
+            until_closed(stream)
+        })
+    };
+    let scenes: Vec<Scene> = vec![
+        closing(false),
+        closing(false),
+        // Is asked once more, and leaves.
+        closing(true),
+        closing(true),
+        scene(good()),
+    ];
+    let played = actor(&folder, scenes);
+    let server = Server::start_in(folder, &actor_config("keep = 1\n"));
+    let mut wire = Wire::plain(&server);
+    let mut ask = |method: &str, status: u16| {
+        let (length, body) = match method {
+            "POST" => ("Content-Length: 5\r\n", "hello"),
+            _ => ("", ""),
+        };
+        wire.send(format!(
+            "{method} /app HTTP/1.1\r\nHost: localhost\r\n{length}\r\n{body}"
+        ));
+        let response = wire.response(method);
+        assert_eq!(response.status, status, "{method}: {response:?}");
+    };
+    let is_half_closed = || halves.recv_timeout(PATIENCE).expect("half closed");
+    let is_closed = || {
+        let said = played.recv_timeout(PATIENCE).expect("closed");
+        assert_eq!(said, "closed after 0 bytes more");
+    };
+    ask("GET", 200);
+    // Half closed is seen before anything is said.
+    is_half_closed();
+    ask("POST", 200);
+    is_closed();
+    is_half_closed();
+    ask("GET", 200);
+    is_closed();
+    // This one ends when it is asked again, which may be done once more.
+    ask("GET", 200);
+    is_half_closed();
+    is_closed();
+    // And so does the next, and nobody knows whether it has done what it was asked.
+    ask("POST", 502);
+    is_half_closed();
+    is_closed();
+    ask("GET", 200);
+}
+
+/// A reload that says another `keep` holds at once, and one that fails changes nothing.
+#[test]
+fn a_reload_changes_how_many_are_kept() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let scenes: Vec<Scene> = vec![
+        Box::new(|stream| {
+            stream.write_all(&good()).expect("written");
+            read_request(stream);
+            stream.write_all(&good()).expect("written");
+            until_closed(stream)
+        }),
+        Box::new(|stream| {
+            stream.write_all(&good()).expect("written");
+            until_closed(stream)
+        }),
+    ];
+    let played = actor(&folder, scenes);
+    let server = Server::start_in(folder, &actor_config("keep = 2\n"));
+    let mut wire = Wire::plain(&server);
+    assert_eq!(wire.get("/app", "").text(), "hello");
+    let other = "[[site.route]]\npath = \"/x\"\nfastcgi = \"unix:actor.sock\"\nfiles = \"*\"\n";
+    // Fewer on another route: that can't be meant.
+    server
+        .folder
+        .write("anthill.toml", actor_config(&format!("keep = 2\n{other}")));
+    let done = server.ask(&["reload"]);
+    assert_ne!(done.code, Some(0), "{done:?}");
+    assert!(
+        done.stderr
+            .contains("has none here, and `keep = 2` on another route"),
+        "{done:?}"
+    );
+    assert_eq!(wire.get("/app", "").text(), "hello");
+    // None any more: the one that is there is closed though nobody asks.
+    server.folder.write("anthill.toml", actor_config(""));
+    assert_eq!(server.ask(&["reload"]).code, Some(0));
+    let closed = || played.recv_timeout(PATIENCE).expect("closed");
+    assert_eq!(closed(), "closed after 0 bytes more");
+    assert_eq!(wire.get("/app", "").text(), "hello");
+    assert_eq!(closed(), "closed after 0 bytes more");
+}
+
+/// Who drips holds no place that somebody waits for.
+#[test]
+fn a_slow_upload_holds_no_connection() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let _app = Backend::python(&folder, "fastcgi");
+    let route =
+        "[[site.route]]\npath = \"/app\"\nfastcgi = \"unix:app.sock\"\nfiles = \"*\"\nkeep = 1\n";
+    let config = server_table("") + &site_table("http = \"serve\"") + route;
+    let server = Server::start_in(folder, &config);
+    let mut slow = Wire::plain(&server);
+    slow.send("POST /app HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
+    slow.send("x".repeat(70_000));
+    // The first may come before it has a place; whoever comes then waits for it, and gets it.
+    wait_until(PATIENCE, "an answer to the slow one", || {
+        let got = Wire::plain(&server).get("/app", "");
+        assert_eq!(got.status, 200, "{got:?}");
+        slow.patience(Duration::from_millis(10));
+        slow.socket.peek(&mut [0]).ok()
+    });
+    slow.patience(PATIENCE);
+    assert_eq!(slow.response("POST").status, 408);
+}
+
+/// Who may run what was uploaded is warned of.
+#[test]
+fn a_backend_for_all_paths_is_warned_of() {
+    let folder = Folder::new().with("public/index.html", "");
+    for (route, is_warned) in [
+        ("fastcgi = \"127.0.0.1:9\"", true),
+        ("fastcgi = \"127.0.0.1:9\"\nfiles = \"*\"", false),
+        ("fastcgi = \"127.0.0.1:9\"\nfiles = \".php\"", false),
+        ("scgi = \"127.0.0.1:9\"", false),
+    ] {
+        let text = server_table("") + &site_table("") + "[[site.route]]\npath = \"/x\"\n" + route;
+        folder.write("anthill.toml", text);
+        let file = folder.path("anthill.toml");
+        let done = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
+        assert_eq!(done.code, Some(0), "{route}: {done:?}");
+        let said = format!("{}{}", done.stdout, done.stderr);
+        assert_eq!(said.contains("the fastcgi of /x"), is_warned, "{said}");
     }
 }

@@ -5,6 +5,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use crate::support::wire::wait_until;
@@ -587,6 +590,140 @@ fn a_large_repository_goes_both_ways() {
         git(folder, &[&with[..], &["clone", "-q", &url, &to]].concat());
         assert_eq!(head(folder, &to), head(folder, "seed"));
     }
+}
+
+/// A pack that is larger than the server could hold goes through it, and is never in its memory.
+#[test]
+fn a_pack_larger_than_memory() {
+    const BYTES_MAX: u64 = 48 << 20;
+    let server = start();
+    let folder = &server.folder;
+    // What doesn't compress needn't be tried, and what is large is streamed by git too.
+    for (key, value) in [("core.compression", "0"), ("core.bigFileThreshold", "1m")] {
+        git(folder, &["-C", "seed", "config", key, value]);
+        git(folder, &["-C", "repos/a.git", "config", key, value]);
+    }
+    commit(folder, "seed", "large.bin", &noise(LARGE_BYTES));
+    let watch = Watch::start(server.pid());
+    let url = as_ant(&server.http("/push/a.git"));
+    git(folder, &["-C", "seed", "push", "-q", &url, "main"]);
+    let pushed = watch.most();
+    git(folder, &["clone", "-q", "--bare", &url, "copy.git"]);
+    let cloned = watch.most();
+    for repository in ["repos/a.git", "copy.git"] {
+        assert_eq!(head(folder, repository), head(folder, "seed"));
+    }
+    println!("at most {pushed} bytes of memory for a push, {cloned} with a clone");
+    assert!(pushed.max(cloned) < BYTES_MAX, "{pushed}, {cloned}");
+}
+
+const LARGE_BYTES: usize = 300 << 20;
+
+/// How much memory of its own a process has, looked at all the time.
+struct Watch {
+    most: Arc<AtomicU64>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Watch {
+    fn start(pid: u32) -> Watch {
+        let watch = Watch {
+            most: Arc::default(),
+            is_over: Arc::default(),
+        };
+        let (most, is_over) = (watch.most.clone(), watch.is_over.clone());
+        thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                most.fetch_max(anonymous(pid), Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(10));
+            }
+        });
+        watch
+    }
+
+    /// Bytes, until now.
+    fn most(&self) -> u64 {
+        let most = self.most.load(Ordering::Relaxed);
+        assert!(most > 0, "nothing was looked at");
+        most
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of memory that is backed by no file.
+fn anonymous(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1_024
+}
+
+/// No git speaks HTTP/3, so its exchanges are played: the pack goes in DATA frames of all sizes, of
+/// which many are small, and comes back whole.
+#[cfg(feature = "http3")]
+#[test]
+fn packs_over_http_3() {
+    let server = start();
+    let folder = &server.folder;
+    let before = head(folder, "seed");
+    commit(folder, "seed", "large.bin", &noise(3 << 20));
+    let after = head(folder, "seed");
+    let pkt = |line: String| format!("{:04x}{line}", line.len() + 4);
+    let play = |what: &str, sent: &[u8]| -> Vec<u8> {
+        folder.write("sent", sent);
+        let (path, kind) = (
+            format!("/push/a.git/git-{what}"),
+            format!("application/x-git-{what}-request"),
+        );
+        let (sent, got) = (folder.path("sent"), folder.path("got"));
+        let (sent, got) = (sent.to_string_lossy(), got.to_string_lossy());
+        let mut scene = vec!["exchange", &path, "ant:crumb", &kind, &sent, &got];
+        scene.extend(["4096", "3", "600", "9", "1200", "16384", "1"]);
+        assert_eq!(crate::h3::play(&server, &scene), "200");
+        fs::read(&*got).expect("what came back")
+    };
+    folder.write("new", format!("{after}\n^{before}\n"));
+    let pack = {
+        let mut objects = command(
+            folder,
+            &["-C", "seed", "pack-objects", "-q", "--revs", "--stdout"],
+        );
+        objects.stdin(fs::File::open(folder.path("new")).expect("a list"));
+        objects.stderr(Stdio::null()).output().expect("git").stdout
+    };
+    assert!(pack.len() > 3 << 20, "{}", pack.len());
+    let order = pkt(format!("{before} {after} refs/heads/main\0report-status\n"));
+    let got = play("receive-pack", &[order.as_bytes(), b"0000", &pack].concat());
+    let said = String::from_utf8_lossy(&got).into_owned();
+    assert!(
+        said.contains("unpack ok") && said.contains("ok refs/heads/main"),
+        "{said}"
+    );
+    assert_eq!(head(folder, "repos/a.git"), after);
+    is_sound(folder, "repos/a.git");
+
+    let want = [
+        pkt(format!("want {after} ofs-delta\n")),
+        "0000".into(),
+        pkt("done\n".into()),
+    ];
+    let got = play("upload-pack", want.concat().as_bytes());
+    let pack = got.strip_prefix(b"0008NAK\n").expect("a pack");
+    git(folder, &["init", "-q", "--bare", "copy.git"]);
+    folder.write("pack", pack);
+    let mut index = command(folder, &["-C", "copy.git", "index-pack", "--stdin"]);
+    index.stdin(fs::File::open(folder.path("pack")).expect("a pack"));
+    assert!(index.output().expect("git").status.success());
+    git(
+        folder,
+        &["-C", "copy.git", "update-ref", "refs/heads/main", &after],
+    );
+    is_sound(folder, "copy.git");
 }
 
 /// A client that pushes much, with all of its processes in a group of their own.

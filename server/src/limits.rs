@@ -174,9 +174,15 @@ pub const PROGRAM_SAID_BYTES_MAX: usize = 64 * 1024;
 pub const PROGRAM_LINE_BYTES_MAX: usize = 1_024;
 /// Calls that wait for their turn do so for at most this long: a client that waits longer asks again.
 pub const CALL_QUEUE_SECONDS: u64 = 10;
-/// A body without a length is counted before its handler begins, if it isn't longer than this:
-/// most programs that speak CGI believe in CONTENT_LENGTH alone.
-pub const COUNTED_BODY_BYTES_MAX: usize = PIPE_BYTES;
+/// So much of a body is there before its script begins, or all of it: a slow client keeps no script
+/// waiting for a form. One without a length is counted by that, if it isn't longer: most programs that
+/// speak CGI believe in CONTENT_LENGTH alone.
+pub const GATHERED_BODY_BYTES: usize = PIPE_BYTES;
+/// A script that waits for the rest of a longer body has to be given this much a second, or its client
+/// loses the place to who waits for one: a slow line of a telephone brings it.
+pub const UPLOAD_BYTES_PER_SECOND: u64 = 16 * 1024;
+/// But not before a script has waited for so long in all.
+pub const UPLOAD_GRACE_SECONDS: u64 = 3;
 /// What moves at once between a handler's pipe and a program.
 pub const PROGRAM_CHUNK_BYTES: usize = 16 * 1024;
 /// The buffers for it begin so small: most responses are, and clearing memory takes time.
@@ -242,7 +248,7 @@ pub const SMALL_DATA_BYTES: usize = 8;
 /// buffers and our windows end, and a window is 64 KiB.
 pub const LARGE_DATA_BYTES: usize = 4 * 1024;
 /// Small frames that may be paid for so beforehand.
-pub const H2_RESTS_MAX: u32 = 64;
+pub const DATA_RESTS_MAX: u32 = 64;
 /// A frame of a type that we don't know, which must be ignored.
 pub const UNKNOWN_POINTS: u32 = 20;
 /// Given back for each response that was sent to its end.
@@ -328,8 +334,14 @@ pub const CACHE_PASS_SECONDS: u64 = 10;
 pub const CACHE_PASSES_MAX: usize = 16_384;
 /// A handler that failed while there is an old page isn't asked for it again before then.
 pub const CACHE_FAILED_SECONDS: u64 = 5;
-/// A call to fill the cache goes on for so long with nobody waiting for it.
+/// A call that makes a stale page anew goes on for so long with nobody waiting for it: nobody has to,
+/// and there is one for a page that somebody wanted before.
 pub const CACHE_ALONE_SECONDS: u32 = 60;
+/// Any other call that everybody has left: one that is quick is worth its end, and one that isn't would
+/// take a place from those who wait.
+pub const CACHE_LEFT_SECONDS: u32 = 2;
+/// The same where more than half of a content of known length is there.
+pub const CACHE_ENDING_SECONDS: u32 = 10;
 /// A content of unknown length comes to its end within this time, or isn't kept: others wait for it.
 pub const CACHE_COMING_SECONDS: u64 = 30;
 /// What is copied at a time out of a page that is still coming.

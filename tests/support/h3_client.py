@@ -2,7 +2,9 @@
 the scenes below, and says in one line what came of it. What is not as it should be ends it with an
 error."""
 import asyncio
+import base64
 import hashlib
+import itertools
 import json
 import os
 import ssl
@@ -500,6 +502,27 @@ async def crowd(count):
 
     await asyncio.gather(*[one() for _ in range(int(count))])
     print("all came in")
+
+
+async def exchange(path, user, kind, sent, got, *sizes):
+    """Posts what git would, in DATA frames of these sizes in turn, and writes down what comes back."""
+    login = "Basic " + base64.b64encode(user.encode()).decode()
+    fields = [("content-type", kind), ("authorization", login)]
+    with open(sent, "rb") as file:
+        rest = memoryview(file.read())
+    async with client() as it:
+        response = it.ask("POST", path, fields, ends=False)
+        for size in itertools.cycle(map(int, sizes)):
+            it.http.send_data(response.id, bytes(rest[:size]), len(rest) <= size)
+            rest = rest[size:]
+            if not rest:
+                break
+        it.transmit()
+        await within(response.ended.wait())
+        equal(response.reset, None)
+        with open(got, "wb") as file:
+            file.write(response.body)
+        print(response.status)
 
 
 asyncio.run(globals()[sys.argv[2]](*sys.argv[3:]))

@@ -34,7 +34,7 @@ use tokio::io::unix::AsyncFd;
 pub use aead::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 pub use heap::Heap;
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
-pub use spawn::{Program, spawn};
+pub use spawn::{Program, hear_of_children, spawn};
 
 // ---- Files ----
 

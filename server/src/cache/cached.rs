@@ -113,7 +113,7 @@ impl Cached {
             Some((Some(page), slot)) => match page.good_for(caller.now_ms) {
                 Use::Fresh => {
                     drop(shard);
-                    return Found::Kept(stored(&page, head, caller.now_ms));
+                    return Found::Kept(self.stored(&page, head, caller.now_ms));
                 }
                 Use::WhileRevalidate => {
                     let is_begun = slot.fills.iter().any(|fill| fill.covers(&asker));
@@ -122,9 +122,9 @@ impl Cached {
                     drop(shard);
                     if let Some(fill) = fill {
                         let work = Work::new(self.clone(), fill, Some(page.clone()), &asker);
-                        spawn_local(work.run(call(), Hand::nobody()));
+                        spawn_local(work.unawaited().run(call(), Hand::nobody()));
                     }
-                    return Found::Kept(stored(&page, head, caller.now_ms));
+                    return Found::Kept(self.stored(&page, head, caller.now_ms));
                 }
                 Use::IfError | Use::Dead => "stale",
             },
@@ -143,6 +143,16 @@ impl Cached {
         }
         let cached = self.clone();
         Found::Call(Arc::new(Filling { cached, why }))
+    }
+
+    /// A page on the spot.
+    fn stored(&self, page: &Arc<Page>, head: &Head<'_>, now_ms: u64) -> Stored {
+        page.variant.touch();
+        let choice = page.choose(&head.asks);
+        if choice.wants_gzip {
+            self.cache.want_gzip(page);
+        }
+        Stored::kept(choice.variant, head, page.kept(now_ms))
     }
 
     fn pass_by(self: &Arc<Self>, why: &'static str) -> Found {
@@ -171,9 +181,11 @@ impl Cached {
             &request.raw_path,
             request.query.as_deref(),
         );
+        let asked_path = request.asked_path.as_ref().unwrap_or(&request.path);
         Place {
             site: self.site.clone(),
-            path: request.path.as_slice().into(),
+            // What is purged is named as it was asked for.
+            path: asked_path.as_slice().into(),
             key: key.bytes().into(),
         }
     }
@@ -297,12 +309,6 @@ fn of_page(page: &Arc<Page>, request: &Request, status: &str) -> Response {
     of_head(&own, &fields, request, status, move || content(page))
 }
 
-/// A page on the spot.
-fn stored(page: &Page, head: &Head<'_>, now_ms: u64) -> Stored {
-    page.variant.touch();
-    Stored::kept(page.variant.clone(), head, page.kept(now_ms))
-}
-
 /// What a request was for, kept while it is called.
 struct Target {
     place: Place,
@@ -389,15 +395,14 @@ impl Lead<'_> {
         let work = Work::new(cached.clone(), fill.clone(), old.clone(), &asker);
         let mut reader = Reader::new(fill);
         let (_, nothing) = pipe(1);
-        // The page will be for others too: what the server itself adds to it is what all may see.
-        let inside = request.inside.take().map(|inside| inside.for_anybody());
         let own = Request {
-            inside,
+            inside: request.inside.take(),
             fields: request.fields.clone(),
             body: std::mem::replace(&mut request.body, nothing),
             host: request.host.clone(),
             raw_path: request.raw_path.clone(),
             path: request.path.clone(),
+            asked_path: request.asked_path.clone(),
             query: request.query.clone(),
             user: request.user.clone(),
             ..request

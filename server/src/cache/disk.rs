@@ -129,8 +129,8 @@ fn push_page(out: &mut Vec<u8>, page: &Page, now_ms: u64, unix_ms: u64) {
         push(out, name.as_bytes());
         push_option(out, value.as_deref());
     }
-    push_count(out, page.variant.fields().count());
-    for (name, value) in page.variant.fields() {
+    push_count(out, page.said().count());
+    for (name, value) in page.said() {
         push(out, name);
         push(out, value);
     }

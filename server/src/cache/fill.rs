@@ -1,6 +1,7 @@
 //! A call whose response is to be kept, as it stands, and those who wait for it, on whichever worker.
 //!
-//! Nobody of them owns it: it goes on when the client leaves for whom it was begun. What comes of it
+//! Nobody of them owns it: it goes on when the client leaves for whom it was begun, as long as another
+//! waits, or it comes to its end soon. What comes of it
 //! lies here until it is a page, and each takes it from here at a pace of its own, so that one who is
 //! slow holds up nobody.
 
@@ -181,6 +182,11 @@ impl Fill {
         state.bytes.extend_from_slice(bytes);
         state.wake();
         state.bytes.len()
+    }
+
+    /// How much of the content has come, bytes.
+    pub(super) fn length(&self) -> usize {
+        self.state().bytes.len()
     }
 
     /// All of the content that has come: it becomes a page now.

@@ -19,7 +19,7 @@ pub use cached::{Cached, Caller, Found, Stage};
 pub use policy::Rule;
 
 use crate::limits::{CACHE_PASS_SECONDS, CACHE_PASSES_MAX, CACHE_VARIANTS_MAX};
-use crate::site::Budget;
+use crate::site::{Budget, gzip};
 use fill::{Fill, Phase};
 use key::{Asker, Kind};
 use page::{Page, Place};
@@ -297,11 +297,42 @@ impl Cache {
         gone
     }
 
+    /// Has a page compressed in the background, as contents of sites are.
+    fn want_gzip(self: &Arc<Self>, page: &Arc<Page>) {
+        let (cache, job) = (Arc::downgrade(self), Arc::downgrade(page));
+        let is_queued = self.budget.gzip().push_other(move || {
+            if let (Some(cache), Some(page)) = (cache.upgrade(), job.upgrade())
+                && let Some(made) = gzip(page.variant.bytes(), cache.page_bytes_max())
+            {
+                cache.hang_gzip(&page, made);
+            }
+        });
+        if !is_queued {
+            page.release_gzip();
+        }
+    }
+
+    /// The compressed content of a page, if there is room for it.
+    fn hang_gzip(&self, page: &Page, made: Box<[u8]>) {
+        let part = shard_of(&page.place.key);
+        if self.make_room_of(
+            made.len() + page.weight() - page.variant.bytes().len(),
+            part,
+        ) {
+            page.hang_gzip(page.gzip_of(made));
+            self.lend();
+        }
+    }
+
     /// Evicts until there is room for `page`: what isn't used from any part of the ledger, before
     /// what is from the page's own. False if there is none: all is being sent to somebody.
     fn make_room(&self, page: &Page) -> bool {
-        let room = self.bytes_max().saturating_sub(page.weight());
-        let first = shard_of(&page.place.key);
+        self.make_room_of(page.weight(), shard_of(&page.place.key))
+    }
+
+    /// The same for so many bytes, beginning with this part.
+    fn make_room_of(&self, bytes: usize, first: usize) -> bool {
+        let room = self.bytes_max().saturating_sub(bytes);
         let parts = [false, true]
             .into_iter()
             .flat_map(|spares_none| (0..SHARDS).map(move |nth| (spares_none, nth)));

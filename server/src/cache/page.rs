@@ -3,12 +3,17 @@
 use super::key::{Asker, Kind, Varied};
 use super::policy::{self, Fields, Lifetime, Terms, Use};
 use crate::handler::Response;
+use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN};
+use crate::site::mime::compressible;
 use crate::site::{Kept, Variant};
 use crate::wire::date::format_imf;
+use crate::wire::fields::{Accepted, Coding, items};
+use crate::wire::head::Asks;
 use crate::wire::status::Status;
+use arc_swap::ArcSwapOption;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// A response in the ledger. Times are milliseconds of the ledger's clock.
 pub struct Page {
@@ -28,8 +33,24 @@ pub struct Page {
     pub disk: bool,
     /// Its handler failed: it isn't asked again before then.
     pub spared_until_ms: AtomicU64,
+    /// The same compressed, once that is made.
+    gzip: ArcSwapOption<Variant>,
+    /// Somebody has asked for that.
+    is_gzip_claimed: AtomicBool,
+    /// It may be sent compressed, and says so.
+    is_text: bool,
+    /// Of its Vary, `Accept-Encoding` is our word.
+    adds_vary: bool,
     /// What its variant counts in the ledger, as long as anybody has it.
     lease: Arc<Lease>,
+}
+
+/// What is sent to somebody.
+pub struct Choice {
+    /// This.
+    pub variant: Arc<Variant>,
+    /// The compressed one would be welcome, and nobody makes it yet.
+    pub wants_gzip: bool,
 }
 
 /// Bytes of a ledger, given back at the end.
@@ -40,6 +61,14 @@ struct Lease {
 
 /// The variant's hold of it.
 struct Held(#[allow(dead_code, reason = "it is there to be dropped")] Arc<Lease>);
+
+impl Lease {
+    fn count(&self, bytes: usize) {
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        self.ledger
+            .fetch_add(bytes - before.min(bytes), Ordering::Relaxed);
+    }
+}
 
 impl Drop for Lease {
     fn drop(&mut self) {
@@ -83,8 +112,14 @@ impl Page {
             bytes: AtomicUsize::new(0),
         });
         let held = Box::new(Held(lease.clone()));
-        let variant = variant(status, fields, content, now, held);
+        let is_text = is_text(status, &kind, fields, content.len());
+        let adds_vary = is_text && !varies_by_coding(fields);
+        let variant = variant(status, fields, content, now, adds_vary, held);
         Page {
+            gzip: ArcSwapOption::empty(),
+            is_gzip_claimed: AtomicBool::new(false),
+            is_text,
+            adds_vary,
             variant: Arc::new(variant),
             place,
             kind,
@@ -99,16 +134,91 @@ impl Page {
 
     /// From now on it counts in the ledger, until nobody has it any more.
     pub fn count(&self) {
-        let bytes = self.weight();
-        let before = self.lease.bytes.swap(bytes, Ordering::Relaxed);
-        self.lease
-            .ledger
-            .fetch_add(bytes - before.min(bytes), Ordering::Relaxed);
+        self.lease.count(self.weight());
     }
 
     /// Is somebody sending it? Then to forget it frees nothing.
     pub fn is_in_use(&self) -> bool {
-        Arc::strong_count(&self.variant) > 1
+        let made = self.gzip.load_full();
+        // One of them is ours here.
+        Arc::strong_count(&self.variant) > 1 || made.is_some_and(|it| Arc::strong_count(&it) > 2)
+    }
+
+    /// What is sent to who asks so. A range is of the plain bytes.
+    pub fn choose(&self, asks: &Asks<'_>) -> Choice {
+        let is_plain = !self.is_text || asks.accept_encoding.is_none() || asks.range.is_some();
+        if is_plain || !prefers_gzip(asks) {
+            return Choice {
+                variant: self.variant.clone(),
+                wants_gzip: false,
+            };
+        }
+        match self.gzip.load_full() {
+            Some(variant) => Choice {
+                variant,
+                wants_gzip: false,
+            },
+            None => Choice {
+                variant: self.variant.clone(),
+                // The cheap look first.
+                wants_gzip: !self.is_gzip_claimed.load(Ordering::Relaxed)
+                    && !self.is_gzip_claimed.swap(true, Ordering::Relaxed),
+            },
+        }
+    }
+
+    /// May it be sent compressed?
+    pub fn is_text(&self) -> bool {
+        self.is_text
+    }
+
+    /// It isn't made after all: somebody may ask for it again.
+    pub fn release_gzip(&self) {
+        self.is_gzip_claimed.store(false, Ordering::Relaxed);
+    }
+
+    /// The compressed content, if it is there.
+    pub fn gzip(&self) -> Option<Arc<Variant>> {
+        self.gzip.load_full()
+    }
+
+    /// A variant of this content, which is its own compressed. It has a weak tag: the handler, which
+    /// may be asked about it, knows its own tag alone (RFC 9110 §8.8.1).
+    pub fn gzip_of(&self, content: Box<[u8]>) -> Variant {
+        let length = content.len().to_string();
+        let weak = |tag: &[u8]| match tag.starts_with(b"W/") {
+            true => tag.to_vec(),
+            false => [b"W/", tag].concat(),
+        };
+        let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"Content-Length");
+        let own = self.variant.fields().filter(|(name, _)| !is_length(name));
+        let own = own.map(|(name, value)| match name.eq_ignore_ascii_case(b"ETag") {
+            true => (name, weak(value)),
+            false => (name, value.to_vec()),
+        });
+        let more = [
+            (&b"Content-Encoding"[..], b"gzip".to_vec()),
+            (b"Content-Length", length.into_bytes()),
+        ];
+        let fields: Vec<(Cow<'_, str>, Vec<u8>)> = own
+            .chain(more)
+            .map(|(name, value)| (String::from_utf8_lossy(name), value))
+            .collect();
+        let fields = fields.iter().map(|(name, value)| (&**name, &value[..]));
+        let lease = Arc::new(Lease {
+            ledger: self.lease.ledger.clone(),
+            bytes: AtomicUsize::new(0),
+        });
+        let held = Box::new(Held(lease.clone()));
+        let variant = Variant::of_response(self.variant.status(), fields, content, held);
+        lease.count(variant.weight());
+        variant.coded(Coding::Gzip)
+    }
+
+    /// From now on this is sent to who wants it compressed.
+    pub fn hang_gzip(&self, variant: Variant) {
+        self.is_gzip_claimed.store(true, Ordering::Relaxed);
+        self.gzip.store(Some(Arc::new(variant)));
     }
 
     /// May whoever asks have it?
@@ -171,12 +281,21 @@ impl Page {
 
     /// Its fields as its handler gave them.
     pub fn fields(&self) -> Vec<(Cow<'static, str>, Vec<u8>)> {
-        let fields = self.variant.fields().filter(|(name, _)| !is_ours(name));
+        let fields = self.said().filter(|(name, _)| !is_ours(name));
         let owned = |(name, value): (&[u8], &[u8])| {
             let name = String::from_utf8_lossy(name).into_owned();
             (Cow::Owned(name), value.to_vec())
         };
         fields.map(owned).collect()
+    }
+
+    /// All fields of its head, but for what is added to them each time anew.
+    pub fn said(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let is_our_vary = |name: &[u8], value: &[u8]| {
+            self.adds_vary && name.eq_ignore_ascii_case(b"Vary") && value == OUR_VARY.as_bytes()
+        };
+        let fields = self.variant.fields();
+        fields.filter(move |(name, value)| !is_our_vary(name, value))
     }
 
     /// The fields that a request carries by which its handler may say that nothing changed.
@@ -216,6 +335,7 @@ fn variant(
     fields: &Fields,
     content: Box<[u8]>,
     now: u64,
+    adds_vary: bool,
     held: Box<Held>,
 ) -> Variant {
     let length = content.len().to_string();
@@ -228,8 +348,49 @@ fn variant(
         .iter()
         .map(|(name, value)| (&**name, value.as_slice()))
         .filter(|(name, _)| !is_ours(name.as_bytes()));
-    let all = first.into_iter().chain(theirs).chain(last);
+    let ours = adds_vary.then_some(("Vary", OUR_VARY.as_bytes()));
+    let all = first.into_iter().chain(theirs).chain(ours).chain(last);
     Variant::of_response(status, all, content, held)
+}
+
+/// What a response depends on that is compressed here.
+const OUR_VARY: &str = "Accept-Encoding";
+
+/// May this be sent compressed? What is kept for one user isn't: its length would tell of secrets to
+/// who can have a word of theirs put beside them (BREACH).
+fn is_text(status: Status, kind: &Kind, fields: &Fields, length: usize) -> bool {
+    let has = |name| policy::values(fields, name).next().is_some();
+    let in_range = (GZIP_FILE_BYTES_MIN..=GZIP_FILE_BYTES_MAX).contains(&(length as u64));
+    let content_type = policy::values(fields, "Content-Type").next();
+    let is_text = content_type.and_then(|value| std::str::from_utf8(value).ok());
+    let mut control = policy::values(fields, "Cache-Control").flat_map(items);
+    in_range
+        && status == Status::OK
+        && kind.user.is_none()
+        && is_text.is_some_and(compressible)
+        && !OF_THE_BYTES.iter().any(|name| has(name))
+        && !control.any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
+}
+
+/// Fields that say something of the very bytes.
+const OF_THE_BYTES: [&str; 5] = [
+    "Content-Encoding",
+    "Content-MD5",
+    "Digest",
+    "Content-Digest",
+    "Repr-Digest",
+];
+
+fn varies_by_coding(fields: &Fields) -> bool {
+    let mut names = policy::varied(fields);
+    names.any(|name| name.eq_ignore_ascii_case(OUR_VARY.as_bytes()))
+}
+
+fn prefers_gzip(asks: &Asks<'_>) -> bool {
+    let mut available = [false; 4];
+    available[Coding::Identity as usize] = true;
+    available[Coding::Gzip as usize] = true;
+    Accepted::from_values(&asks.accept_encoding).choose(&available) == Coding::Gzip
 }
 
 /// Fields that are said anew each time, or that belong to one connection.

@@ -11,13 +11,14 @@ use crate::base::clock;
 use crate::handler::pipe::{self, Taken};
 use crate::handler::{Body, Fault, LocalBoxFuture, Request, Response};
 use crate::limits::{
-    CACHE_ALONE_SECONDS, CACHE_CHUNK_BYTES, CACHE_COMING_SECONDS, CACHE_FAILED_SECONDS,
+    CACHE_ALONE_SECONDS, CACHE_CHUNK_BYTES, CACHE_COMING_SECONDS, CACHE_ENDING_SECONDS,
+    CACHE_FAILED_SECONDS, CACHE_LEFT_SECONDS,
 };
 use crate::wire::fields::Fields;
 use crate::wire::head::Method;
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::{Rc, Weak};
@@ -123,6 +124,8 @@ pub(super) struct Work {
     /// What there was before: it may be good still, or do if the handler fails.
     old: Option<Arc<Page>>,
     asked: Asked,
+    /// With nobody waiting it goes on for so long.
+    alone_seconds: u32,
     is_settled: bool,
 }
 
@@ -146,20 +149,33 @@ impl Work {
             fill,
             old,
             asked: asker.asked(),
+            alone_seconds: CACHE_LEFT_SECONDS,
             is_settled: false,
         }
     }
 
-    /// Asks the handler; runs to the end of its answer, or until nobody has wanted it for long.
+    /// The same where an old page is served meanwhile, so that nobody waits from the beginning.
+    pub(super) fn unawaited(mut self) -> Work {
+        self.alone_seconds = CACHE_ALONE_SECONDS;
+        self
+    }
+
+    /// Asks the handler; runs to the end of its answer, unless everybody who waited for it leaves and
+    /// it doesn't come to its end soon: else whoever asks and leaves would have scripts run for nobody.
     pub(super) async fn run(mut self, mut request: Request, giving: Giving) {
         let asked_fields = std::mem::take(&mut request.fields);
         request.method = Method::Get;
         request.fields = self.unconditional(&asked_fields);
+        // What the server itself adds to the page is for others only if it isn't guarded.
+        let guarded = Rc::new(Cell::new(false));
+        let inside = request.inside.take();
+        request.inside = inside.map(|inside| inside.noting(guarded.clone()));
         let answering = self.cached.inner.handle(request);
-        let Some(answered) = self.while_wanted(answering).await else {
+        let Some(answered) = self.while_wanted(answering, || false).await else {
             return;
         };
         match answered {
+            answer if guarded.get() => self.pass(answer, &giving),
             Err(fault) => self.failed(fault, &giving),
             Ok(response) => self.answered(response, &asked_fields, &giving).await,
         }
@@ -187,18 +203,28 @@ impl Work {
         lines
     }
 
-    /// Waits; None if for too long nobody else did.
-    async fn while_wanted<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+    /// Waits; None if for too long nobody else did. What is nearly there is given longer.
+    async fn while_wanted<T>(
+        &self,
+        future: impl Future<Output = T>,
+        is_nearly_there: impl Fn() -> bool,
+    ) -> Option<T> {
         let mut future = pin!(future);
         let mut alone = 0;
-        while alone < CACHE_ALONE_SECONDS {
+        loop {
             match timeout(Duration::from_secs(1), future.as_mut()).await {
                 Ok(done) => return Some(done),
                 Err(_) if self.fill.is_wanted() => alone = 0,
                 Err(_) => alone += 1,
             }
+            let patience = match is_nearly_there() {
+                true => self.alone_seconds.max(CACHE_ENDING_SECONDS),
+                false => self.alone_seconds,
+            };
+            if alone > patience {
+                return None;
+            }
         }
-        None
     }
 
     fn settle(&mut self, page: Option<&Arc<Page>>, phase: Phase) {
@@ -250,14 +276,14 @@ impl Work {
         let terms = match policy::judge(rule, self.asked, status, &response.fields, now) {
             Verdict::Keep(terms) => Some(terms),
             Verdict::Share => None,
-            Verdict::Pass => return self.pass(response, giving),
+            Verdict::Pass => return self.pass(Ok(response), giving),
         };
         self.gather(response, asked, terms, giving).await;
     }
 
     /// For who asked, and nobody else.
-    fn pass(&mut self, response: Response, giving: &Giving) {
-        giving.give(Handed::Answer(Ok(response)));
+    fn pass(&mut self, answer: Result<Response, Fault>, giving: &Giving) {
+        giving.give(Handed::Answer(answer));
         self.settle_passed();
     }
 
@@ -305,7 +331,7 @@ impl Work {
             Body::Stream { length, .. } => (length.unwrap_or(0), length.is_some()),
         };
         if length > bytes_max as u64 || !self.fill.grow(self.cache(), length as usize) {
-            return self.pass(response, giving);
+            return self.pass(Ok(response), giving);
         }
         let Response {
             status,
@@ -336,7 +362,10 @@ impl Work {
             bytes_max,
             since: Instant::now(),
         };
-        match self.while_wanted(gathering.run()).await {
+        let half = known.then_some(length / 2);
+        let is_nearly_there = || half.is_some_and(|half| self.fill.length() as u64 > half);
+        let gathered = self.while_wanted(gathering.run(), is_nearly_there).await;
+        match gathered {
             None => {}
             Some(Gathered::Whole) => {
                 let content = self.fill.content().into();
@@ -379,6 +408,14 @@ impl Work {
         ));
         let kept = terms.is_some().then(|| page.clone());
         self.settle(kept.as_ref(), Phase::Done(page));
+        // What is the same as before needn't be compressed anew.
+        if let (Some(page), Some(old)) = (kept, &self.old)
+            && let Some(made) = old.gzip()
+            && old.variant.bytes() == page.variant.bytes()
+            && page.is_text()
+        {
+            self.cache().hang_gzip(&page, made.bytes().into());
+        }
     }
 }
 

@@ -442,11 +442,8 @@ impl Checker<'_> {
                     "{name} asks for passwords below {path}, and http = \"serve\" lets them travel unencrypted"
                 ));
             }
-            warnings.extend(
-                site.routes
-                    .iter()
-                    .filter_map(|route| self.shown_scripts(route)),
-            );
+            let of_route = |route| self.shown_scripts(route).or_else(|| takes_all(route));
+            warnings.extend(site.routes.iter().filter_map(of_route));
         }
         warnings
     }
@@ -472,6 +469,22 @@ impl Checker<'_> {
             )
         })
     }
+}
+
+/// A backend that gets every path, and may run whatever file that leads to: PHP takes
+/// `/upload/ant.jpg/x.php` for a script `ant.jpg` unless it was told otherwise.
+fn takes_all(route: &super::Route) -> Option<String> {
+    let Some(Target::Backend(backend)) = &route.target else {
+        return None;
+    };
+    let is_meant = backend.is_scgi || backend.takes_all;
+    (!is_meant).then(|| {
+        format!(
+            "the fastcgi of {} gets every path below it, /upload/ant.jpg/x.php too, which PHP may run: \
+             name its scripts by `files = \".php\"`, or say `files = \"*\"` if all paths are the application's",
+            route.path.get_ref()
+        )
+    })
 }
 
 /// What `users` names.

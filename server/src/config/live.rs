@@ -205,11 +205,14 @@ fn backend(
         let help = "absolute, as the backend sees it: \"/var/www\"";
         return Err(table.source().error(root.span(), what, help));
     }
-    let files = files.map(endings).transpose()?.unwrap_or_default();
+    let takes_all = files.as_ref().is_some_and(|item| item.text() == Some("*"));
+    let files = files.filter(|_| !takes_all).map(endings).transpose()?;
+    let files = files.unwrap_or_default();
     let backend = Backend {
         is_scgi: name == "scgi",
         address: backend_address(table.source(), &address)?,
         files,
+        takes_all,
         keep: keep.map(Spanned::into_inner),
         script_root: script_root.map(Spanned::into_inner),
         variables: variables.to_vec(),

@@ -276,6 +276,8 @@ pub struct Backend {
     pub address: Spanned<BackendAddress>,
     /// Endings of the site's files that it runs; empty: all below the route's path is its own.
     pub files: Vec<String>,
+    /// That is said, by `files = "*"`.
+    pub takes_all: bool,
     /// So many connections are kept, and no more made; `None` = none is kept.
     pub keep: Option<usize>,
     /// Where the backend sees the site's root; `None` = where it is.
@@ -361,7 +363,7 @@ pub struct PageCache {
 pub enum Target {
     /// Sends the client there: a URL, or a path of this site.
     Redirect(Spanned<String>),
-    /// Answers as if this path had been asked for.
+    /// Answers as if this path had been asked for, be it a file or another route's handler.
     Rewrite(Spanned<String>),
     /// Another folder.
     Root(Spanned<PathBuf>),
@@ -375,6 +377,28 @@ pub enum Target {
     Hits(Spanned<bool>),
     /// A handler that only tests need.
     Test(TestHandler),
+}
+
+impl Route {
+    /// The backend that answers here, or runs files of the site.
+    pub fn backend(&self) -> Option<&Backend> {
+        match (&self.target, &self.scripts) {
+            (Some(Target::Backend(backend)), _) | (_, Some(Scripts::Backend(backend))) => {
+                Some(backend)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Target {
+    /// Does a handler answer there?
+    pub fn is_live(&self) -> bool {
+        !matches!(
+            self,
+            Target::Redirect(_) | Target::Rewrite(_) | Target::Root(_)
+        )
+    }
 }
 
 /// The live handlers that exist to test the machinery of live calls.

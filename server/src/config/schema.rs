@@ -680,7 +680,9 @@ fn try_paths(table: &mut Table<'_, '_>) -> Result<Vec<String>, OperatorError> {
     };
     for path in &list {
         let text = path.get_ref().as_str();
-        let fixed = text.strip_prefix("$path").unwrap_or(text);
+        let fixed = text.strip_prefix("$path");
+        let fixed = fixed.or_else(|| text.strip_suffix("$path"));
+        let fixed = fixed.unwrap_or(text);
         let begins = text.starts_with('/') || text.starts_with("$path");
         if !begins || fixed.contains(['$', '\0']) || fixed.split('/').any(|part| part == "..") {
             let what = format!("`{text}` is no path to try");

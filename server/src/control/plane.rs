@@ -143,6 +143,7 @@ impl Plane {
         let listeners = bind(&config, count)?;
         sys::raise_nofile_limit();
         sys::pass_on_nothing();
+        sys::hear_of_children();
         sys::look_at_processor();
         let user = user_ids(&config)?;
         prepare_state(&config, user.as_ref())?;
@@ -540,6 +541,7 @@ impl Plane {
     /// Hands `world` to every worker and waits until all serve it.
     pub(super) async fn publish(&mut self, world: World) {
         self.supplies.programs.resize(world.limits.scripts);
+        world.settle();
         self.world = Arc::new(world);
         let mut waiting = Vec::new();
         for running in &self.workers {

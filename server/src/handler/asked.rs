@@ -2,7 +2,7 @@
 
 use super::pipe::{Reader, Taken};
 use super::{Inside, Question, Request};
-use crate::limits::COUNTED_BODY_BYTES_MAX;
+use crate::limits::GATHERED_BODY_BYTES;
 use crate::wire::body::BodyLength;
 use crate::wire::cgi::{Meta, Variables};
 use crate::wire::fields::Fields;
@@ -68,24 +68,23 @@ pub struct Place<'p> {
 }
 
 impl Asked {
-    /// Takes a request apart. A short body that came without its length is counted first, for most
-    /// programs read as much as CONTENT_LENGTH says and no more. Errors: the body broke off.
+    /// Takes a request apart. A short body is waited for, and so is the beginning of a long one: who is
+    /// slow with it keeps no script waiting. One that came without its length is counted by that, for
+    /// most programs read as much as CONTENT_LENGTH says and no more. Errors: the body broke off.
     pub async fn of(request: Request) -> Result<(Asked, Here), super::pipe::Broken> {
         let Request { mut body, .. } = request;
         let mut ahead = Vec::new();
         let mut is_all = false;
+        let has_body = !matches!(request.length, BodyLength::None | BodyLength::Length(0));
+        while has_body && !is_all && ahead.len() < GATHERED_BODY_BYTES {
+            let left = GATHERED_BODY_BYTES - ahead.len();
+            is_all = body.take(&mut ahead, left).await? == Taken::End;
+        }
         let length = match request.length {
             BodyLength::None => None,
             BodyLength::Length(length) => Some(length),
-            BodyLength::Chunked => {
-                while !is_all && ahead.len() < COUNTED_BODY_BYTES_MAX {
-                    let left = COUNTED_BODY_BYTES_MAX - ahead.len();
-                    is_all = body.take(&mut ahead, left).await? == Taken::End;
-                }
-                is_all.then_some(ahead.len() as u64)
-            }
+            BodyLength::Chunked => is_all.then_some(ahead.len() as u64),
         };
-        let has_body = !matches!(request.length, BodyLength::None | BodyLength::Length(0));
         let here = Here {
             body: has_body.then(|| Upload {
                 ahead,

@@ -10,6 +10,7 @@ use crate::limits::{
     BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_CONNECTIONS_MAX,
     BACKEND_RETRY_MILLISECONDS,
 };
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
     send, socket_with,
@@ -52,26 +53,31 @@ impl fmt::Display for Address {
 pub struct Backends(Mutex<Vec<(Address, Weak<Backend>)>>);
 
 impl Backends {
-    /// The one at this address, from now on with at most so many connections; None where it isn't
-    /// said, and then none is kept.
+    /// The one at this address. One that is new keeps so many connections; one that isn't goes on as
+    /// it does until [`Backend::keep_at_most`].
     pub fn at(&self, address: &Address, keep: Option<usize>) -> Arc<Backend> {
-        let connections = keep.unwrap_or(BACKEND_CONNECTIONS_MAX);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(_, backend)| backend.strong_count() > 0);
         let known = all.iter().find(|(its, _)| its == address);
         if let Some(backend) = known.and_then(|(_, backend)| backend.upgrade()) {
-            backend.slots.resize(connections);
-            backend.lock().truncate(keep.unwrap_or(0));
             return backend;
         }
         let backend = Arc::new(Backend {
             address: address.clone(),
-            slots: Arc::new(Slots::new(connections)),
-            idle: Mutex::default(),
+            slots: Arc::new(Slots::new(connections(keep))),
+            idle: Mutex::new(Idle {
+                kept: Vec::new(),
+                max: keep.unwrap_or(0),
+            }),
         });
         all.push((address.clone(), Arc::downgrade(&backend)));
         backend
     }
+}
+
+/// So many there may be at a time.
+fn connections(keep: Option<usize>) -> usize {
+    keep.unwrap_or(BACKEND_CONNECTIONS_MAX)
 }
 
 /// One backend.
@@ -80,8 +86,15 @@ pub struct Backend {
     pub address: Address,
     /// A place for each connection.
     pub slots: Arc<Slots>,
-    /// Kept, and waiting for the next call; the one that was used last is on top.
-    idle: Mutex<Vec<Kept>>,
+    idle: Mutex<Idle>,
+}
+
+/// Connections that wait for the next call.
+struct Idle {
+    /// The one that was used last is on top.
+    kept: Vec<Kept>,
+    /// No more of them.
+    max: usize,
 }
 
 /// A connection on which nothing is under way.
@@ -106,23 +119,36 @@ pub enum Link {
 }
 
 impl Backend {
+    /// From now on at most so many connections, all of which are kept; None where it isn't said, and
+    /// then none is. What is at work stays so.
+    pub fn keep_at_most(&self, keep: Option<usize>) {
+        self.slots.resize(connections(keep));
+        let mut idle = self.lock();
+        idle.max = keep.unwrap_or(0);
+        let excess = idle.kept.len().saturating_sub(idle.max);
+        idle.kept.drain(..excess);
+    }
+
     /// A kept connection that still is one.
     pub fn idle(&self) -> Option<Kept> {
-        loop {
-            let kept = self.lock().pop()?;
-            if !kept.is_open() {
-                continue;
-            }
-            return Some(match (kept, &self.address) {
-                (Kept::With(owner, fd), Address::Unix(_)) if owner != thread::current().id() => {
-                    Kept::Unix(fd.into_inner().into())
-                }
-                (Kept::With(owner, fd), Address::Tcp(_)) if owner != thread::current().id() => {
-                    Kept::Tcp(fd.into_inner().into())
-                }
-                (kept, _) => kept,
-            });
+        let mut idle = self.lock();
+        let mut top = idle.kept.pop()?;
+        if !top.is_open() {
+            // It was started anew, or doesn't want so many: then others have ended too, and a
+            // connection that has isn't held open from this side.
+            idle.kept.retain(Kept::is_open);
+            top = idle.kept.pop()?;
         }
+        drop(idle);
+        Some(match (top, &self.address) {
+            (Kept::With(owner, fd), Address::Unix(_)) if owner != thread::current().id() => {
+                Kept::Unix(fd.into_inner().into())
+            }
+            (Kept::With(owner, fd), Address::Tcp(_)) if owner != thread::current().id() => {
+                Kept::Tcp(fd.into_inner().into())
+            }
+            (kept, _) => kept,
+        })
     }
 
     /// A new connection, if there is one without waiting: to a socket in the file system there mostly
@@ -138,19 +164,22 @@ impl Backend {
         Some(Kept::Unix(socket.into()))
     }
 
-    /// Keeps a connection on which nothing is under way.
+    /// Keeps a connection on which nothing is under way, if there is still to be one more.
     pub fn keep(&self, link: Link) {
         let kept = match link {
             Link::Listening(fd) => Ok(Kept::With(thread::current().id(), fd)),
             Link::Unix(stream) => stream.into_std().map(Kept::Unix),
             Link::Tcp(stream) => stream.into_std().map(Kept::Tcp),
         };
-        if let Ok(kept) = kept {
-            self.lock().push(kept);
+        let mut idle = self.lock();
+        if let Ok(kept) = kept
+            && idle.kept.len() < idle.max
+        {
+            idle.kept.push(kept);
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Kept>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -194,10 +223,12 @@ fn is_passing(error: &io::Error) -> bool {
 
 impl Kept {
     /// Says as much of this as can be said at once, and gives the connection to this worker; `is_all`
-    /// if nothing more will follow.
+    /// if nothing more will follow. Errors: the other end has gone, and has heard nothing of it.
     pub fn begin(self, bytes: &[u8], is_all: bool) -> io::Result<(Link, usize)> {
-        // If it fails, whoever tries again finds out why.
-        let said = send(self.as_fd(), bytes, SendFlags::NOSIGNAL).unwrap_or_default();
+        let said = match send(self.as_fd(), bytes, SendFlags::NOSIGNAL) {
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            said => said?,
+        };
         let link = match self {
             Kept::With(_, fd) if is_all && said == bytes.len() => Link::Listening(fd),
             kept if is_all && said == bytes.len() => {
@@ -225,7 +256,7 @@ impl Kept {
             &mut byte,
             RecvFlags::PEEK | RecvFlags::DONTWAIT,
         );
-        seen.is_err_and(|error| error == rustix::io::Errno::AGAIN)
+        seen.is_err_and(|error| error == Errno::AGAIN)
     }
 }
 
@@ -269,8 +300,8 @@ fn poll_listen(
     loop {
         let mut ready = ready!(fd.poll_read_ready(cx))?;
         match rustix::io::read(fd.get_ref(), &mut *into) {
-            Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::AGAIN) => ready.clear_ready(),
+            Err(Errno::INTR) => {}
             Ok(read) if read < into.len() && read > 0 => {
                 // That was all, and the kernel tells when there is more.
                 ready.clear_ready();

@@ -63,21 +63,8 @@ impl Handler for Cgi {
 }
 
 impl Scripts for Cgi {
-    fn at(self: Arc<Self>, script: Script) -> Arc<dyn Handler> {
-        Arc::new(At { cgi: self, script })
-    }
-}
-
-/// One script of a site.
-struct At {
-    cgi: Arc<Cgi>,
-    script: Script,
-}
-
-impl Handler for At {
-    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
-        let settings = Arc::clone(&self.cgi.settings);
-        Box::pin(run(settings, request, Some(self.script.clone())))
+    fn run(&self, request: Request, script: Script) -> LocalBoxFuture<Result<Response, Fault>> {
+        Box::pin(run(Arc::clone(&self.settings), request, Some(script)))
     }
 }
 

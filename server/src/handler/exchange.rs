@@ -26,6 +26,10 @@ pub trait Peer: 'static {
     /// Moves what goes on beside its output: input, and words for the log. Has any input moved?
     fn poll_aside(&mut self, cx: &mut Context<'_>) -> bool;
 
+    /// Is it kept waiting for input by a client that sends next to nothing, while others wait for its
+    /// place?
+    fn is_dripped_at(&self) -> bool;
+
     /// Reads output; 0 bytes are its end.
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize>;
 
@@ -81,7 +85,15 @@ enum Begun {
     Answer(Answer),
     Wrong(Wrong),
     Ended,
-    Late,
+    Late(Late),
+}
+
+/// What it was that took too long.
+enum Late {
+    /// Who answers.
+    Silence,
+    /// The client, with its body.
+    Dripping,
 }
 
 /// What came of the body.
@@ -89,7 +101,7 @@ enum Done {
     Ended,
     /// Nobody wants it any more.
     Unwanted,
-    Late,
+    Late(Late),
     TooLong,
 }
 
@@ -133,7 +145,10 @@ impl<P: Peer> Exchange<P> {
             Begun::Wrong(Wrong::TooLarge) => {
                 (Reject::SCRIPT_HEAD_TOO_LARGE, "it has no end".to_owned())
             }
-            Begun::Late => {
+            Begun::Late(Late::Dripping) => {
+                return Err(Fault::new(P::NAME, Reject::BODY_SLOW));
+            }
+            Begun::Late(Late::Silence) => {
                 let seconds = self.moved.elapsed().as_secs();
                 (Reject::HANDLER_SLOW, format!("silent for {seconds} s"))
             }
@@ -157,7 +172,7 @@ impl<P: Peer> Exchange<P> {
             self.poll_aside(cx);
             let read = match self.peer.poll_output(cx, &mut self.scratch) {
                 // Who is silent now is so in the midst of a response.
-                Poll::Pending => return self.poll_late(cx, true).map(|()| false),
+                Poll::Pending => return self.poll_late(cx, true).map(|_| false),
                 Poll::Ready(0) => return Poll::Ready(true),
                 Poll::Ready(read) => read,
             };
@@ -220,7 +235,11 @@ impl<P: Peer> Exchange<P> {
         let done = poll_fn(|cx| self.poll_body(cx, &mut writer)).await;
         let what = match done {
             Done::Unwanted => return,
-            Done::Late => format!(
+            Done::Late(Late::Dripping) => {
+                let rule = Reject::BODY_SLOW.rule;
+                format!("others wait, and its client sends next to nothing (rule {rule})")
+            }
+            Done::Late(Late::Silence) => format!(
                 "silent for {} s in its response",
                 self.moved.elapsed().as_secs()
             ),
@@ -249,7 +268,7 @@ impl<P: Peer> Exchange<P> {
         loop {
             self.poll_aside(cx);
             let read = match self.peer.poll_output(cx, &mut self.scratch) {
-                Poll::Pending => return self.poll_late(cx, true).map(|()| Begun::Late),
+                Poll::Pending => return self.poll_late(cx, true).map(Begun::Late),
                 Poll::Ready(0) => return Poll::Ready(Begun::Ended),
                 Poll::Ready(read) => read,
             };
@@ -274,13 +293,13 @@ impl<P: Peer> Exchange<P> {
                 Poll::Ready(Ok(room)) => room,
                 Poll::Ready(Err(Broken)) => return Poll::Ready(Done::Unwanted),
                 // It is the client that is waited for, which has its own deadline.
-                Poll::Pending => return self.poll_late(cx, false).map(|()| Done::Late),
+                Poll::Pending => return self.poll_late(cx, false).map(Done::Late),
             };
             let moved = if self.read.is_empty() {
                 let part = room.min(self.scratch.len());
                 let part = &mut self.scratch[..part];
                 match self.peer.poll_output(cx, part) {
-                    Poll::Pending => return self.poll_late(cx, true).map(|()| Done::Late),
+                    Poll::Pending => return self.poll_late(cx, true).map(Done::Late),
                     Poll::Ready(0) => return Poll::Ready(Done::Ended),
                     Poll::Ready(read) => {
                         // There is room for it all.
@@ -311,7 +330,10 @@ impl<P: Peer> Exchange<P> {
     }
 
     /// Ready when it takes too long.
-    fn poll_late(&mut self, cx: &mut Context<'_>, is_its_turn: bool) -> Poll<()> {
+    fn poll_late(&mut self, cx: &mut Context<'_>, is_its_turn: bool) -> Poll<Late> {
+        if self.peer.is_dripped_at() {
+            return Poll::Ready(Late::Dripping);
+        }
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             if !is_its_turn {
@@ -319,7 +341,7 @@ impl<P: Peer> Exchange<P> {
             }
             let due = (self.moved + self.bounds.silent).min(self.started + self.bounds.whole);
             if due <= now {
-                return Poll::Ready(());
+                return Poll::Ready(Late::Silence);
             }
             self.timer.as_mut().reset(due);
         }

@@ -4,7 +4,8 @@
 use super::asked::{Asked, Place, Upload};
 use super::backend::{Backend, Kept, Link, detach};
 use super::exchange::{Bounds, Ended, Exchange, Peer, taken_apart};
-use super::pipe::{Reader, Taken};
+use super::paced::Paced;
+use super::pipe::Taken;
 use super::said::Said;
 use super::slots::Slot;
 use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts};
@@ -67,24 +68,8 @@ impl Handler for FastCgi {
 }
 
 impl Scripts for FastCgi {
-    fn at(self: Arc<Self>, script: Script) -> Arc<dyn Handler> {
-        Arc::new(At {
-            fastcgi: self,
-            script,
-        })
-    }
-}
-
-/// One script of a site.
-struct At {
-    fastcgi: Arc<FastCgi>,
-    script: Script,
-}
-
-impl Handler for At {
-    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
-        let settings = Arc::clone(&self.fastcgi.settings);
-        Box::pin(run(settings, request, Some(self.script.clone())))
+    fn run(&self, request: Request, script: Script) -> LocalBoxFuture<Result<Response, Fault>> {
+        Box::pin(run(Arc::clone(&self.settings), request, Some(script)))
     }
 }
 
@@ -112,14 +97,11 @@ async fn run(
             .enter(settings.bounds.queue, patience);
         let slot = slot.await;
         let slot = slot.map_err(|_| Fault::new(NAME, Reject::CALLS_BUSY))?;
-        let kept = settings.backend.idle();
-        may_retry &= kept.is_some();
         let mut talk = Talk::new(&settings, slot, &head, body.take(), &asked);
-        match kept.or_else(|| settings.backend.connect_now()) {
-            Some(kept) => talk
-                .begin(kept)
-                .map_err(|error| settings.unreachable(&asked, &error))?,
-            None => talk.link = Some(settings.connect(&asked).await?),
+        let is_kept = talk.begin_kept();
+        may_retry &= is_kept;
+        if !is_kept && !talk.begin_now() {
+            talk.link = Some(settings.connect(&asked).await?);
         }
         let exchange = Exchange::new(talk, &asked, settings.bounds.clone());
         match exchange
@@ -194,7 +176,7 @@ struct Talk {
     out: Vec<u8>,
     out_at: usize,
     /// The rest of the request's body.
-    reader: Option<Reader>,
+    reader: Option<Paced>,
     chunk: Vec<u8>,
     /// All of it is in `out`.
     is_told: bool,
@@ -228,7 +210,7 @@ impl Talk {
             keep: settings.keep,
             out: head.to_vec(),
             out_at: 0,
-            reader,
+            reader: reader.map(|reader| Paced::new(reader, Arc::clone(&settings.backend.slots))),
             chunk: ahead,
             is_told: false,
             input: vec![0; limits::PROGRAM_FIRST_BYTES],
@@ -248,12 +230,30 @@ impl Talk {
         talk
     }
 
-    /// Says what is to be said first.
-    fn begin(&mut self, kept: Kept) -> io::Result<()> {
-        let (link, said) = kept.begin(&self.out, self.is_told)?;
+    /// Says what is to be said first on a connection that was kept, if there is one. One that has gone
+    /// has seen nothing of it, and so the next may be told, whatever it is.
+    fn begin_kept(&mut self) -> bool {
+        while let Some(kept) = self.backend.idle() {
+            if self.begin(kept) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The same on a new connection, if there is one without waiting.
+    fn begin_now(&mut self) -> bool {
+        let new = self.backend.connect_now();
+        new.is_some_and(|new| self.begin(new))
+    }
+
+    fn begin(&mut self, kept: Kept) -> bool {
+        let Ok((link, said)) = kept.begin(&self.out, self.is_told) else {
+            return false;
+        };
         self.link = Some(link);
         self.out_at = said;
-        Ok(())
+        true
     }
 
     /// Puts a part of the body into `out`.
@@ -380,6 +380,10 @@ impl Peer for Talk {
             }
         }
         has_moved
+    }
+
+    fn is_dripped_at(&self) -> bool {
+        self.reader.as_ref().is_some_and(Paced::is_dripping)
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {

@@ -11,6 +11,7 @@ pub mod cgi;
 pub mod exchange;
 pub mod fastcgi;
 pub mod git;
+mod paced;
 pub mod pipe;
 pub mod program;
 pub mod pushed;
@@ -24,6 +25,7 @@ use crate::wire::head::{Method, Version};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
@@ -51,8 +53,10 @@ pub struct Request {
     pub host: Vec<u8>,
     /// The path as sent, percent-encoded.
     pub raw_path: Vec<u8>,
-    /// Decoded and normalised.
+    /// Decoded and normalised: what is looked up.
     pub path: Vec<u8>,
+    /// The same as the client asked, where a rewrite led to `path`.
+    pub asked_path: Option<Vec<u8>>,
     /// Without the `?`.
     pub query: Option<Vec<u8>>,
     /// The field lines as sent, to be read with `wire::fields::Fields`.
@@ -79,9 +83,9 @@ pub trait Inside {
     /// HEAD: the same guards, the same World, but no body.
     fn ask(&self, question: Question) -> LocalBoxFuture<Result<Response, Fault>>;
 
-    /// The same as a client sees it whose address nobody knows: what comes of that may be shown to
-    /// everybody who may see what asked.
-    fn for_anybody(&self) -> Rc<dyn Inside>;
+    /// The same, with a note of what it is asked: it becomes true when an answer is guarded, and so
+    /// isn't for everybody who may see what asked.
+    fn noting(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Inside>;
 }
 
 /// What the server is asked from within.
@@ -111,8 +115,45 @@ pub struct Script {
 
 /// Runs scripts that lie among a site's files.
 pub trait Scripts: Send + Sync {
-    /// What answers for this one.
-    fn at(self: Arc<Self>, script: Script) -> Arc<dyn Handler>;
+    /// Runs this one.
+    fn run(&self, request: Request, script: Script) -> LocalBoxFuture<Result<Response, Fault>>;
+}
+
+/// One script of a site.
+pub struct At {
+    /// What runs it.
+    pub scripts: Arc<dyn Scripts>,
+    /// Which it is.
+    pub script: Script,
+}
+
+impl Handler for At {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+        self.scripts.run(request, self.script.clone())
+    }
+}
+
+/// A handler that a rewrite leads to: it looks up another path than the one that was asked for.
+pub struct Led {
+    /// Which handler.
+    pub handler: Arc<dyn Handler>,
+    /// What it looks up, decoded.
+    pub path: Vec<u8>,
+}
+
+impl Handler for Led {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+        self.handler.handle(request.led_to(self.path.clone()))
+    }
+}
+
+impl Request {
+    /// The same for another path, which a rewrite leads to.
+    pub fn led_to(mut self, path: Vec<u8>) -> Request {
+        let before = std::mem::replace(&mut self.path, path);
+        self.asked_path.get_or_insert(before);
+        self
+    }
 }
 
 /// What a handler answers.

@@ -6,7 +6,8 @@
 
 use super::asked::{Asked, Here, Upload};
 use super::exchange::{Bounds, Ended, Exchange, Peer};
-use super::pipe::{Reader, Taken};
+use super::paced::Paced;
+use super::pipe::Taken;
 use super::reaper::{Reaper, reap};
 use super::said::Said;
 use super::slots::{Slot, Slots};
@@ -101,7 +102,7 @@ impl Programs {
             let why = format!("{}: {error}", asked.line());
             Fault::because("script", Reject::SCRIPT_NOT_STARTED, why)
         };
-        let running = Running::new(started, here.body, &asked).map_err(failed)?;
+        let running = Running::new(started, here.body, &self.slots, &asked).map_err(failed)?;
         let exchange = Exchange::new(running, &asked, bounds);
         exchange.answer(asked, here.inside).await
     }
@@ -173,13 +174,14 @@ impl Started {
         for ours in ours_in.iter().chain([&stdout, &stderr]) {
             rustix::io::ioctl_fionbio(ours, true)?;
         }
-        let leader = spawn(&sys::Program {
+        let program = sys::Program {
             file: &order.file,
             arguments: &order.arguments,
             variables: order.variables.as_bytes(),
             folder: &order.folder,
             standard: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
-        })?;
+        };
+        let leader = reaper.start(|| spawn(&program))?;
         Ok(Started {
             group: Group {
                 leader,
@@ -285,9 +287,14 @@ impl Drop for Running {
 }
 
 impl Running {
-    fn new(started: Started, body: Option<Upload>, asked: &Asked) -> io::Result<Running> {
+    fn new(
+        started: Started,
+        body: Option<Upload>,
+        slots: &Arc<Slots>,
+        asked: &Asked,
+    ) -> io::Result<Running> {
         Ok(Running {
-            input: Input::new(started.stdin, body)?,
+            input: Input::new(started.stdin, body, slots)?,
             stdout: Some(Receiver::from_owned_fd_unchecked(started.stdout)?),
             stderr: Some(Receiver::from_owned_fd_unchecked(started.stderr)?),
             group: started.group,
@@ -330,6 +337,10 @@ impl Peer for Running {
     fn poll_aside(&mut self, cx: &mut Context<'_>) -> bool {
         self.poll_said(cx);
         self.input.poll(cx)
+    }
+
+    fn is_dripped_at(&self) -> bool {
+        self.input.reader.as_ref().is_some_and(Paced::is_dripping)
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
@@ -381,20 +392,20 @@ fn poll_read(from: &mut Receiver, cx: &mut Context<'_>, into: &mut [u8]) -> Poll
 /// The request's body on its way to standard input.
 struct Input {
     stdin: Option<Sender>,
-    reader: Option<Reader>,
+    reader: Option<Paced>,
     chunk: Vec<u8>,
     at: usize,
 }
 
 impl Input {
-    fn new(stdin: Option<OwnedFd>, body: Option<Upload>) -> io::Result<Input> {
+    fn new(stdin: Option<OwnedFd>, body: Option<Upload>, slots: &Arc<Slots>) -> io::Result<Input> {
         let (ahead, reader) = match body {
             Some(body) => (body.ahead, body.reader),
             None => (Vec::new(), None),
         };
         Ok(Input {
             stdin: stdin.map(Sender::from_owned_fd_unchecked).transpose()?,
-            reader,
+            reader: reader.map(|reader| Paced::new(reader, Arc::clone(slots))),
             chunk: ahead,
             at: 0,
         })

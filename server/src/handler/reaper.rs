@@ -1,9 +1,10 @@
 //! The end of programs: every group of processes that a call has left behind is told to end, is
 //! ended if it doesn't, and is waited for. One ledger for all workers, and a thread only while there
-//! is somebody to wait for.
+//! is somebody to wait for. It knows those at work too, so that a server that stops leaves nobody behind.
 
 use super::slots::Slot;
 use crate::limits::{PROGRAM_GRACE_SECONDS, PROGRAM_LOOK_MILLISECONDS};
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, kill_process_group, test_kill_process_group, waitpgid,
     waitpid,
@@ -24,6 +25,12 @@ pub struct Reaper {
 
 #[derive(Default)]
 struct State {
+    /// Leaders of groups that a call has.
+    working: Vec<Pid>,
+    /// So many are just being started.
+    starting: usize,
+    /// Nobody is started any more.
+    is_closed: bool,
     leaving: Vec<Leaving>,
     has_thread: bool,
 }
@@ -42,15 +49,43 @@ struct Leaving {
 }
 
 impl Reaper {
+    /// Starts a group by `spawn`, which may block; it is at work until one of the others here is told
+    /// of its end. Errors: those of `spawn`, and EAGAIN once the server has stopped.
+    pub fn start(&self, spawn: impl FnOnce() -> io::Result<Pid>) -> io::Result<Pid> {
+        {
+            let mut state = self.lock();
+            if state.is_closed {
+                return Err(Errno::AGAIN.into());
+            }
+            state.starting += 1;
+        }
+        let started = spawn();
+        let mut state = self.lock();
+        state.starting -= 1;
+        self.changed.notify_all();
+        match started {
+            // It has done nothing yet, and who stops the server may not have waited for it.
+            Ok(leader) if state.is_closed => {
+                let _ = kill_process_group(leader, Signal::KILL);
+                let _ = waitpid(Some(leader), WaitOptions::empty());
+                Err(Errno::AGAIN.into())
+            }
+            Ok(leader) => {
+                state.working.push(leader);
+                Ok(leader)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Ends this group: SIGTERM now, SIGKILL for who is left after a grace.
     pub fn end(self: &Arc<Self>, leader: Pid, slot: Option<Slot>) {
-        terminate(leader);
-        self.add(leader, None, slot);
+        self.add_leaving(Leaving::new(leader, None, slot));
     }
 
     /// Lets its leader end by itself until then; the others of its group are ended with it.
     pub fn end_later(self: &Arc<Self>, leader: Pid, until: Instant, slot: Option<Slot>) {
-        self.add(leader, Some(until), slot);
+        self.add_leaving(Leaving::new(leader, Some(until), slot));
     }
 
     /// The same, with what it may write to until then though nobody reads it.
@@ -69,21 +104,26 @@ impl Reaper {
 
     /// Ends who is left of a group whose leader has been reaped, if anybody is.
     pub fn end_rest(self: &Arc<Self>, leader: Pid, slot: Option<Slot>) {
-        if !has_gone(leader) {
-            terminate(leader);
-            self.add_leaving(Leaving {
+        match has_gone(leader) {
+            true => drop(self.lock().take(leader)),
+            false => self.add_leaving(Leaving {
                 is_leader_reaped: true,
                 ..Leaving::new(leader, None, slot)
-            });
+            }),
         }
-    }
-
-    fn add(self: &Arc<Self>, leader: Pid, until: Option<Instant>, slot: Option<Slot>) {
-        self.add_leaving(Leaving::new(leader, until, slot));
     }
 
     fn add_leaving(self: &Arc<Self>, leaving: Leaving) {
         let mut state = self.lock();
+        if state.take(leaving.leader) {
+            self.add_to(&mut state, leaving);
+        }
+    }
+
+    fn add_to(self: &Arc<Self>, state: &mut State, leaving: Leaving) {
+        if leaving.until.is_none() {
+            terminate(leaving.leader);
+        }
         state.leaving.push(leaving);
         if !state.has_thread {
             let reaper = Arc::clone(self);
@@ -99,12 +139,20 @@ impl Reaper {
         self.changed.notify_all();
     }
 
-    /// Waits until all that was told to end has gone, which the grace bounds. What may still end by
-    /// itself is told to; what cleans up may do so for a moment first.
-    pub fn finish(&self) {
+    /// Starts nobody any more, and waits until all have gone, which the grace bounds. Who is at work
+    /// still, for a call that wasn't ended, is told to end, and so is what may do so by itself; what
+    /// cleans up may do so for a moment first.
+    pub fn finish(self: &Arc<Self>) {
         let soon = Instant::now() + GRACE;
         let give_up = soon + 2 * GRACE;
         let mut state = self.lock();
+        state.is_closed = true;
+        while state.starting > 0 && Instant::now() < soon {
+            state = self.wait(state, soon);
+        }
+        for leader in std::mem::take(&mut state.working) {
+            self.add_to(&mut state, Leaving::new(leader, None, None));
+        }
         for leaving in state.leaving.iter_mut() {
             match &mut leaving.until {
                 Some(until) if !leaving.pipes.is_empty() => {
@@ -120,9 +168,15 @@ impl Reaper {
             if left.is_zero() {
                 return log::error!("{} programs don't end", state.leaving.len());
             }
-            let woken = self.changed.wait_timeout(state, left);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state, give_up);
         }
+    }
+
+    /// Until somebody comes or goes, or then.
+    fn wait<'s>(&self, state: MutexGuard<'s, State>, until: Instant) -> MutexGuard<'s, State> {
+        let left = until.saturating_duration_since(Instant::now());
+        let woken = self.changed.wait_timeout(state, left);
+        woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -140,9 +194,16 @@ impl Reaper {
                 return;
             }
             let look = Duration::from_millis(PROGRAM_LOOK_MILLISECONDS);
-            let woken = self.changed.wait_timeout(state, look);
-            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            state = self.wait(state, Instant::now() + look);
         }
+    }
+}
+
+impl State {
+    /// Is it at work? From now on it isn't. The server that stops has taken it before.
+    fn take(&mut self, leader: Pid) -> bool {
+        let place = self.working.iter().position(|other| *other == leader);
+        place.map(|at| self.working.swap_remove(at)).is_some()
     }
 }
 
@@ -216,3 +277,54 @@ fn terminate(leader: Pid) {
 const GRACE: Duration = Duration::from_secs(PROGRAM_GRACE_SECONDS);
 /// It only looks and sends signals.
 const STACK_BYTES: usize = 128 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    /// A process that doesn't end by itself, in a group of its own.
+    fn sleeper() -> io::Result<Pid> {
+        let mut command = Command::new("sleep");
+        let child = command.arg("1000").process_group(0).spawn()?;
+        Ok(Pid::from_child(&child))
+    }
+
+    #[test]
+    fn who_stops_leaves_nobody_behind() {
+        let reaper = Arc::new(Reaper::default());
+        let working = reaper.start(sleeper).unwrap();
+        let left = reaper.start(sleeper).unwrap();
+        let until = Instant::now() + Duration::from_secs(1_000);
+        reaper.end_later(left, until, None);
+        reaper.finish();
+        for leader in [working, left] {
+            assert!(test_kill_process_group(leader).is_err());
+        }
+        // Its call is dropped only now.
+        reaper.end(working, None);
+        assert!(reaper.lock().leaving.is_empty());
+        let late = reaper.start(|| unreachable!("nobody is started any more"));
+        assert_eq!(late.unwrap_err().raw_os_error(), Some(libc::EAGAIN));
+    }
+
+    #[test]
+    fn who_is_being_started_when_the_server_stops_is_ended() {
+        let reaper = Arc::new(Reaper::default());
+        let stopping = Arc::clone(&reaper);
+        let mut started = None;
+        let late = reaper.start(|| {
+            let stop = thread::spawn(move || stopping.finish());
+            while !reaper.lock().is_closed {
+                thread::yield_now();
+            }
+            started = Some((sleeper()?, stop));
+            Ok(started.as_ref().unwrap().0)
+        });
+        assert!(late.is_err());
+        let (leader, stop) = started.unwrap();
+        stop.join().unwrap();
+        assert!(test_kill_process_group(leader).is_err());
+    }
+}

@@ -72,6 +72,11 @@ impl Slots {
         }
     }
 
+    /// Does anybody wait for a place?
+    pub fn are_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
     /// Takes away what is owed, if it is free by now.
     fn settle(&self) {
         let mut size = self.size.lock().unwrap_or_else(PoisonError::into_inner);

@@ -546,7 +546,9 @@ impl Connection {
         end: usize,
         cx: &mut Context<'_>,
     ) -> Look {
-        let Dispatched { host, user, reply } = dispatched;
+        let Dispatched {
+            host, user, reply, ..
+        } = dispatched;
         let bodiless = matches!(head.body, BodyLength::None | BodyLength::Length(0));
         let unread_body = !bodiless && !self.body_read;
         let mut after = self.after(head, unread_body);

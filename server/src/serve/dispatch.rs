@@ -6,7 +6,7 @@ use super::live;
 use super::worker::Worker;
 use crate::cache::{Cached, Caller, Found};
 use crate::handler::pipe::pipe;
-use crate::handler::{Handler, Script};
+use crate::handler::{At, Handler, Led, Script};
 use crate::site::{Answer, Listing, Load, Site, Stored};
 use crate::tls::Identity;
 use crate::wire::head::{Head, Method};
@@ -37,6 +37,8 @@ pub struct Dispatched<'w> {
     pub user: Option<String>,
     /// What to do.
     pub reply: Reply,
+    /// It depends on who asks: a guard was met.
+    pub guarded: bool,
 }
 
 /// What to do for a request.
@@ -90,6 +92,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
             host: None,
             user: None,
             reply,
+            guarded: false,
         };
     }
     let Some(host) = world.hosts.find(head.host) else {
@@ -102,6 +105,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
             host: None,
             user: None,
             reply: Reply::Refuse { reject, page: None },
+            guarded: false,
         };
     };
     let host: &Host = host;
@@ -119,6 +123,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
             host: Some(host),
             user: None,
             reply: Reply::Challenge(answer),
+            guarded: false,
         };
     }
     let to_https = !secure && host.http_redirects && world.https_port.is_some();
@@ -136,6 +141,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
             host: Some(host),
             user: None,
             reply,
+            guarded: false,
         };
     }
     let mut gate = Gate {
@@ -144,6 +150,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         facts,
         head,
         user: None,
+        is_guarded: false,
     };
     let reply = match gate.pass(&head.path) {
         Ok(()) => gate.answer(),
@@ -157,6 +164,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         host: Some(host),
         user: gate.user,
         reply,
+        guarded: gate.is_guarded,
     }
 }
 
@@ -171,6 +179,7 @@ fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
         host: Some(host),
         user: None,
         reply: Reply::Refuse { reject, page: None },
+        guarded: false,
     }
 }
 
@@ -256,6 +265,7 @@ struct Gate<'w, 'h> {
     facts: &'h Facts,
     head: &'h Head<'h>,
     user: Option<String>,
+    is_guarded: bool,
 }
 
 impl Gate<'_, '_> {
@@ -264,6 +274,7 @@ impl Gate<'_, '_> {
         if !self.host.guarded {
             return Ok(());
         }
+        self.is_guarded |= self.host.guards(path).next().is_some();
         let denied = |route: &Route| {
             route
                 .allow
@@ -310,7 +321,7 @@ impl Gate<'_, '_> {
         match self.host.target(path) {
             None => self.ask_own_site(path),
             Some((Target::Handler(handler), _)) => Reply::Live(handler.clone()),
-            Some((Target::Cached(cached), _)) => self.ask_cache(cached),
+            Some((Target::Cached(cached), _)) => self.ask_cache(cached, None),
             Some((Target::Redirect(to), rest)) => {
                 let mut location = to.to_vec();
                 if to.ends_with(b"/") {
@@ -329,7 +340,10 @@ impl Gate<'_, '_> {
                 }
                 // A guard protects what is opened, by whichever name it was asked for.
                 match self.pass(&rewritten) {
-                    Ok(()) => self.ask_own_site(&rewritten),
+                    Ok(()) => match self.handler_at(&rewritten) {
+                        Some(reply) => reply,
+                        None => self.ask_own_site(&rewritten),
+                    },
                     Err(reply) => reply,
                 }
             }
@@ -350,8 +364,26 @@ impl Gate<'_, '_> {
         }
     }
 
-    /// A page that was kept, or a call.
-    fn ask_cache(&self, cached: &Arc<Cached>) -> Reply {
+    /// What the handler of another route says to `path`, which a rewrite leads to, if there is one.
+    fn handler_at(&self, path: &[u8]) -> Option<Reply> {
+        match self.host.target(path)?.0 {
+            Target::Handler(handler) => Some(Reply::Live(led_to(path, handler.clone()))),
+            Target::Cached(cached) => Some(self.ask_cache(cached, Some(path))),
+            _ => None,
+        }
+    }
+
+    /// What a site that has nothing says instead, if its `try` leads to a handler in the end.
+    fn fall_back(&mut self, path: &[u8]) -> Option<Reply> {
+        let path = self.host.fallback.as_ref()?.path(path);
+        match self.pass(&path) {
+            Ok(()) => self.handler_at(&path),
+            Err(reply) => Some(reply),
+        }
+    }
+
+    /// A page that was kept, or a call, of the path that a rewrite led to if one did.
+    fn ask_cache(&self, cached: &Arc<Cached>, led: Option<&[u8]>) -> Reply {
         let secure = self.facts.identity.is_some();
         let caller = Caller {
             user: self.user.as_deref(),
@@ -361,17 +393,33 @@ impl Gate<'_, '_> {
         let request = || {
             let (writer, body) = pipe(1);
             writer.finish();
-            // Whoever asks now, the page will be for others.
-            let inside = Worker::here().map(|it| View::of(&it, *self.facts).for_anybody());
-            live::owned(self.head, self.user.clone(), self.facts, body, inside)
+            let inside = Worker::here().map(|it| View::of(&it, *self.facts));
+            let request = live::owned(self.head, self.user.clone(), self.facts, body, inside);
+            match led {
+                Some(path) => request.led_to(path.to_vec()),
+                None => request,
+            }
         };
         match cached.ask(self.head, &caller, request) {
             Found::Kept(stored) => Reply::Stored(stored),
-            Found::Call(handler) => Reply::Live(handler),
+            Found::Call(handler) => Reply::Live(match led {
+                Some(path) => led_to(path, handler),
+                None => handler,
+            }),
         }
     }
 
     fn ask_own_site(&mut self, path: &[u8]) -> Reply {
+        match self.own_site(path) {
+            Reply::Refuse { reject, page: None } if is_nothing(reject) => {
+                let instead = self.fall_back(path);
+                instead.unwrap_or(Reply::Refuse { reject, page: None })
+            }
+            reply => reply,
+        }
+    }
+
+    fn own_site(&mut self, path: &[u8]) -> Reply {
         match &self.host.site {
             Some(site) => match self.script(site, path) {
                 Some(reply) => reply,
@@ -400,9 +448,12 @@ impl Gate<'_, '_> {
         if let Err(reply) = self.pass(&script.name) {
             return Some(reply);
         }
-        let handler = scripts.handler.clone().at(script);
+        let handler = Arc::new(At {
+            scripts: scripts.handler.clone(),
+            script,
+        });
         Some(match &scripts.cache {
-            Some(cache) => self.ask_cache(&Arc::new(cache.before(handler))),
+            Some(cache) => self.ask_cache(&Arc::new(cache.before(handler)), None),
             None => Reply::Live(handler),
         })
     }
@@ -434,6 +485,16 @@ impl Gate<'_, '_> {
             }
         }
     }
+}
+
+/// Is there nothing under a path, as against something that isn't shown?
+fn is_nothing(reject: Reject) -> bool {
+    reject == Reject::NOT_FOUND || reject == Reject::NO_INDEX
+}
+
+fn led_to(path: &[u8], handler: Arc<dyn Handler>) -> Arc<dyn Handler> {
+    let path = path.to_vec();
+    Arc::new(Led { handler, path })
 }
 
 /// A script that the path goes on behind: `/a.php/more` is `a.php` with the rest for it.

@@ -16,7 +16,7 @@ use crate::wire::head::{Head, Version};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use std::borrow::Cow;
-use std::net::Ipv4Addr;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub(super) struct View {
     pub(super) worker: Rc<Worker>,
     pub(super) facts: Facts,
+    /// Where it is noted that an answer was guarded, if anybody wants to know.
+    guarded: Option<Rc<Cell<bool>>>,
 }
 
 impl View {
@@ -31,6 +33,7 @@ impl View {
         Rc::new(View {
             worker: Rc::clone(worker),
             facts,
+            guarded: None,
         })
     }
 }
@@ -43,16 +46,17 @@ impl Inside for View {
             text: text(&question),
             version: question.version,
             hops: question.hops,
+            guarded: self.guarded.clone(),
         };
         Box::pin(asking.answer())
     }
 
-    fn for_anybody(&self) -> Rc<dyn Inside> {
-        let facts = Facts {
-            peer: Ipv4Addr::UNSPECIFIED.into(),
-            ..self.facts
-        };
-        View::of(&self.worker, facts)
+    fn noting(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Inside> {
+        Rc::new(View {
+            worker: Rc::clone(&self.worker),
+            facts: self.facts,
+            guarded: Some(guarded),
+        })
     }
 }
 
@@ -96,6 +100,7 @@ struct Asking {
     text: Vec<u8>,
     version: Version,
     hops: u8,
+    guarded: Option<Rc<Cell<bool>>>,
 }
 
 /// What a look at the question came to.
@@ -134,7 +139,15 @@ impl Asking {
             now_ms: self.worker.clock.millis(),
             ..self.facts
         };
-        let Dispatched { user, reply, .. } = dispatch(&world, &head, &facts);
+        let Dispatched {
+            user,
+            reply,
+            guarded,
+            ..
+        } = dispatch(&world, &head, &facts);
+        if let Some(note) = self.guarded.as_ref().filter(|_| guarded) {
+            note.set(true);
+        }
         let response = match reply {
             Reply::Load(load) => {
                 let job = self.worker.pool.run(move || load.run());
@@ -173,8 +186,12 @@ impl Asking {
     ) -> LocalBoxFuture<Result<Response, Fault>> {
         let (writer, reader) = pipe(1);
         writer.finish();
-        let view = View::of(&self.worker, self.facts);
-        let mut request = owned(head, user, &self.facts, reader, Some(view));
+        let view = View {
+            worker: Rc::clone(&self.worker),
+            facts: self.facts,
+            guarded: self.guarded.clone(),
+        };
+        let mut request = owned(head, user, &self.facts, reader, Some(Rc::new(view)));
         request.hops = self.hops;
         handler.handle(request)
     }

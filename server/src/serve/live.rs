@@ -128,6 +128,7 @@ pub(super) fn owned(
         host: head.host.to_vec(),
         raw_path: head.raw_path.to_vec(),
         path: head.path.to_vec(),
+        asked_path: None,
         query: head.query.map(<[u8]>::to_vec),
         fields,
         peer: facts.peer,

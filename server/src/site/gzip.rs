@@ -1,4 +1,5 @@
-//! Texts without a gzip sidecar are compressed in the background, after they were first loaded.
+//! Texts without a gzip sidecar are compressed in the background, after they were first loaded; and so
+//! is whatever else keeps texts for long.
 //!
 //! Nobody waits for it: until it is made the plain bytes are sent. The queue is worked off by one
 //! thread of the lowest priority.
@@ -9,6 +10,7 @@ use super::load::{coding_mark, heads};
 use super::variant::{Content, Variant};
 use crate::limits::GZIP_QUEUE_MAX;
 use crate::wire::fields::Coding;
+use flate2::write::GzEncoder;
 use flate2::{Compression, GzBuilder};
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -28,7 +30,15 @@ struct State {
 }
 
 /// One text to be compressed.
-pub struct GzipJob {
+pub enum GzipJob {
+    /// A file of a site.
+    File(FileJob),
+    /// What somebody else keeps.
+    Other(Box<dyn FnOnce() + Send>),
+}
+
+/// A file to be compressed.
+pub struct FileJob {
     /// Weak: the queue is the budget's, and a site holds its budget.
     pub(super) shared: Weak<Shared>,
     pub(super) file: Weak<File>,
@@ -66,6 +76,11 @@ impl GzipQueue {
         self.arrived.notify_all();
     }
 
+    /// Somebody else's text; false if there is no room now.
+    pub fn push_other(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        self.push(GzipJob::Other(Box::new(job)))
+    }
+
     /// False if there is no room now. A closed queue takes all and does nothing.
     pub(super) fn push(&self, job: GzipJob) -> bool {
         let mut state = self.lock();
@@ -87,6 +102,28 @@ impl GzipQueue {
 impl GzipJob {
     /// Compresses and hangs the result into its place, if it is worth it. Takes milliseconds.
     pub fn run(self) {
+        match self {
+            GzipJob::File(job) => job.run(),
+            GzipJob::Other(job) => job(),
+        }
+    }
+}
+
+/// The gzip of a text; None if it isn't smaller by 5 %, or is more than `most` bytes: then it would only
+/// cost memory.
+pub fn gzip(text: &[u8], most: usize) -> Option<Box<[u8]>> {
+    let most = worth(text.len()).min(most);
+    let made = encode(most, |encoder| encoder.write_all(text));
+    made.ok().flatten().map(Vec::into_boxed_slice)
+}
+
+/// Of a text of this size no more is worth its memory.
+fn worth(size: usize) -> usize {
+    size - size / 20
+}
+
+impl FileJob {
+    fn run(self) {
         let (Some(shared), Some(file)) = (self.shared.upgrade(), self.file.upgrade()) else {
             return;
         };
@@ -95,8 +132,8 @@ impl GzipJob {
             return file.release_gzip();
         };
         let size = usize::try_from(plain.size()).unwrap_or(usize::MAX);
-        // By 5 % smaller, or it only costs memory; and it must leave room for others.
-        let most = (size - size / 20).min(shared.budget.bytes_max() / 4);
+        // It must leave room for others.
+        let most = worth(size).min(shared.budget.bytes_max() / 4);
         match compress(&plain, most) {
             Ok(Some(bytes)) => {
                 let variant = self.made(&shared, &file, &plain, bytes);
@@ -138,16 +175,23 @@ pub(super) fn made_tag(plain: &Variant) -> Vec<u8> {
 
 /// None if more than `most` bytes come out; an error if the file changed meanwhile.
 fn compress(plain: &Variant, most: usize) -> io::Result<Option<Vec<u8>>> {
+    encode(most, |encoder| match &plain.content {
+        Content::Memory(bytes) => encoder.write_all(bytes),
+        Content::Disk(disk) => copy_from(disk, encoder),
+    })
+}
+
+/// What comes out of what `feed` puts in; None if it is more than `most` bytes.
+fn encode(
+    most: usize,
+    feed: impl FnOnce(&mut Encoder) -> io::Result<()>,
+) -> io::Result<Option<Vec<u8>>> {
     let out = Bounded {
         bytes: Vec::new(),
         most,
     };
     let mut encoder = GzBuilder::new().mtime(0).write(out, Compression::new(6));
-    let written = match &plain.content {
-        Content::Memory(bytes) => encoder.write_all(bytes),
-        Content::Disk(disk) => copy_from(disk, &mut encoder),
-    };
-    let finished = written.and_then(|()| encoder.finish());
+    let finished = feed(&mut encoder).and_then(|()| encoder.finish());
     match finished {
         Ok(mut out) => {
             out.bytes.shrink_to_fit();
@@ -176,6 +220,8 @@ fn copy_from(disk: &super::variant::DiskContent, to: &mut impl Write) -> io::Res
         Err(io::ErrorKind::InvalidData.into())
     }
 }
+
+type Encoder = GzEncoder<Bounded>;
 
 /// Takes no more than so many bytes.
 struct Bounded {

@@ -35,7 +35,7 @@ pub use conditions::{Verdict, judge_by};
 pub use error_page::plain_error;
 pub use file::Why;
 pub use glob::{Glob, GlobError};
-pub use gzip::{GzipJob, GzipQueue};
+pub use gzip::{GzipJob, GzipQueue, gzip};
 pub use html::escape;
 pub use listing::Listing;
 pub use load::Load;
@@ -49,7 +49,7 @@ use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN, STALE_PATHS_MAX};
 use crate::wire::fields::Coding;
 use file::{File, TICKS_PER_SECOND};
 use folder::{Folder, Node};
-use gzip::GzipJob as Job;
+use gzip::FileJob;
 use root::Resolver;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -278,12 +278,12 @@ impl Shared {
         if !in_range || !text || file.sidecar(Coding::Gzip).is_some() {
             return file.give_up_gzip();
         }
-        let job = Job {
+        let job = FileJob {
             shared: Arc::downgrade(self),
             file: Arc::downgrade(file),
             path: path.into_boxed_slice(),
         };
-        if !self.budget.gzip().push(job) {
+        if !self.budget.gzip().push(GzipJob::File(job)) {
             file.release_gzip();
         }
     }

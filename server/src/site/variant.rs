@@ -142,6 +142,11 @@ impl Variant {
         }
     }
 
+    /// The same, of a content that is coded so.
+    pub fn coded(self, coding: Coding) -> Variant {
+        Variant { coding, ..self }
+    }
+
     /// 200, or what the handler said.
     pub fn status(&self) -> Status {
         self.status

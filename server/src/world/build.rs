@@ -2,7 +2,9 @@
 
 use super::allow::Allow;
 use super::users::{Logins, Users};
-use super::{Access, Host, Hosts, Route, SecureFields, SiteScripts, Target, World};
+use super::{
+    Access, Fallback, Host, Hosts, Keeping, Route, SecureFields, SiteScripts, Target, World,
+};
 use crate::base::digest::sha256;
 use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::cache::{Cache, Rule, Stage};
@@ -91,7 +93,45 @@ pub fn build(
         h2c: config.server.h2c,
         challenges: challenges(config, supplies),
         h3_port,
+        backends: backends(config, supplies)?,
     })
+}
+
+/// Every backend, each once. All routes to one have its connections in common, so they have to agree
+/// how many are kept.
+fn backends(config: &Config, supplies: &Supplies) -> Result<Vec<Keeping>, OperatorError> {
+    let mut all: Vec<Keeping> = Vec::new();
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    for backend in routes.filter_map(config::Route::backend) {
+        let found = supplies
+            .backends
+            .at(&address(&backend.address), backend.keep);
+        match all.iter().find(|(other, _)| Arc::ptr_eq(other, &found)) {
+            None => all.push((found, backend.keep)),
+            Some((_, keep)) if *keep == backend.keep => {}
+            Some((_, keep)) => {
+                let said = |keep: Option<usize>| {
+                    keep.map_or("none".to_owned(), |keep| format!("`keep = {keep}`"))
+                };
+                let what = format!(
+                    "{} has {} here, and {} on another route",
+                    found.address,
+                    said(backend.keep),
+                    said(*keep)
+                );
+                let help = "all routes to a backend share its connections: give them the same `keep`, or none";
+                return Err(config.point(backend.address.span(), what, help));
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn address(address: &Spanned<config::BackendAddress>) -> Address {
+    match address.get_ref() {
+        config::BackendAddress::Unix(path) => Address::Unix(path.clone()),
+        config::BackendAddress::Tcp(address) => Address::Tcp(*address),
+    }
 }
 
 fn access(
@@ -299,6 +339,7 @@ impl HostBuilder<'_> {
                 self.h3_port.filter(|_| site.client_ca.is_none()),
             )),
             site: root,
+            fallback: self.fallback(),
             guarded: routes
                 .iter()
                 .any(|route| route.allow.is_some() || route.users.is_some()),
@@ -375,6 +416,19 @@ impl HostBuilder<'_> {
         })
     }
 
+    /// The last of `try`, where it leads to a handler.
+    fn fallback(&self) -> Option<Fallback> {
+        let fallback = Fallback::parse(self.site.try_paths.last()?)?;
+        let covers = |route: &&config::Route| {
+            let prefix = route.path.get_ref().trim_end_matches('/').as_bytes();
+            let rest = fallback.before.strip_prefix(prefix);
+            route.target.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        let routes = self.site.routes.iter().filter(covers);
+        let route = routes.max_by_key(|route| route.path.get_ref().trim_end_matches('/').len())?;
+        route.target.as_ref()?.is_live().then_some(fallback)
+    }
+
     fn scripts(
         &self,
         scripts: &config::Scripts,
@@ -419,10 +473,7 @@ impl HostBuilder<'_> {
     }
 
     fn backend(&self, backend: &config::Backend, prefix: &[u8]) -> FastCgi {
-        let address = match backend.address.get_ref() {
-            config::BackendAddress::Unix(path) => Address::Unix(path.clone()),
-            config::BackendAddress::Tcp(address) => Address::Tcp(*address),
-        };
+        let address = address(&backend.address);
         let root = match (&backend.script_root, &self.site.root) {
             (Some(root), _) => root.trim_end_matches('/').as_bytes().to_vec(),
             (None, Some(root)) => {
@@ -602,6 +653,10 @@ impl HostBuilder<'_> {
         let mut rules = SiteRules::new(root);
         rules.index.clone_from(&site.index);
         rules.try_paths.clone_from(&site.try_paths);
+        // What a handler answers is no file, though its program may lie in the site.
+        if self.fallback().is_some() {
+            rules.try_paths.pop();
+        }
         rules.errors = site
             .errors
             .iter()

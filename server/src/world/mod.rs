@@ -9,6 +9,7 @@ pub mod users;
 
 use crate::base::log::{Format, Sink};
 use crate::cache::{Cached, Stage};
+use crate::handler::backend::Backend;
 use crate::handler::cgi::has_ending;
 use crate::handler::{Handler, Scripts};
 use crate::hits::SiteHits;
@@ -44,6 +45,20 @@ pub struct World {
     pub challenges: Option<Arc<Challenges>>,
     /// The port at which HTTP/3 is announced; None where it isn't spoken.
     pub h3_port: Option<u16>,
+    /// Each backend once; see [`World::settle`].
+    pub backends: Vec<Keeping>,
+}
+
+/// A backend, and how many connections to it are kept; None where none is.
+pub type Keeping = (Arc<Backend>, Option<usize>);
+
+impl World {
+    /// Tells the ledgers what holds from now on, when this is about to be served.
+    pub fn settle(&self) {
+        for (backend, keep) in &self.backends {
+            backend.keep_at_most(*keep);
+        }
+    }
 }
 
 /// Where and how access lines are written.
@@ -70,6 +85,8 @@ pub struct Host {
     pub secure_fields: Arc<SecureFields>,
     /// The site that answers where no route has a target of its own; None where routes do everywhere.
     pub site: Option<Arc<Site>>,
+    /// Where `try` ends if the site has nothing: at another route's handler.
+    pub fallback: Option<Fallback>,
     /// In the order of the configuration.
     pub routes: Vec<Route>,
     /// Any route has `allow` or `users`: then the path that is opened is checked too.
@@ -133,6 +150,38 @@ pub struct Route {
     pub users: Option<Arc<Users>>,
     /// What runs some of the site's files instead of sending them.
     pub scripts: Option<SiteScripts>,
+}
+
+/// A path that a handler answers, whatever was asked for.
+#[derive(Clone)]
+pub struct Fallback {
+    /// Its beginning, or all of it.
+    pub before: Box<[u8]>,
+    /// What was asked for follows.
+    pub goes_on: bool,
+}
+
+impl Fallback {
+    /// Reads the last of `try`: `/app.cgi`, or `/app.cgi$path` where the path asked for is to follow.
+    /// None for what only names files.
+    pub fn parse(text: &str) -> Option<Fallback> {
+        let (before, goes_on) = match text.split_once("$path") {
+            None => (text, false),
+            Some((before, "")) => (before.trim_end_matches('/'), true),
+            Some(_) => return None,
+        };
+        let before = format!("/{}", before.trim_start_matches('/'));
+        (before.len() > 1).then(|| Fallback {
+            before: before.into_bytes().into(),
+            goes_on,
+        })
+    }
+
+    /// What answers for this path.
+    pub fn path(&self, asked: &[u8]) -> Vec<u8> {
+        let rest = if self.goes_on { asked } else { b"" };
+        [&self.before, rest].concat()
+    }
 }
 
 /// What runs files of a site, by their endings.

@@ -119,6 +119,41 @@ impl Drop for Actions {
     }
 }
 
+fn no_signals() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the call initialises the set that the pointer is to, and can't fail.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        set.assume_init()
+    }
+}
+
+/// All that can be ignored: SIGPIPE is by us, and others may be by whoever started us (SIGHUP by
+/// `nohup`), which would pass on to every program.
+fn all_signals() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the first call initialises the set that the pointer is to; both signals exist.
+    unsafe {
+        libc::sigfillset(set.as_mut_ptr());
+        libc::sigdelset(set.as_mut_ptr(), libc::SIGKILL);
+        libc::sigdelset(set.as_mut_ptr(), libc::SIGSTOP);
+        set.assume_init()
+    }
+}
+
+/// Whoever started us may have ignored SIGCHLD, and then the kernel keeps no child for us to wait for,
+/// and gives its number to others; or blocked signals, and then nobody could stop us. For this thread
+/// and those that it starts.
+pub fn hear_of_children() {
+    let none = no_signals();
+    // SAFETY: the set is initialised and lives; the old one isn't asked for. No handler is installed,
+    // and none is replaced: we have none for this signal.
+    unsafe {
+        libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &none, ptr::null_mut());
+    }
+}
+
 /// How the process differs from ours.
 struct Attributes(libc::posix_spawnattr_t);
 
@@ -129,25 +164,14 @@ impl Attributes {
         check(unsafe { libc::posix_spawnattr_init(object.as_mut_ptr()) })?;
         // SAFETY: it was initialised just now, and is destroyed once, when it is dropped.
         let mut attributes = Attributes(unsafe { object.assume_init() });
-        let (mut none, mut ignored) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        // SAFETY: both calls initialise the set that the pointer is to, and can't fail; the second
-        // set is initialised when a signal that exists is added. SIGPIPE is the one that we ignore.
-        let (none, ignored) = unsafe {
-            libc::sigemptyset(none.as_mut_ptr());
-            libc::sigemptyset(ignored.as_mut_ptr());
-            libc::sigaddset(ignored.as_mut_ptr(), libc::SIGPIPE);
-            (none.assume_init(), ignored.assume_init())
-        };
+        let (none, all) = (no_signals(), all_signals());
         let flags = libc::c_int::from(libc::POSIX_SPAWN_SETSID) // another width with each C library
                 | libc::POSIX_SPAWN_SETSIGMASK
                 | libc::POSIX_SPAWN_SETSIGDEF;
         // SAFETY: the object and the sets are initialised and live; the sets are copied.
         unsafe {
             check(libc::posix_spawnattr_setsigmask(&mut attributes.0, &none))?;
-            check(libc::posix_spawnattr_setsigdefault(
-                &mut attributes.0,
-                &ignored,
-            ))?;
+            check(libc::posix_spawnattr_setsigdefault(&mut attributes.0, &all))?;
             check(libc::posix_spawnattr_setflags(
                 &mut attributes.0,
                 flags as libc::c_short,

@@ -254,7 +254,9 @@ impl Session<'_> {
         dispatched: Dispatched<'_>,
         cx: &mut Context<'_>,
     ) {
-        let Dispatched { host, user, reply } = dispatched;
+        let Dispatched {
+            host, user, reply, ..
+        } = dispatched;
         let line = Line::new(&self.worker, Some(head), host, user.as_deref());
         let work: handler::LocalBoxFuture<bool> = match reply {
             Reply::Load(load) => {

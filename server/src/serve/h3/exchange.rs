@@ -449,7 +449,9 @@ impl Exchange {
     }
 
     fn respond(&mut self, head: &Head<'_>, dispatched: Dispatched<'_>, world: &World) -> Next {
-        let Dispatched { host, user, reply } = dispatched;
+        let Dispatched {
+            host, user, reply, ..
+        } = dispatched;
         let worker = self.worker().clone();
         let line = Line::new(&worker, Some(head), host, user.as_deref());
         match reply {

@@ -457,7 +457,7 @@ impl<T> Connection<T> {
     /// of a few bytes is no fault of the client's, so each frame that is worth its header pays for one.
     fn price_data(&mut self, length: usize, ended: bool, now_ms: u64) -> Result<(), Fatal> {
         if length >= limits::LARGE_DATA_BYTES {
-            self.rests = (self.rests + 1).min(limits::H2_RESTS_MAX);
+            self.rests = (self.rests + 1).min(limits::DATA_RESTS_MAX);
         } else if length < limits::SMALL_DATA_BYTES && !ended {
             match self.rests.checked_sub(1) {
                 Some(rests) => self.rests = rests,

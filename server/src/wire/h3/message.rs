@@ -2,7 +2,7 @@
 
 use super::error::{Code, Fatal};
 use super::frame::{self, Header, Reader};
-use crate::limits::{H3_SECTION_BYTES_MAX, SMALL_DATA_BYTES};
+use crate::limits::{DATA_RESTS_MAX, H3_SECTION_BYTES_MAX, LARGE_DATA_BYTES, SMALL_DATA_BYTES};
 
 /// What came on the stream.
 #[derive(PartialEq, Eq, Debug)]
@@ -28,6 +28,8 @@ pub struct Receiver {
     section: Vec<u8>,
     /// Frames that served nobody, since this was last asked.
     idle_frames: u32,
+    /// So many small DATA frames are paid for.
+    rests: u32,
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -100,7 +102,7 @@ impl Receiver {
         header.refuse_reserved()?;
         self.left = match (header.kind, self.stage) {
             (frame::DATA, Stage::Body) => {
-                self.idle_frames += u32::from(header.length < SMALL_DATA_BYTES as u64);
+                self.price_data(header.length);
                 match header.length {
                     0 => Left::Nothing,
                     length => Left::Data(length),
@@ -136,6 +138,20 @@ impl Receiver {
             }
         };
         Ok(())
+    }
+
+    /// A frame with next to nothing in it serves nobody. But where a buffer of the client's ends, a rest
+    /// of a few bytes is no fault of its, so each frame that is worth its header pays for one: it is
+    /// there before the next begins.
+    fn price_data(&mut self, length: u64) {
+        if length >= LARGE_DATA_BYTES as u64 {
+            self.rests = (self.rests + 1).min(DATA_RESTS_MAX);
+        } else if length < SMALL_DATA_BYTES as u64 {
+            match self.rests.checked_sub(1) {
+                Some(rests) => self.rests = rests,
+                None => self.idle_frames += 1,
+            }
+        }
     }
 
     fn section<'s, 'i: 's>(&'s mut self, input: &mut &'i [u8], length: usize) -> Event<'s> {

@@ -4,6 +4,7 @@ use super::check;
 use super::control::{Control, Inbound};
 use super::error::{Code, Fatal};
 use super::frame::{self, Header};
+use super::message::{Event, Receiver};
 use super::qpack::{self, STATIC, Strings};
 use proptest::prelude::*;
 
@@ -205,6 +206,28 @@ fn a_request_with_all_that_may_stand_in_it() {
     assert!(seen[2].starts_with("trailers"));
     // Two frames with next to nothing in them, and three that nobody knows.
     assert_eq!(seen[3], "Ok(()) 5");
+}
+
+#[test]
+fn a_rest_of_a_few_bytes_is_no_flood() {
+    let upload = |parts: &[usize]| {
+        let mut input = framed(frame::HEADERS, HEAD);
+        for _ in 0..200 {
+            for part in parts {
+                input.extend(framed(frame::DATA, &vec![0; *part]));
+            }
+        }
+        let mut receiver = Receiver::default();
+        let mut input = &input[..];
+        while receiver.receive(&mut input).expect("well-formed") != Event::More {}
+        receiver.take_idle_frames()
+    };
+    assert_eq!(upload(&[4_096, 1]), 0);
+    assert_eq!(upload(&[16_384, 7, 9]), 0);
+    assert_eq!(upload(&[16_384, 1, 1]), 200);
+    assert_eq!(upload(&[1]), 200);
+    assert_eq!(upload(&[1_000, 1]), 200);
+    assert_eq!(upload(&[0]), 200);
 }
 
 #[test]
