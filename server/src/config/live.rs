@@ -115,8 +115,10 @@ fn git(
     let export = table.take::<Spanned<String>>("export")?;
     let push = table.take::<Spanned<bool>>("push")?;
     let push_span = push.as_ref().map(Spanned::span);
+    let pages = table.take::<Spanned<bool>>("pages")?;
     let Some(folder) = folder else {
-        let Some(span) = export.map(|it| it.span()).or(push_span) else {
+        let pages_span = pages.map(|it| it.span());
+        let Some(span) = export.map(|it| it.span()).or(push_span).or(pages_span) else {
             return Ok(None);
         };
         let what = "this belongs to `git`, which the route hasn't";
@@ -146,6 +148,7 @@ fn git(
         folder,
         exports_all,
         push,
+        pages: pages.is_none_or(Spanned::into_inner),
         variables: variables.to_vec(),
     }))
 }

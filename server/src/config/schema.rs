@@ -65,6 +65,7 @@ static LIMITS: Shape = Shape {
         "script_seconds",
         "script_output_bytes",
         "git_seconds",
+        "git_heavy_per_minute",
     ],
     later: &[],
 };
@@ -147,6 +148,7 @@ static ROUTE: Shape = Shape {
         "git",
         "export",
         "push",
+        "pages",
         "cache",
         "hits",
         "test",
@@ -476,6 +478,9 @@ fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limi
             usual.script_output_bytes,
         )?,
         git_seconds: seconds(t, "git_seconds", usual.git_seconds)?,
+        git_heavy_per_minute: t
+            .within("git_heavy_per_minute", 1..=1_000_000)?
+            .unwrap_or(usual.git_heavy_per_minute),
     };
     table.finish()?;
     Ok(limits)

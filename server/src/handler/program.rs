@@ -83,11 +83,26 @@ impl Programs {
     where
         F: FnOnce(&Asked) -> Result<Order, Fault> + Send + 'static,
     {
+        let exchange = self.start(&asked, here.body, bounds, find).await?;
+        exchange.answer(asked, here.inside).await
+    }
+
+    /// Starts the program that `find` names, which may block.
+    pub async fn start<F>(
+        &self,
+        asked: &Arc<Asked>,
+        body: Option<Upload>,
+        bounds: Bounds,
+        find: F,
+    ) -> Result<Exchange<Running>, Fault>
+    where
+        F: FnOnce(&Asked) -> Result<Order, Fault> + Send + 'static,
+    {
         let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
         let slot = self.slots.enter(bounds.queue, patience).await;
         let slot = slot.map_err(|_| Fault::new("script", Reject::CALLS_BUSY))?;
-        let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(&asked));
-        let has_body = here.body.is_some();
+        let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(asked));
+        let has_body = body.is_some();
         let started = self.pool.run(move || {
             let order = find(&for_job)?;
             Started::new(&order, has_body, reaper, slot)
@@ -101,9 +116,8 @@ impl Programs {
             let why = format!("{}: {error}", asked.line());
             Fault::because("script", Reject::SCRIPT_NOT_STARTED, why)
         };
-        let running = Running::new(started, here.body, &asked).map_err(failed)?;
-        let exchange = Exchange::new(running, &asked, bounds);
-        exchange.answer(asked, here.inside).await
+        let running = Running::new(started, body, asked).map_err(failed)?;
+        Ok(Exchange::new(running, asked, bounds))
     }
 }
 
@@ -263,7 +277,7 @@ impl Drop for Group {
 }
 
 /// A program at work for a request.
-struct Running {
+pub struct Running {
     // Before its pipes, so that it is told to end before it finds them closed.
     group: Group,
     input: Input,
