@@ -39,12 +39,12 @@ fn command(folder: &Folder, arguments: &[&str]) -> Command {
     command
 }
 
-fn try_git(folder: &Folder, arguments: &[&str]) -> Done {
+pub fn try_git(folder: &Folder, arguments: &[&str]) -> Done {
     finish(command(folder, arguments), b"")
 }
 
 /// What it says, for it must work.
-fn git(folder: &Folder, arguments: &[&str]) -> String {
+pub fn git(folder: &Folder, arguments: &[&str]) -> String {
     let done = try_git(folder, arguments);
     assert_eq!(done.code, Some(0), "git {arguments:?}: {done:?}");
     done.stdout.trim().to_owned()
@@ -69,7 +69,7 @@ fn folder() -> Folder {
     folder
 }
 
-fn commit(folder: &Folder, tree: &str, name: &str, content: &[u8]) {
+pub fn commit(folder: &Folder, tree: &str, name: &str, content: &[u8]) {
     folder.write(&format!("{tree}/{name}"), content);
     git(folder, &["-C", tree, "add", "-A"]);
     git(folder, &["-C", tree, "commit", "-q", "-m", "more"]);
@@ -83,11 +83,11 @@ fn start() -> Server {
     Server::start_in(folder(), &config(""))
 }
 
-fn as_ant(url: &str) -> String {
+pub fn as_ant(url: &str) -> String {
     url.replacen("://", "://ant:crumb@", 1)
 }
 
-fn head(folder: &Folder, repository: &str) -> String {
+pub fn head(folder: &Folder, repository: &str) -> String {
     git(folder, &["-C", repository, "rev-parse", "main"])
 }
 
@@ -106,7 +106,7 @@ fn is_sound(folder: &Folder, repository: &str) {
 }
 
 /// Bytes that don't compress.
-fn noise(count: usize) -> Vec<u8> {
+pub fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut bytes = Vec::with_capacity(count + 8);
     while bytes.len() < count {
@@ -416,8 +416,11 @@ fn nothing_else_is_there() {
         ("GET", "/all/a.git/HEAD", "404", "501"),
         ("GET", "/all/a.git/config", "404", "501"),
         ("GET", "/all/a.git/objects/info/packs", "404", "501"),
-        ("GET", "/all/a.git", "404", "501"),
-        ("GET", "/all/", "404", "501"),
+        ("GET", "/all/a.git", "301", "none"),
+        ("GET", "/all/.hidden.git/", "404", "502"),
+        ("GET", "/all/out.git/", "404", "503"),
+        ("GET", "/all/tree/.git/", "404", "501"),
+        ("GET", "/all/a.git/inner.git/", "404", "501"),
         ("GET", "/all/a.git/git-upload-pack", "405", "505"),
         ("POST", "/all/a.git/git-upload-archive", "404", "501"),
         ("DELETE", "/all/a.git/git-upload-pack", "405", "505"),

@@ -13,6 +13,7 @@ mod config;
 mod cost;
 mod fastcgi;
 mod git;
+mod git_pages;
 mod h2;
 mod h2_attacks;
 mod h2_clients;

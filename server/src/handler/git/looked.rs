@@ -86,6 +86,8 @@ impl Settings {
                 let is_last = so_far.len() == path.len();
                 let name = so_far.strip_suffix(b"/").unwrap_or(so_far);
                 let list = is_last.then(|| self.list(name));
+                // A folder with nothing in it for who asks is none.
+                let list = list.filter(|list| name.is_empty() || !list.all.is_empty());
                 return list.ok_or(refused(Reject::NOT_FOUND)).map(Looked::Folder);
             }
             if part[0] == b'.' {
@@ -111,7 +113,10 @@ impl Settings {
                 return Err(refused(Reject::NOT_FOUND));
             }
         }
-        Ok(Looked::Slash)
+        match self.list(path).all.is_empty() {
+            true => Err(refused(Reject::NOT_FOUND)),
+            false => Ok(Looked::Slash),
+        }
     }
 
     /// git's own folder of the repository with this name.

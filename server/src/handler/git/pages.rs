@@ -461,10 +461,13 @@ impl Page {
                 return self.of_ref(found).await.map(Some);
             }
         }
-        // It names a branch that isn't there: the newest will do.
+        // It names a branch that isn't there: another will do.
         let said = self.refs(&[b"refs/heads/"], GIT_REFS_MAX).await?;
         let all = said::refs(&said.bytes);
-        match all.iter().find(|it| it.is_head).or(all.first()) {
+        let named = |name: &[u8]| all.iter().find(|it| it.branch() == Some(name));
+        let usual = || named(b"main").or_else(|| named(b"master"));
+        let head = all.iter().find(|it| it.is_head);
+        match head.or_else(usual).or(all.first()) {
             Some(found) => self.of_ref(found).await.map(Some),
             None => Ok(None),
         }

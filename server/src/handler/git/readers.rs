@@ -158,7 +158,7 @@ mod tests {
             assert!(askers.len() <= GIT_ASKERS_MAX);
         }
         assert!(!allows(&mut askers, greedy, 10, 0));
-        assert!(allows(&mut askers, address(1), 10, MINUTE_US));
+        assert!(allows(&mut askers, address(0x50_0000), 10, MINUTE_US));
         assert_eq!(askers.len(), 1);
     }
 

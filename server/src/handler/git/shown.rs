@@ -221,6 +221,9 @@ fn push_ref(place: &Place, it: &Ref<'_>, page: &mut Html) {
         true => page.link(&place.url_at("log", name), name),
         false => page.text(name),
     };
+    if it.is_head {
+        page.markup(" <span class=mark>default</span>");
+    }
     page.markup(" <span class=soft>")
         .text(it.subject)
         .markup("</span></span>");

@@ -53,12 +53,18 @@ fn push_facts(place: &Place, commit: &WholeCommit<'_>, page: &mut Html) {
         .markup("</dd>");
     for parent in &commit.parents {
         let url = place.url("commit", b"", &[("id", parent.digits())]);
-        let between = place.plain_url("diff", b"", &[("id", id), ("id2", parent.digits())]);
         page.markup("<dt>Parent</dt><dd><span class=id>")
             .heavy_link(&url, parent.digits());
-        page.markup("</span> <span class=soft>· ")
-            .heavy_link(&between, "diff")
-            .markup("</span></dd>");
+        page.markup("</span>");
+        // Of one alone it stands below.
+        if commit.parents.len() > 1 {
+            let between = [("id", id), ("id2", parent.digits())];
+            let url = place.plain_url("diff", b"", &between);
+            page.markup(" <span class=soft>· ")
+                .heavy_link(&url, "diff")
+                .markup("</span>");
+        }
+        page.markup("</dd>");
     }
     let archive = [place.short_name(), b"-", id.as_bytes(), b".tar.gz"].concat();
     page.markup("<dt>Files</dt><dd>")

@@ -68,7 +68,7 @@ fn push_entry(place: &Place, folder: &[u8], entry: &Entry<'_>, page: &mut Html) 
         page.markup("<span>").text(size_of(size)).markup("</span>");
     }
     if url.is_some() {
-        page.markup("<span>")
+        page.markup("<span class=log>")
             .heavy_link(&place.url("log", entry.path, &[]), "log");
         page.markup("</span>");
     }
