@@ -694,7 +694,10 @@ impl Page {
             };
         };
         match entry.kind {
-            Kind::Submodule => Err(refused(Reject::NOT_FOUND)),
+            Kind::Submodule => {
+                let page = shown_tree::file(&self.place, entry, b"", false);
+                Ok(html(page, PAGE_POLICY))
+            }
             Kind::Tree => {
                 let is_in = |it: &said::Entry<'_>| {
                     let name = it

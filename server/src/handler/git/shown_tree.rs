@@ -105,7 +105,7 @@ fn push_bar(place: &Place, path: &[u8], file: Option<&Entry<'_>>, page: &mut Htm
         false => push_path_links(place, path, page),
     }
     page.markup("</span><span class=soft>");
-    if let Some(entry) = file {
+    if let Some(entry) = file.filter(|entry| entry.kind != Kind::Submodule) {
         let size = entry.size.map(size_of).unwrap_or_default();
         page.text(size).markup(" · ");
         page.link(&place.url("plain", path, &[]), "plain")
@@ -121,7 +121,11 @@ pub fn file(place: &Place, entry: &Entry<'_>, content: &[u8], is_cut: bool) -> S
     let mut page = Html::default();
     push_bar(place, path, Some(entry), &mut page);
     let plain = place.url("plain", path, &[]);
-    if entry.kind == Kind::Link {
+    if entry.kind == Kind::Submodule {
+        page.markup("<p class=note>Another repository, at its commit <span class=id>")
+            .text(entry.id.digits())
+            .markup("</span></p>\n");
+    } else if entry.kind == Kind::Link {
         page.markup("<p>A link to <code>")
             .text(content)
             .markup("</code></p>\n");
