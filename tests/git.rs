@@ -19,7 +19,7 @@ const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
     env = { GREETING = \"hello\", GIT_TEST_ASSUME_DIFFERENT_OWNER = \"1\" }\n";
 
 /// git in this folder, with nobody's configuration.
-fn command(folder: &Folder, arguments: &[&str]) -> Command {
+pub fn command(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = Command::new(tool("git"));
     command.env_clear().current_dir(folder.path(""));
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());

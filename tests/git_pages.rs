@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::git::{as_ant, commit, git, head, noise, try_git};
+use crate::git::{as_ant, command, commit, git, head, noise, try_git};
 use crate::support::wire::wait_until;
-use crate::support::{Folder, Server, lossy, run, server_table, site_table};
+use crate::support::{Folder, Server, finish, lossy, run, server_table, site_table};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
@@ -950,6 +951,144 @@ fn a_repository_can_not_make_git_run_anything() {
         ],
     );
     assert!(witness.exists());
+}
+
+#[test]
+fn a_bomb_of_folders_takes_no_memory() {
+    let server = start();
+    let folder = &server.folder;
+    git(folder, &["init", "-q", "--bare", "repos/bomb.git"]);
+    let made = |kind: &str, input: &str| {
+        let mut command = command(folder, &["-C", "repos/bomb.git"]);
+        match kind {
+            "blob" => command.args(["hash-object", "-w", "--stdin"]),
+            _ => command.arg("mktree"),
+        };
+        let done = finish(command, input.as_bytes());
+        assert_eq!(done.code, Some(0), "{done:?}");
+        done.stdout.trim().to_owned()
+    };
+    let mut mode = "100644 blob";
+    let mut id = made("blob", "boom\n");
+    for _ in 0..12 {
+        let line = |nth: usize| format!("{mode} {id}\td{nth}\n");
+        id = made("tree", &(0..12).map(line).collect::<String>());
+        mode = "040000 tree";
+    }
+    let commit = git(
+        folder,
+        &["-C", "repos/bomb.git", "commit-tree", "-m", "boom", &id],
+    );
+    git(
+        folder,
+        &[
+            "-C",
+            "repos/bomb.git",
+            "update-ref",
+            "refs/heads/main",
+            &commit,
+        ],
+    );
+    for path in ["log/", "tree/", "tree/d1/d2/d3"] {
+        get(&server, &format!("/all/bomb/{path}"));
+    }
+    for path in ["commit/", "snapshot/bomb-main.tar.gz"] {
+        assert_eq!(status(&server, &format!("/all/bomb/{path}")), 502, "{path}");
+    }
+    server.errors.wait_for("why", |line| line.contains("emory"));
+}
+
+#[test]
+fn refs_that_a_repository_hides() {
+    let server = start();
+    let folder = &server.folder;
+    let config = [
+        "-C",
+        "repos/a.git",
+        "config",
+        "transfer.hideRefs",
+        "refs/heads/feature",
+    ];
+    git(folder, &config);
+    for path in ["", "refs/", "log/"] {
+        let page = get(&server, &format!("/git/a/{path}"));
+        assert!(!page.text.contains("feature"), "{path}: {}", page.text);
+    }
+    for path in [
+        "log/?h=feature/x",
+        "snapshot/a-feature/x.tar.gz",
+        "?h=feature/x",
+    ] {
+        assert_eq!(status(&server, &format!("/git/a/{path}")), 404, "{path}");
+    }
+    get(&server, "/git/a/log/?h=main");
+    let listed = git(folder, &["ls-remote", &server.http("/git/a")]);
+    assert!(!listed.contains("feature"), "{listed}");
+}
+
+#[test]
+fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
+    let server = start();
+    let folder = &server.folder;
+    folder.write("seed/large", noise(30_000_000));
+    commit(folder, "seed", "large", &noise(30_000_000));
+    git(
+        folder,
+        &["-C", "seed", "push", "-q", "../repos/a.git", "main"],
+    );
+    let programs = || {
+        run(
+            "ps",
+            &[
+                "--no-headers",
+                "-o",
+                "args",
+                "--ppid",
+                &server.pid().to_string(),
+            ],
+            b"",
+        )
+        .text()
+    };
+    let mut readers = Vec::new();
+    // As many as there are places for downloads, and one more that waits.
+    for path in [
+        "plain/large",
+        "snapshot/a-main.tar.gz",
+        "plain/large",
+        "snapshot/a-main.tar.gz",
+        "plain/large",
+    ] {
+        let mut reader = server.connect();
+        let request = format!("GET /git/a/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        reader.write_all(request.as_bytes()).expect("sent");
+        readers.push(reader);
+    }
+    wait_until(PATIENCE, "four at work", || {
+        (programs().lines().count() >= 4).then_some(())
+    });
+    // Pages and clones go on.
+    for path in ["", "log/", "tree/", "commit/?h=v1.0"] {
+        get(&server, &format!("/git/a/{path}"));
+    }
+    git(
+        folder,
+        &[
+            "clone",
+            "-q",
+            "--depth",
+            "1",
+            &server.http("/git/a"),
+            "cloned",
+        ],
+    );
+    drop(readers);
+    wait_until(PATIENCE, "the end of them", || {
+        programs().trim().is_empty().then_some(())
+    });
+    let url = server.http("/git/a/plain/large");
+    let content = fs::read(folder.path("seed/large")).expect("there");
+    assert!(server.curl(&[&url]).stdout == content);
 }
 
 #[test]

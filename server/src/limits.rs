@@ -186,6 +186,9 @@ pub const GIT_PROTOCOL_BYTES_MAX: usize = 256;
 /// What git may take for one page of a repository, from the first question to its last word; a log of
 /// a path through a long history takes seconds.
 pub const GIT_PAGE_SECONDS: u64 = 30;
+/// Memory that git may take for it, bytes: a few objects that name each other make a tree of more files
+/// than there are atoms, and whoever may push can make them.
+pub const GIT_PAGE_MEMORY_BYTES: u64 = 256 << 20;
 /// Of what git says for a page, so much is taken in, bytes: past it a page is cut, and says so.
 pub const GIT_PAGE_BYTES_MAX: usize = 1 << 20;
 /// Of a file so much is shown with line numbers, bytes; all of it is one link away.
@@ -216,6 +219,8 @@ pub const GIT_LIST_MAX: usize = 1_000;
 pub const GIT_LIST_NAMES_MAX: usize = 20_000;
 /// How deep below the folder repositories are looked for.
 pub const GIT_LIST_DEPTH_MAX: usize = 8;
+/// Of a repository's configuration so much is looked at, bytes; git is asked about a longer one.
+pub const GIT_CONFIG_BYTES_MAX: usize = 16 * 1024;
 /// A repository's description on the list, bytes.
 pub const GIT_DESCRIPTION_BYTES_MAX: usize = 512;
 /// Of a file or snapshot on its way so much is read before it begins: what it is shows by then, and

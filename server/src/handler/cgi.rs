@@ -121,6 +121,7 @@ impl Settings {
             variables,
             folder: c_string(folder)?,
             grace: Duration::ZERO,
+            memory_bytes: None,
         })
     }
 

@@ -185,6 +185,7 @@ impl Settings {
                 true => Duration::from_secs(limits::GIT_END_SECONDS),
                 false => Duration::ZERO,
             },
+            memory_bytes: None,
         })
     }
 

@@ -17,8 +17,9 @@ use crate::limits;
 use crate::wire::cgi::Variables;
 use crate::wire::reject::Reject;
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, WaitStatus, pidfd_open, prlimit};
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -50,6 +51,8 @@ pub struct Order {
     /// Where nobody wants it any more its input ends, and it gets so long to clean up before it is
     /// told to end; zero for who is told at once.
     pub grace: Duration,
+    /// It and each of its children may have so much memory of their own, if that is bounded.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Programs {
@@ -194,14 +197,18 @@ impl Started {
             folder: &order.folder,
             standard: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
         })?;
+        let group = Group {
+            leader,
+            reaper,
+            slot: Some(slot),
+            is_left: false,
+            grace: order.grace,
+        };
+        if let Some(bytes) = order.memory_bytes {
+            bound_memory(leader, bytes)?;
+        }
         Ok(Started {
-            group: Group {
-                leader,
-                reaper,
-                slot: Some(slot),
-                is_left: false,
-                grace: order.grace,
-            },
+            group,
             stdin: ours_in,
             stdout,
             stderr,
@@ -220,6 +227,19 @@ fn spawn(program: &sys::Program<'_>) -> io::Result<Pid> {
         }
     }
     sys::spawn(program)
+}
+
+/// What it maps of files doesn't count. It has begun by now, and can't have taken much.
+fn bound_memory(leader: Pid, bytes: u64) -> io::Result<()> {
+    let limit = Rlimit {
+        current: Some(bytes),
+        maximum: Some(bytes),
+    };
+    match prlimit(Some(leader), Resource::Data, limit) {
+        // It has ended already.
+        Ok(_) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 const BEING_WRITTEN_LOOKS: u32 = 5;

@@ -5,8 +5,8 @@ use super::wanted_page::{Id, is_ref_name};
 use super::{Settings, parts};
 use crate::handler::Fault;
 use crate::limits::{
-    GIT_DESCRIPTION_BYTES_MAX, GIT_LIST_DEPTH_MAX, GIT_LIST_MAX, GIT_LIST_NAMES_MAX,
-    GIT_REF_BYTES_MAX,
+    GIT_CONFIG_BYTES_MAX, GIT_DESCRIPTION_BYTES_MAX, GIT_LIST_DEPTH_MAX, GIT_LIST_MAX,
+    GIT_LIST_NAMES_MAX, GIT_REF_BYTES_MAX,
 };
 use crate::site::Meta;
 use crate::wire::reject::Reject;
@@ -36,6 +36,8 @@ pub struct Repository {
     pub head: Head,
     /// What it says of itself.
     pub description: Vec<u8>,
+    /// It may hide some of its refs.
+    pub may_hide: bool,
     /// It lacks what came before some commits, which this file names.
     pub shallow: Option<PathBuf>,
 }
@@ -105,6 +107,7 @@ impl Settings {
                     rest: rest.to_vec(),
                     head: self.head(&folder),
                     description: self.description(&folder),
+                    may_hide: self.may_hide(&folder),
                     shallow: shallow.is_file().then_some(shallow),
                     folder: found,
                 })));
@@ -155,6 +158,20 @@ impl Settings {
                 None => Head::Unknown,
             },
         }
+    }
+
+    /// Does its configuration speak of that, or lead elsewhere? Most don't, and git needn't be asked.
+    fn may_hide(&self, folder: &[u8]) -> bool {
+        let path = [folder, b"/config"].concat();
+        let Some(said) = self.beginning(&path, GIT_CONFIG_BYTES_MAX) else {
+            return false;
+        };
+        let said = said.to_ascii_lowercase();
+        let has = |word: &[u8]| said.windows(word.len()).any(|part| part == word);
+        said.len() == GIT_CONFIG_BYTES_MAX
+            || [&b"hiderefs"[..], b"include", b"worktreeconfig"]
+                .iter()
+                .any(|word| has(word))
     }
 
     /// Its first line; git's own words for having none are none.

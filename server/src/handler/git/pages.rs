@@ -12,7 +12,7 @@ use super::plain;
 use super::readers::{Readers, Work};
 use super::reading::{Command, From, Reading, prepare};
 use super::readme;
-use super::said_by_git::{self as said, Kind, Ref};
+use super::said_by_git::{self as said, Hidden, Kind, Ref};
 use super::shown::{Log, Summary, about, atom, refs};
 use super::wanted_page::{Id, View, WantedPage, is_ref_name};
 use super::{Settings, shown_diff, shown_list, shown_tree};
@@ -332,6 +332,26 @@ struct Meant {
     other: Option<Id>,
 }
 
+/// Refs, as git listed them.
+struct Listed {
+    said: Collected,
+    hidden: Hidden,
+}
+
+impl Listed {
+    /// Those that are shown.
+    fn all(&self) -> Vec<Ref<'_>> {
+        let mut all = said::refs(&self.said.bytes);
+        all.retain(|it| !self.hidden.is(it.name));
+        all
+    }
+
+    /// Are there more than were asked for?
+    fn is_cut(&self, count: usize) -> bool {
+        self.said.is_cut || said::refs(&self.said.bytes).len() >= count
+    }
+}
+
 /// A page under making.
 struct Page {
     reading: Reading,
@@ -426,7 +446,7 @@ impl Page {
             names.push(&versioned);
         }
         let said = self.refs(&names, 16).await?;
-        let all = said::refs(&said.bytes);
+        let all = said.all();
         let found = names
             .iter()
             .find_map(|name| all.iter().find(|it| it.name == *name));
@@ -456,14 +476,14 @@ impl Page {
         if let Head::Branch(branch) = &self.reading.repository.head {
             let name = [b"refs/heads/", branch.as_slice()].concat();
             let said = self.refs(&[&name], 1).await?;
-            let all = said::refs(&said.bytes);
+            let all = said.all();
             if let Some(found) = all.iter().find(|it| it.name == name) {
                 return self.of_ref(found).await.map(Some);
             }
         }
         // It names a branch that isn't there: another will do.
         let said = self.refs(&[b"refs/heads/"], GIT_REFS_MAX).await?;
-        let all = said::refs(&said.bytes);
+        let all = said.all();
         let named = |name: &[u8]| all.iter().find(|it| it.branch() == Some(name));
         let usual = || named(b"main").or_else(|| named(b"master"));
         let head = all.iter().find(|it| it.is_head);
@@ -473,7 +493,8 @@ impl Page {
         }
     }
 
-    async fn refs(&self, patterns: &[&[u8]], count: usize) -> Result<Collected, Fault> {
+    /// Branches and tags that fit, as far as they are shown.
+    async fn refs(&self, patterns: &[&[u8]], count: usize) -> Result<Listed, Fault> {
         let count = format!("--count={count}");
         let command = [
             "for-each-ref",
@@ -486,9 +507,16 @@ impl Page {
             command = command.with(pattern);
         }
         let reading = &self.reading;
-        reading
-            .collect(From::Refs, command, Vec::new(), GIT_PAGE_BYTES_MAX)
-            .await
+        let bytes_max = GIT_PAGE_BYTES_MAX;
+        let said = reading.collect(From::Refs, command, Vec::new(), bytes_max);
+        let said = said.await?;
+        let mut hidden = Hidden::default();
+        if reading.repository.may_hide {
+            let command = Command::new(&["config", "--list", "--null"]);
+            let config = reading.collect(From::Refs, command, Vec::new(), bytes_max);
+            hidden = Hidden::read(&config.await?.bytes);
+        }
+        Ok(Listed { said, hidden })
     }
 
     /// The pages that show what branches and tags there are.
@@ -497,7 +525,7 @@ impl Page {
         let said = self
             .refs(&[b"refs/heads/", b"refs/tags/"], GIT_REFS_MAX)
             .await?;
-        let all = said::refs(&said.bytes);
+        let all = said.all();
         let commit = match (&self.wanted.view, &self.wanted.id, &self.wanted.head) {
             (View::Refs, _, _) => None,
             (_, Some(id), _) => Some(self.commit(id).await?),
@@ -505,13 +533,13 @@ impl Page {
             (_, None, None) => self.head_among(&all).await?,
         };
         let digits = commit.as_ref().map_or("", Id::digits);
-        let tag = tag.with(&said.bytes).with(digits.as_bytes());
+        let tag = tag.with(&said.said.bytes).with(digits.as_bytes());
         let tagged = tag.with(&self.place.description).done();
         if tagged.is_known(&self.reading.asked.fields) {
             return Ok(tagged.not_modified());
         }
         if self.wanted.view == View::Refs {
-            let is_cut = said.is_cut || all.len() >= GIT_REFS_MAX;
+            let is_cut = said.is_cut(GIT_REFS_MAX);
             return Ok(tagged.on(html(refs(&self.place, &all, is_cut), PAGE_POLICY)));
         }
         let mut listed = Vec::new();

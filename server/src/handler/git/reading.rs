@@ -133,6 +133,7 @@ impl Reading {
             variables: self.variables(from),
             folder: c_string(&self.repository.folder)?,
             grace: Duration::ZERO,
+            memory_bytes: Some(limits::GIT_PAGE_MEMORY_BYTES),
         })
     }
 
@@ -189,13 +190,14 @@ const VARIABLES: [(&str, &str); 12] = [
 ];
 
 /// Settings of git that hold whatever a repository says.
-const CONFIG: [(&str, &str); 7] = [
+const CONFIG: [(&str, &str); 8] = [
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.attributesFile", "/dev/null"),
     ("core.quotePath", "false"),
     // Larger files aren't taken into memory to be compared.
     ("core.bigFileThreshold", "8m"),
+    ("core.deltaBaseCacheLimit", "32m"),
     ("diff.renameLimit", "200"),
     ("core.commitGraph", "true"),
 ];

@@ -69,6 +69,40 @@ pub fn refs(said: &[u8]) -> Vec<Ref<'_>> {
     all
 }
 
+/// Which refs a repository hides from who fetches (`transfer.hideRefs`, `uploadpack.hideRefs`).
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Hidden(Vec<Vec<u8>>);
+
+impl Hidden {
+    /// From what `config --list --null` says.
+    pub fn read(said: &[u8]) -> Hidden {
+        let rules = said.split(|byte| *byte == 0).filter_map(|setting| {
+            let end = setting.iter().position(|byte| *byte == b'\n')?;
+            let is_it = [&b"transfer.hiderefs"[..], b"uploadpack.hiderefs"];
+            let rule = setting[end + 1..].strip_suffix(b"/");
+            let rule = rule.unwrap_or(&setting[end + 1..]);
+            is_it.contains(&&setting[..end]).then(|| rule.to_vec())
+        });
+        Hidden(rules.collect())
+    }
+
+    /// Is this one hidden? The last rule that fits holds.
+    pub fn is(&self, name: &[u8]) -> bool {
+        for rule in self.0.iter().rev() {
+            let (is_shown, rule) = match rule.strip_prefix(b"!") {
+                Some(rule) => (true, rule),
+                None => (false, rule.as_slice()),
+            };
+            let rule = rule.strip_prefix(b"^").unwrap_or(rule);
+            let fits = name.strip_prefix(rule);
+            if fits.is_some_and(|rest| rest.is_empty() || rest[0] == b'/') {
+                return !is_shown;
+            }
+        }
+        false
+    }
+}
+
 /// A commit, as a list has it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Commit<'s> {
@@ -547,6 +581,25 @@ mod tests {
         for cut in 0..said.len() {
             refs(&said.as_bytes()[..cut]);
         }
+    }
+
+    #[test]
+    fn refs_that_are_hidden() {
+        let said = b"core.bare\ntrue\0transfer.hiderefs\nrefs/heads/x\0uploadpack.hiderefs\n!refs/heads/x/y\0\
+            transfer.hiderefs\n^refs/tags/\0receive.hiderefs\nrefs/heads/z\0core.flag\0";
+        let hidden = Hidden::read(said);
+        for (name, is) in [
+            ("refs/heads/x", true),
+            ("refs/heads/x/z", true),
+            ("refs/heads/x/y", false),
+            ("refs/heads/x/y/z", false),
+            ("refs/heads/xy", false),
+            ("refs/heads/z", false),
+            ("refs/tags/v1", true),
+        ] {
+            assert_eq!(hidden.is(name.as_bytes()), is, "{name}");
+        }
+        assert!(!Hidden::default().is(b"refs/heads/x"));
     }
 
     #[test]
