@@ -14,7 +14,7 @@ use super::reading::{Command, From, Reading, prepare};
 use super::readme;
 use super::said_by_git::{self as said, Hidden, Kind, Ref};
 use super::shown::{Log, Summary, about, atom, refs};
-use super::wanted_page::{Id, View, WantedPage, is_ref_name};
+use super::wanted_page::{Aspect, Id, WantedPage, is_ref_name};
 use super::{Settings, shown_diff, shown_list, shown_tree};
 use crate::base::digest::{Digest, hex};
 use crate::handler::asked::Asked;
@@ -131,7 +131,7 @@ async fn answer(
     let tag = Tag::new(&own, &request);
     let asked = Asked::of(request).await;
     let (asked, _) = asked.map_err(|_| refused(Reject::BODY_SLOW))?;
-    let page = Page {
+    let making = Making {
         reading: Reading {
             settings,
             asked: Arc::new(asked),
@@ -143,7 +143,7 @@ async fn answer(
         wanted,
         place,
     };
-    page.answer(tag).await
+    making.answer(tag).await
 }
 
 fn place(
@@ -353,16 +353,16 @@ impl Listed {
 }
 
 /// A page under making.
-struct Page {
+struct Making {
     reading: Reading,
     own: Arc<OfPages>,
     wanted: WantedPage,
     place: Place,
 }
 
-impl Page {
+impl Making {
     async fn answer(self, tag: Tag) -> Result<Response, Fault> {
-        if matches!(self.wanted.view, View::Summary | View::Refs) {
+        if matches!(self.wanted.aspect, Aspect::Summary | Aspect::Refs) {
             return self.of_refs(tag).await;
         }
         if self.wanted.is_immutable() {
@@ -410,8 +410,8 @@ impl Page {
         };
         // Where there is nothing, nothing of it is there.
         let is_there = commit.is_some()
-            || matches!(&wanted.view, View::Log(path) | View::Tree(path) if path.is_empty())
-            || matches!(wanted.view, View::About | View::Atom);
+            || matches!(&wanted.aspect, Aspect::Log(path) | Aspect::Tree(path) if path.is_empty())
+            || matches!(wanted.aspect, Aspect::About | Aspect::Atom);
         is_there
             .then_some(Meant { commit, other })
             .ok_or(refused(Reject::NOT_FOUND))
@@ -442,7 +442,7 @@ impl Page {
         let tag = [b"refs/tags/", name].concat();
         let versioned = [b"refs/tags/v", name].concat();
         let mut names = vec![&*branch, &*tag];
-        if matches!(self.wanted.view, View::Snapshot(_)) {
+        if matches!(self.wanted.aspect, Aspect::Snapshot(_)) {
             names.push(&versioned);
         }
         let said = self.refs(&names, 16).await?;
@@ -453,7 +453,7 @@ impl Page {
         match (found, Id::parse(name)) {
             (Some(found), _) => self.of_ref(found).await,
             // A snapshot of a commit, by its name.
-            (None, Some(id)) if matches!(self.wanted.view, View::Snapshot(_)) => {
+            (None, Some(id)) if matches!(self.wanted.aspect, Aspect::Snapshot(_)) => {
                 self.commit(&id).await
             }
             _ => Err(refused(Reject::NOT_FOUND)),
@@ -526,8 +526,8 @@ impl Page {
             .refs(&[b"refs/heads/", b"refs/tags/"], GIT_REFS_MAX)
             .await?;
         let all = said.all();
-        let commit = match (&self.wanted.view, &self.wanted.id, &self.wanted.head) {
-            (View::Refs, _, _) => None,
+        let commit = match (&self.wanted.aspect, &self.wanted.id, &self.wanted.head) {
+            (Aspect::Refs, _, _) => None,
             (_, Some(id), _) => Some(self.commit(id).await?),
             (_, None, Some(name)) => Some(self.of_name(name).await?),
             (_, None, None) => self.head_among(&all).await?,
@@ -538,7 +538,7 @@ impl Page {
         if tagged.is_known(&self.reading.asked.fields) {
             return Ok(tagged.not_modified());
         }
-        if self.wanted.view == View::Refs {
+        if self.wanted.aspect == Aspect::Refs {
             let is_cut = said.is_cut(GIT_REFS_MAX);
             return Ok(tagged.on(html(refs(&self.place, &all, is_cut), PAGE_POLICY)));
         }
@@ -581,9 +581,9 @@ impl Page {
         if is_heavy && !self.own.readers.allows(peer, self.own.heavy_per_minute) {
             return Err(refused(Reject::ASKED_TOO_OFTEN));
         }
-        let _slot = match &self.wanted.view {
-            View::Plain(path) => return self.plain(commit, path, slot).await,
-            View::Snapshot(name) => {
+        let _slot = match &self.wanted.aspect {
+            Aspect::Plain(path) => return self.plain(commit, path, slot).await,
+            Aspect::Snapshot(name) => {
                 drop(slot);
                 return self.snapshot(commit, name).await;
             }
@@ -593,8 +593,8 @@ impl Page {
             }
             _ => slot,
         };
-        match &self.wanted.view {
-            View::Log(path) => {
+        match &self.wanted.aspect {
+            Aspect::Log(path) => {
                 let offset = self.wanted.offset;
                 let said = self.log(commit, path, offset, GIT_LOG_COMMITS + 1).await?;
                 let commits = said::commits(&said.bytes);
@@ -606,11 +606,11 @@ impl Page {
                 };
                 Ok(html(log.page(), PAGE_POLICY))
             }
-            View::About => {
+            Aspect::About => {
                 let readme = self.readme(commit).await?;
                 Ok(html(about(place, readme), README_POLICY))
             }
-            View::Atom => {
+            Aspect::Atom => {
                 let said = self.log(commit, b"", 0, GIT_FEED_ENTRIES).await?;
                 let commits = said::commits(&said.bytes);
                 let branch = place.head.as_deref().unwrap_or_default();
@@ -621,10 +621,10 @@ impl Page {
                     FILE_POLICY,
                 ))
             }
-            View::Tree(path) => self.tree(commit, path).await,
-            View::Commit => self.of_commit(commit).await,
-            View::Diff(path) => self.diff(commit, meant.other.as_ref(), path).await,
-            View::Plain(_) | View::Snapshot(_) | View::Summary | View::Refs => {
+            Aspect::Tree(path) => self.tree(commit, path).await,
+            Aspect::Commit => self.of_commit(commit).await,
+            Aspect::Diff(path) => self.diff(commit, meant.other.as_ref(), path).await,
+            Aspect::Plain(_) | Aspect::Snapshot(_) | Aspect::Summary | Aspect::Refs => {
                 Err(refused(Reject::NOT_FOUND))
             }
         }
@@ -633,13 +633,13 @@ impl Page {
     /// A page of a repository without commits.
     fn empty(&self) -> Response {
         let place = &self.place;
-        match &self.wanted.view {
-            View::Tree(_) => html(shown_tree::folder(place, b"", &[], false), PAGE_POLICY),
-            View::Atom => {
+        match &self.wanted.aspect {
+            Aspect::Tree(_) => html(shown_tree::folder(place, b"", &[], false), PAGE_POLICY),
+            Aspect::Atom => {
                 let feed = atom(place, b"", &[]).into_bytes();
                 whole("application/atom+xml; charset=utf-8", feed, FILE_POLICY)
             }
-            View::About => html(about(place, None), PAGE_POLICY),
+            Aspect::About => html(about(place, None), PAGE_POLICY),
             _ => {
                 let log = Log {
                     place,
@@ -917,7 +917,7 @@ fn holding(mut response: Response, slot: Slot) -> Response {
 impl WantedPage {
     /// What a snapshot's name says: `hammer-v1.0.tar.gz` is of `v1.0`.
     fn name_snapshot(&mut self, place: &Place) -> Result<(), Fault> {
-        let View::Snapshot(name) = &self.view else {
+        let Aspect::Snapshot(name) = &self.aspect else {
             return Ok(());
         };
         let rest = name.strip_suffix(ARCHIVE_ENDING);

@@ -7,7 +7,7 @@ use crate::limits::{GIT_LOG_OFFSET_MAX, GIT_REF_BYTES_MAX};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedPage {
     /// Which kind.
-    pub view: View,
+    pub aspect: Aspect,
     /// The branch or tag (`h=`).
     pub head: Option<Vec<u8>>,
     /// The commit (`id=`): hexadecimal digits, in full or abbreviated.
@@ -20,7 +20,7 @@ pub struct WantedPage {
 
 /// The kinds of pages, with the path within the repository where they have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum View {
+pub enum Aspect {
     /// Branches, tags, the newest commits, README.
     Summary,
     /// README alone.
@@ -92,23 +92,23 @@ impl WantedPage {
             None => (rest, &[][..]),
         };
         let within = || path.strip_suffix(b"/").unwrap_or(path).to_vec();
-        let view = match word {
-            b"" if slash.is_none() => View::Summary,
-            b"log" => View::Log(within()),
-            b"tree" => View::Tree(within()),
-            b"plain" => View::Plain(within()),
-            b"diff" => View::Diff(within()),
-            b"snapshot" if !path.is_empty() => View::Snapshot(path.to_vec()),
-            b"about" if path.is_empty() => View::About,
-            b"refs" if path.is_empty() => View::Refs,
-            b"summary" if path.is_empty() => View::Summary,
+        let aspect = match word {
+            b"" if slash.is_none() => Aspect::Summary,
+            b"log" => Aspect::Log(within()),
+            b"tree" => Aspect::Tree(within()),
+            b"plain" => Aspect::Plain(within()),
+            b"diff" => Aspect::Diff(within()),
+            b"snapshot" if !path.is_empty() => Aspect::Snapshot(path.to_vec()),
+            b"about" if path.is_empty() => Aspect::About,
+            b"refs" if path.is_empty() => Aspect::Refs,
+            b"summary" if path.is_empty() => Aspect::Summary,
             // A path narrows them down elsewhere.
-            b"commit" => View::Commit,
-            b"atom" => View::Atom,
+            b"commit" => Aspect::Commit,
+            b"atom" => Aspect::Atom,
             _ => return None,
         };
         let mut page = WantedPage {
-            view,
+            aspect,
             head: None,
             id: None,
             other: None,
@@ -128,9 +128,9 @@ impl WantedPage {
 
     /// Does it take git long?
     pub fn is_heavy(&self) -> bool {
-        match &self.view {
-            View::Log(path) => !path.is_empty() || self.offset >= FAR_BACK,
-            View::Commit | View::Diff(_) | View::Atom | View::Snapshot(_) => true,
+        match &self.aspect {
+            Aspect::Log(path) => !path.is_empty() || self.offset >= FAR_BACK,
+            Aspect::Commit | Aspect::Diff(_) | Aspect::Atom | Aspect::Snapshot(_) => true,
             _ => false,
         }
     }
@@ -138,9 +138,9 @@ impl WantedPage {
     /// It can never be another one.
     pub fn is_immutable(&self) -> bool {
         let is_full = |id: &Option<Id>| id.as_ref().is_some_and(Id::is_full);
-        match &self.view {
-            View::Summary | View::Refs => false,
-            View::Diff(_) if self.other.is_some() => is_full(&self.id) && is_full(&self.other),
+        match &self.aspect {
+            Aspect::Summary | Aspect::Refs => false,
+            Aspect::Diff(_) if self.other.is_some() => is_full(&self.id) && is_full(&self.other),
             _ => is_full(&self.id),
         }
     }
@@ -226,29 +226,29 @@ mod tests {
         WantedPage::read(rest.as_bytes(), Some(query.as_bytes()))
     }
 
-    fn view(rest: &str) -> Option<View> {
-        read(rest, "").map(|page| page.view)
+    fn view(rest: &str) -> Option<Aspect> {
+        read(rest, "").map(|page| page.aspect)
     }
 
     #[test]
     fn the_same_pages_as_cgit() {
         for (rest, expected) in [
-            ("/", Some(View::Summary)),
-            ("/summary/", Some(View::Summary)),
-            ("/about/", Some(View::About)),
-            ("/log/", Some(View::Log(b"".to_vec()))),
-            ("/log", Some(View::Log(b"".to_vec()))),
-            ("/log/a/b.c", Some(View::Log(b"a/b.c".to_vec()))),
-            ("/tree/a/", Some(View::Tree(b"a".to_vec()))),
-            ("/plain/.a", Some(View::Plain(b".a".to_vec()))),
-            ("/commit/", Some(View::Commit)),
-            ("/commit/a/b", Some(View::Commit)),
-            ("/diff/a", Some(View::Diff(b"a".to_vec()))),
-            ("/refs/", Some(View::Refs)),
-            ("/atom/", Some(View::Atom)),
+            ("/", Some(Aspect::Summary)),
+            ("/summary/", Some(Aspect::Summary)),
+            ("/about/", Some(Aspect::About)),
+            ("/log/", Some(Aspect::Log(b"".to_vec()))),
+            ("/log", Some(Aspect::Log(b"".to_vec()))),
+            ("/log/a/b.c", Some(Aspect::Log(b"a/b.c".to_vec()))),
+            ("/tree/a/", Some(Aspect::Tree(b"a".to_vec()))),
+            ("/plain/.a", Some(Aspect::Plain(b".a".to_vec()))),
+            ("/commit/", Some(Aspect::Commit)),
+            ("/commit/a/b", Some(Aspect::Commit)),
+            ("/diff/a", Some(Aspect::Diff(b"a".to_vec()))),
+            ("/refs/", Some(Aspect::Refs)),
+            ("/atom/", Some(Aspect::Atom)),
             (
                 "/snapshot/a-b/c.tar.gz",
-                Some(View::Snapshot(b"a-b/c.tar.gz".to_vec())),
+                Some(Aspect::Snapshot(b"a-b/c.tar.gz".to_vec())),
             ),
             ("/snapshot/", None),
             ("", None),
