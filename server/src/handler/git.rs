@@ -8,8 +8,10 @@
 pub mod check;
 mod html;
 mod looked;
+mod making;
 #[cfg(feature = "markdown")]
 mod markdown;
+mod meant;
 pub mod pages;
 mod place;
 mod plain;
@@ -17,10 +19,12 @@ pub mod readers;
 mod reading;
 mod readme;
 mod said_by_git;
+mod sent;
 mod shown;
 mod shown_diff;
 mod shown_list;
 mod shown_tree;
+mod tag;
 mod wanted_page;
 
 use super::asked::Asked;

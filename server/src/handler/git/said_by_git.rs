@@ -417,25 +417,32 @@ impl<'s> Patch<'s> {
             });
             return;
         }
+        now.take_head_line(line, &mut self.mode_before);
+    }
+}
+
+impl<'s> Changed<'s> {
+    /// A line of what is said of the file before its hunks.
+    fn take_head_line(&mut self, line: &'s [u8], mode_before: &mut &'s [u8]) {
         let word = |word: &str| line.strip_prefix(word.as_bytes());
         if let Some(name) = word("--- ") {
-            now.before = one_name(name, b"a/");
+            self.before = one_name(name, b"a/");
         } else if let Some(name) = word("+++ ") {
-            now.after = one_name(name, b"b/");
+            self.after = one_name(name, b"b/");
         } else if let Some(name) = word("rename from ").or(word("copy from ")) {
-            now.before = Some(unquoted(name));
+            self.before = Some(unquoted(name));
         } else if let Some(name) = word("rename to ").or(word("copy to ")) {
-            now.after = Some(unquoted(name));
+            self.after = Some(unquoted(name));
         } else if word("new file mode ").is_some() {
-            now.before = None;
+            self.before = None;
         } else if word("deleted file mode ").is_some() {
-            now.after = None;
+            self.after = None;
         } else if let Some(mode) = word("old mode ") {
-            self.mode_before = mode;
+            *mode_before = mode;
         } else if let Some(mode) = word("new mode ") {
-            now.modes = Some([self.mode_before, mode]);
+            self.modes = Some([*mode_before, mode]);
         } else if word("Binary files ").is_some() {
-            now.is_binary = true;
+            self.is_binary = true;
         }
     }
 }
