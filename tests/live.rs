@@ -73,6 +73,7 @@ fn curl_gets_ten_megabytes_back() {
             );
         }
     }
+    assert!(server.counter("bytes_received") > 6 * body.len() as u64);
 }
 
 #[test]

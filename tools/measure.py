@@ -514,4 +514,5 @@ def main():
     if all(first) and all(last) and len(names) > 1:
         print(f"  CPU per request, {names[0]} / {names[-1]}: {statistics.median(first) / statistics.median(last):.3f}")
 
-main()
+if __name__ == "__main__":
+    main()

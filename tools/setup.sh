@@ -35,6 +35,7 @@ test       nginx                   nginx-light
 test       lighttpd                lighttpd
 test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 test       certutil                libnss3-tools
+test       caddy                   caddy
 test       perl                    perl-base
 test       git                     git
 test       php-cgi8.2              php8.2-cgi

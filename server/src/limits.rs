@@ -100,6 +100,9 @@ pub const CONTENT_FILE_BYTES_MAX: u64 = 128 * 1024;
 pub const JOINED_BYTES_MAX: usize = 8 * 1024;
 /// Over plain HTTP a body of this size or more goes by sendfile, which copies nothing.
 pub const SENDFILE_BYTES_MIN: u64 = 8 * 1024;
+/// Within so many microseconds a file isn't looked at twice for whether it is still the same: about
+/// what one turn of a busy worker takes.
+pub const FILE_LOOK_MICROS: u64 = 100;
 /// A file up to this size has an ETag of its content; a larger one of its size and time.
 pub const DIGEST_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Text smaller than this is not worth compressing: it fits one packet anyway.

@@ -10,6 +10,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -457,9 +458,11 @@ pub fn anthill<A: AsRef<OsStr>>(arguments: &[A]) -> Done {
     finish(command, b"")
 }
 
-/// Runs a command with this on its standard input, to its end or [`CLIENT`].
+/// Runs a command with this on its standard input, to its end or [`CLIENT`], and what it started with
+/// it: that would go on holding its pipes.
 pub fn finish(mut command: Command, input: &[u8]) -> Done {
     let mut child = command
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -472,7 +475,8 @@ pub fn finish(mut command: Command, input: &[u8]) -> Done {
     let stderr = read_in_thread(child.stderr.take().expect("a pipe"));
     let status = wait_for_child(&mut child, CLIENT);
     if status.is_none() {
-        let _ = child.kill();
+        let group = format!("-{}", child.id());
+        let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
         let _ = child.wait();
     }
     let _ = writer.join();

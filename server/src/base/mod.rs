@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod digest;
+pub mod hash;
 pub mod log;
 pub mod pool;
 pub mod stats;

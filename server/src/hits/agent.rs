@@ -1,9 +1,13 @@
 //! Who asks: people, or programs that say so in User-Agent.
 
+use crate::base::hash::Quick;
+
 /// What was found of the last few: most requests come with one of them, and reading it through costs
 /// more than all else about a view.
 #[derive(Default)]
 pub struct Agents {
+    hashes: Quick,
+    /// Whose two hashes are the same deceives nobody but the count.
     known: Vec<(u64, bool)>,
 }
 
@@ -14,10 +18,10 @@ impl Agents {
         if self.known.is_empty() {
             self.known = vec![(0, true); KNOWN];
         }
-        let mark = mark(agent);
-        let place = &mut self.known[mark as usize % KNOWN];
-        if place.0 != mark {
-            *place = (mark, is_bot(Some(agent)));
+        let hash = self.hashes.of(agent);
+        let place = &mut self.known[hash as usize % KNOWN];
+        if place.0 != hash {
+            *place = (hash, is_bot(Some(agent)));
         }
         place.1
     }
@@ -25,23 +29,6 @@ impl Agents {
 
 /// So many are remembered.
 const KNOWN: usize = 64;
-
-/// Tells one from another; whoever makes two that are the same deceives nobody but the count. Of the
-/// empty one it is 0.
-fn mark(agent: &[u8]) -> u64 {
-    let mix = |mark: u64, word: u64| (mark.rotate_left(5) ^ word).wrapping_mul(MIX);
-    let (words, rest) = agent.as_chunks::<8>();
-    let mark = words
-        .iter()
-        .fold(0, |mark, word| mix(mark, u64::from_le_bytes(*word)));
-    let mark = rest
-        .iter()
-        .fold(mark, |mark, byte| mix(mark, u64::from(*byte)));
-    // The high bits are the best mixed.
-    mark ^ mark >> 32
-}
-
-const MIX: u64 = 0x517c_c1b7_2722_0a95;
 
 /// Does this User-Agent call itself a program that reads on its own? Who says nothing is one too:
 /// every browser says something.

@@ -2,6 +2,7 @@
 //! counted before costs no allocation.
 
 use super::{SiteHits, day_of};
+use crate::base::hash::Quick;
 use crate::limits::HITS_TALLY_PATHS_MAX;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ pub struct Tally {
 }
 
 /// Views by people and by bots, of each path.
-type Paths = HashMap<Box<[u8]>, [u32; 2]>;
+type Paths = HashMap<Box<[u8]>, [u32; 2], Quick>;
 
 impl Tally {
     /// Counts one view. `unix_seconds` is now, for when it has to make room.
@@ -26,7 +27,7 @@ impl Tally {
             .iter()
             .position(|(known, _)| Arc::ptr_eq(known, site));
         let index = known.unwrap_or_else(|| {
-            self.sites.push((site.clone(), Paths::new()));
+            self.sites.push((site.clone(), Paths::default()));
             self.sites.len() - 1
         });
         if let Some(counts) = self.sites[index].1.get_mut(path) {

@@ -862,7 +862,8 @@ impl Connection {
         cx: &mut Context<'_>,
     ) -> Look {
         let worker = self.worker.clone();
-        let sent = outgoing.poll_send(&mut self.stream, &mut worker.disk.borrow_mut(), cx);
+        let now_us = worker.clock.micros();
+        let sent = outgoing.poll_send(&mut self.stream, &mut worker.disk.borrow_mut(), now_us, cx);
         match sent {
             Poll::Ready(Ok(Progress::Done)) => {
                 self.done(status, length.max(outgoing.sent), line);
@@ -929,12 +930,17 @@ impl Connection {
             let progress = poll_fn(|cx| {
                 let before = sending.outgoing.sent;
                 let worker = self.worker.clone();
-                let sent =
-                    sending
-                        .outgoing
-                        .poll_send(&mut self.stream, &mut worker.disk.borrow_mut(), cx);
+                // It has waited, so the time is another.
+                worker.clock.tick();
+                let now_us = worker.clock.micros();
+                let sent = sending.outgoing.poll_send(
+                    &mut self.stream,
+                    &mut worker.disk.borrow_mut(),
+                    now_us,
+                    cx,
+                );
                 if sending.outgoing.sent != before {
-                    self.worker.clock.tick();
+                    worker.clock.tick();
                     self.worker.phase(self.slot, Phase::Write);
                 }
                 sent

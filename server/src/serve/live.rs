@@ -341,6 +341,7 @@ impl Exchange<'_> {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
             Poll::Ready(Ok(read)) => {
+                worker.stats.bytes_received.add(read as u64);
                 self.connection.rest.extend_from_slice(&scratch[..read]);
                 Poll::Ready(true)
             }

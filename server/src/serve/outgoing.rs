@@ -106,23 +106,25 @@ impl Outgoing {
         }
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket takes. `now_us` is the worker's time, microseconds.
     pub fn poll_send(
         &mut self,
         stream: &mut Stream,
         scratch: &mut [u8],
+        now_us: u64,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Progress>> {
         if stream.tls.is_some() {
             self.poll_send_tls(stream, scratch, cx)
         } else {
-            self.poll_send_plain(stream, cx)
+            self.poll_send_plain(stream, now_us, cx)
         }
     }
 
     fn poll_send_plain(
         &mut self,
         stream: &mut Stream,
+        now_us: u64,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Progress>> {
         loop {
@@ -148,7 +150,7 @@ impl Outgoing {
                 continue;
             }
             let piece = match &self.source {
-                Source::Stored(stored) => by_file(stored, self.piece)?,
+                Source::Stored(stored) => by_file(stored, self.piece, now_us)?,
                 Source::Chunks(_) | Source::Nothing => None,
             };
             match piece {
@@ -196,7 +198,7 @@ impl Outgoing {
                     self.sent += taken;
                     if taken == left {
                         self.next_piece();
-                    } else if taken == want as u64 {
+                    } else if taken == want as u64 && left - taken > SENDFILE_REST_BYTES {
                         // The others first, and the kernel gets time to send what it has.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
@@ -353,17 +355,21 @@ impl Outgoing {
 const TLS_OVERHEAD: usize = 1024;
 /// One sendfile call moves at most this much, so that one fast reader doesn't hold up the others.
 const SENDFILE_BYTES_MAX: u64 = 256 * 1024;
+/// What is left after a part, and no more than this, isn't worth a turn of its own.
+const SENDFILE_REST_BYTES: u64 = 32 * 1024;
 /// Files up to this size are not probed for coldness: one slow read of them is short.
 const PROBE_BYTES_MIN: u64 = 1 << 20;
 
 /// A piece, from its file rather than from memory where it is large and the file is open: plain
 /// bytes need no copying then. An error where there is only the file, and it changed.
-fn by_file(stored: &Stored, nth: usize) -> io::Result<Option<Piece<'_>>> {
+fn by_file(stored: &Stored, nth: usize, now_us: u64) -> io::Result<Option<Piece<'_>>> {
     let piece = stored.piece(nth);
     let bytes = match &piece {
         Some(Piece::Bytes(bytes)) => bytes,
         // Asked before each part of it: what was sent already can't be called back.
-        Some(Piece::File { content, .. }) if !content.unchanged() => return Err(changed()),
+        Some(Piece::File { content, .. }) if !content.was_unchanged(now_us) => {
+            return Err(changed());
+        }
         _ => return Ok(piece),
     };
     let len = bytes.len() as u64;
@@ -373,7 +379,7 @@ fn by_file(stored: &Stored, nth: usize) -> io::Result<Option<Piece<'_>>> {
         Part::Nothing | Part::Several(_) => return Ok(piece),
     };
     Ok(match stored.variant.disk() {
-        Some(content) if len >= limits::SENDFILE_BYTES_MIN && content.unchanged() => {
+        Some(content) if len >= limits::SENDFILE_BYTES_MIN && content.was_unchanged(now_us) => {
             Some(Piece::File {
                 content,
                 offset,

@@ -81,7 +81,7 @@ impl Load {
             &tag,
             coding,
         );
-        let disk = DiskContent { file, known };
+        let disk = DiskContent::new(file, known);
         Ok(match content {
             Some(bytes) => {
                 let kept = (known.size >= SENDFILE_BYTES_MIN).then_some(disk);

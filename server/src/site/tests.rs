@@ -1098,6 +1098,32 @@ fn a_file_on_disk_is_watched_while_it_is_sent() {
     assert!(!stored.variant.disk().expect("on disk").unchanged());
 }
 
+/// One look holds for a moment, for all who send the file, and no longer.
+#[test]
+fn a_look_at_a_file_holds_for_a_moment() {
+    let place = Place::new();
+    place.write("a", "a".repeat(200_000)).age("a", 9);
+    let site = place.site();
+    get(&site, "/a");
+    let Answer::Stored(stored) = answer(&site, "GET /a") else {
+        panic!("loaded")
+    };
+    let disk = stored.variant.disk().expect("on disk");
+    let write = fs::File::options().write(true).open(place.path("a"));
+    let file = write.expect("there");
+    assert!(disk.was_unchanged(1_000));
+    file.set_len(10).expect("cut");
+    let moment = crate::limits::FILE_LOOK_MICROS;
+    assert!(disk.was_unchanged(1_000 + moment - 1));
+    // A worker whose clock is behind.
+    assert!(disk.was_unchanged(900));
+    assert!(!disk.was_unchanged(1_000 + moment));
+    // What was found changed is looked at each time.
+    assert!(!disk.was_unchanged(1_001 + moment));
+    file.set_len(200_000).expect("made longer");
+    assert!(!disk.was_unchanged(1_002 + moment), "by its time");
+}
+
 /// A file that is replaced all the while is always one of its versions, whole.
 #[test]
 fn replaced_under_load() {

@@ -2,12 +2,13 @@
 
 use super::file::Meta;
 use super::heads::Heads;
+use crate::limits::FILE_LOOK_MICROS;
 use crate::wire::fields::Coding;
 use crate::wire::status::Status;
 use rustix::fs::fstat;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// What is sent for a file, all of it decided.
 pub struct Variant {
@@ -52,9 +53,19 @@ impl Content {
 pub struct DiskContent {
     pub(super) file: File,
     pub(super) known: Meta,
+    /// When it was last found unchanged, microseconds; 0 = never.
+    seen_us: AtomicU64,
 }
 
 impl DiskContent {
+    pub(super) fn new(file: File, known: Meta) -> DiskContent {
+        DiskContent {
+            file,
+            known,
+            seen_us: AtomicU64::new(0),
+        }
+    }
+
     /// For `sendfile` and `pread`.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
@@ -73,6 +84,22 @@ impl DiskContent {
             let now = Meta::of(&stat);
             now.size == self.known.size && now.mtime_ns == self.known.mtime_ns
         })
+    }
+
+    /// The same for what goes by sendfile, where a look a moment ago is as good as one now: it sends
+    /// pages, not copies, so what lies in a socket changes with the file all the same. `now_us` is of
+    /// a clock of this process. It spares a file that many ask for at once a system call each.
+    pub fn was_unchanged(&self, now_us: u64) -> bool {
+        let seen_us = self.seen_us.load(Ordering::Relaxed);
+        // Another worker's clock may be ahead.
+        if seen_us != 0 && now_us.saturating_sub(seen_us) < FILE_LOOK_MICROS {
+            return true;
+        }
+        let is_unchanged = self.unchanged();
+        if is_unchanged {
+            self.seen_us.store(now_us, Ordering::Relaxed);
+        }
+        is_unchanged
     }
 }
 
