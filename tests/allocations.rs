@@ -156,6 +156,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         challenges: Arc::default(),
         h3_port: Some(8443),
         programs: Arc::new(anthill::handler::program::Programs::new(1)),
+        readers: Arc::new(anthill::handler::git::readers::Readers::new(1)),
         backends: Arc::default(),
         pushes: Pushes::new().0,
     };

@@ -72,7 +72,7 @@ fn folder() -> Folder {
     folder
 }
 
-fn commit(folder: &Folder, tree: &str, name: &str, content: &[u8]) {
+pub fn commit(folder: &Folder, tree: &str, name: &str, content: &[u8]) {
     folder.write(&format!("{tree}/{name}"), content);
     git(folder, &["-C", tree, "add", "-A"]);
     git(folder, &["-C", tree, "commit", "-q", "-m", "more"]);
@@ -90,7 +90,7 @@ pub fn as_ant(url: &str) -> String {
     url.replacen("://", "://ant:crumb@", 1)
 }
 
-fn head(folder: &Folder, repository: &str) -> String {
+pub fn head(folder: &Folder, repository: &str) -> String {
     git(folder, &["-C", repository, "rev-parse", "main"])
 }
 
@@ -419,8 +419,11 @@ fn nothing_else_is_there() {
         ("GET", "/all/a.git/HEAD", "404", "501"),
         ("GET", "/all/a.git/config", "404", "501"),
         ("GET", "/all/a.git/objects/info/packs", "404", "501"),
-        ("GET", "/all/a.git", "404", "501"),
-        ("GET", "/all/", "404", "501"),
+        ("GET", "/all/a.git", "301", "none"),
+        ("GET", "/all/.hidden.git/", "404", "502"),
+        ("GET", "/all/out.git/", "404", "503"),
+        ("GET", "/all/tree/.git/", "404", "501"),
+        ("GET", "/all/a.git/inner.git/", "404", "501"),
         ("GET", "/all/a.git/git-upload-pack", "405", "505"),
         ("POST", "/all/a.git/git-upload-archive", "404", "501"),
         ("DELETE", "/all/a.git/git-upload-pack", "405", "505"),

@@ -14,6 +14,7 @@ mod cost;
 mod deploy;
 mod fastcgi;
 mod git;
+mod git_pages;
 mod h2;
 mod h2_attacks;
 mod h2_clients;

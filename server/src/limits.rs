@@ -53,6 +53,9 @@ pub struct Limits {
     pub deploy_files: usize,
     /// Bytes of a tree that is deployed; a disk holds up to four of them at the same time.
     pub deploy_bytes: u64,
+    /// Pages of repositories that take git long (diffs, logs of a path, snapshots, feeds) which one
+    /// address may ask for in a minute, and at once; 429 past it. Nobody reads one a second for long.
+    pub git_heavy_per_minute: u32,
 }
 
 impl Default for Limits {
@@ -80,6 +83,7 @@ impl Default for Limits {
             git_seconds: 86_400,
             deploy_files: 200_000,
             deploy_bytes: 4 << 30,
+            git_heavy_per_minute: 60,
         }
     }
 }
@@ -194,6 +198,63 @@ pub const GIT_HELD_BYTES: usize = PIPE_BYTES;
 pub const GIT_END_SECONDS: u64 = 30;
 /// What a client says of its version of git's protocol: `version=2`, and room for what may come.
 pub const GIT_PROTOCOL_BYTES_MAX: usize = 256;
+/// What git may take for one page of a repository, from the first question to its last word; a log of
+/// a path through a long history takes seconds.
+pub const GIT_PAGE_SECONDS: u64 = 30;
+/// Memory that git may take for it, bytes: a few objects that name each other make a tree of more files
+/// than there are atoms, and whoever may push can make them.
+pub const GIT_PAGE_MEMORY_BYTES: u64 = 256 << 20;
+/// Of what git says for a page, so much is taken in, bytes: past it a page is cut, and says so.
+pub const GIT_PAGE_BYTES_MAX: usize = 1 << 20;
+/// Of a file so much is shown with line numbers, bytes; all of it is one link away.
+pub const GIT_FILE_BYTES_MAX: usize = 512 * 1024;
+/// Of a README so much is read.
+pub const GIT_README_BYTES_MAX: usize = 256 * 1024;
+/// Lines of a file or of a diff on one page: browsers take a second for so many on a phone.
+pub const GIT_LINES_MAX: usize = 20_000;
+/// A line on a page that is longer is cut, bytes: generated files have lines of megabytes.
+pub const GIT_LINE_BYTES_MAX: usize = 4 * 1024;
+/// A whole page as it is made, bytes: markup makes of each byte a few at most, and this many never.
+pub const GIT_HTML_BYTES_MAX: usize = 8 << 20;
+/// Commits on a page of a log.
+pub const GIT_LOG_COMMITS: usize = 50;
+/// Commits, branches and tags on the summary of a repository.
+pub const GIT_SUMMARY_LINES: usize = 10;
+/// Branches and tags that are looked at for a page, the newest first.
+pub const GIT_REFS_MAX: usize = 2_000;
+/// Entries of a feed.
+pub const GIT_FEED_ENTRIES: usize = 20;
+/// How far back a log goes: git walks over all that comes before.
+pub const GIT_LOG_OFFSET_MAX: u64 = 10_000_000;
+/// A name of a branch or tag, bytes, as Linux allows for a path below `refs`.
+pub const GIT_REF_BYTES_MAX: usize = 1_024;
+/// Repositories on the list of a folder.
+pub const GIT_LIST_MAX: usize = 1_000;
+/// Names looked at for it.
+pub const GIT_LIST_NAMES_MAX: usize = 20_000;
+/// How deep below the folder repositories are looked for.
+pub const GIT_LIST_DEPTH_MAX: usize = 8;
+/// Of a repository's configuration so much is looked at, bytes; git is asked about a longer one.
+pub const GIT_CONFIG_BYTES_MAX: usize = 16 * 1024;
+/// A repository's description on the list, bytes.
+pub const GIT_DESCRIPTION_BYTES_MAX: usize = 512;
+/// Of a file or snapshot on its way so much is read before it begins: what it is shows by then, and
+/// whether git can read it.
+pub const GIT_STREAM_HELD_BYTES: usize = 64 * 1024;
+/// Pages made by git at the same time, a quarter of `scripts` at most, and as many downloads: the rest
+/// of the places is for clones.
+pub const GIT_PAGES_MAX: usize = 4;
+/// Of pages that take git long, an eighth of `scripts` at most.
+pub const GIT_HEAVY_MAX: usize = 2;
+/// Threads that look for repositories on disk.
+pub const GIT_LOOK_THREADS: usize = 1;
+/// Looks at the disk that may wait.
+pub const GIT_LOOK_QUEUE_MAX: usize = 256;
+/// Addresses whose heavy pages are counted; past it those that are owed nothing go first.
+pub const GIT_ASKERS_MAX: usize = 4_096;
+/// A page of a commit never changes, but its repository may be withdrawn: after so long the page
+/// cache asks whether it is still there.
+pub const GIT_KEPT_SECONDS: u64 = 10;
 /// Connections to one backend of which none is kept: its own queue takes the rest, and beyond that
 /// it can do nothing but wait.
 pub const BACKEND_CONNECTIONS_MAX: usize = 128;

@@ -233,6 +233,8 @@ impl Cached {
                     return Ok(of_page(&page, &request, &status));
                 }
                 Told::Over(Phase::Passed) => return self.pass(request, why).await,
+                // That was said to who began the call, and to nobody else.
+                Told::Over(Phase::Failed(Reject::ASKED_TOO_OFTEN)) => {}
                 Told::Over(Phase::Failed(reject)) => {
                     return self.failed(old.as_ref(), &request, reject);
                 }
@@ -259,6 +261,7 @@ impl Cached {
         request: &Request,
         reject: Reject,
     ) -> Result<Response, Fault> {
+        let old = old.filter(|_| reject.status.0 >= 500);
         match old.filter(|page| page.good_for(self.cache.now_ms()) != Use::Dead) {
             Some(page) => {
                 let status = format!("fwd=stale; fwd-status={}", reject.status.0);

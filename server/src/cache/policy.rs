@@ -25,6 +25,8 @@ pub struct Rule {
     pub ignores_cookies: bool,
     /// Kept over a restart.
     pub disk: bool,
+    /// It isn't fresh for longer, whatever the response says.
+    pub seconds_max: u64,
 }
 
 /// What the verdict depends on of the request, beside its being a GET.
@@ -127,7 +129,7 @@ pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, now: u6
     if asked.personal && !explicit {
         return Verdict::Pass;
     }
-    let lifetime = lifetime(rule, &control, fresh);
+    let lifetime = lifetime(rule, &control, fresh.min(rule.seconds_max));
     if lifetime.end() <= age {
         return Verdict::Pass;
     }
@@ -230,6 +232,7 @@ mod tests {
             page_bytes: 1 << 20,
             ignores_cookies: false,
             disk: false,
+            seconds_max: u64::MAX,
         }
     }
 

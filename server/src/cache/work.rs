@@ -245,7 +245,8 @@ impl Work {
 
     fn failed(&mut self, fault: Fault, giving: &Giving) {
         let reject = fault.reject;
-        match self.resort() {
+        // That something isn't there, or isn't for this client, is an answer (RFC 5861 §4).
+        match self.resort().filter(|_| reject.status.0 >= 500) {
             Some(old) => {
                 old.spare(self.cache().now_ms() + CACHE_FAILED_SECONDS * 1_000);
                 log::error!("{fault}; an old page is served meanwhile");

@@ -117,8 +117,10 @@ fn git(
     let push = table.take::<Spanned<bool>>("push")?;
     let push_span = push.as_ref().map(Spanned::span);
     let deploy = table.item("deploy");
+    let pages = table.take::<Spanned<bool>>("pages")?;
     let Some(folder) = folder else {
-        let span = export.map(|it| it.span()).or(push_span);
+        let pages_span = pages.map(|it| it.span());
+        let span = export.map(|it| it.span()).or(push_span).or(pages_span);
         let Some(span) = span.or(deploy.map(|item| item.value.span())) else {
             return Ok(None);
         };
@@ -149,6 +151,7 @@ fn git(
         folder,
         exports_all,
         push,
+        pages: pages.is_none_or(Spanned::into_inner),
         variables: variables.to_vec(),
         deploy: deploy.map(deploys).transpose()?.unwrap_or_default(),
     }))

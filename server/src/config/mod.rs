@@ -324,6 +324,8 @@ pub struct Git {
     pub exports_all: bool,
     /// Who has logged in may push.
     pub push: bool,
+    /// They can be read in a browser.
+    pub pages: bool,
     /// Variables beside those of the request.
     pub variables: Vec<(String, String)>,
     /// Branches that become the folders of sites.

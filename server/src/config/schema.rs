@@ -67,6 +67,7 @@ static LIMITS: Shape = Shape {
         "git_seconds",
         "deploy_files",
         "deploy_bytes",
+        "git_heavy_per_minute",
     ],
     later: &[],
 };
@@ -150,6 +151,7 @@ static ROUTE: Shape = Shape {
         "export",
         "push",
         "deploy",
+        "pages",
         "cache",
         "hits",
         "test",
@@ -484,6 +486,9 @@ fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limi
             .within("deploy_files", 1..=u64::MAX)?
             .unwrap_or(usual.deploy_files),
         deploy_bytes: bytes(t, "deploy_bytes", 1..=u64::MAX, usual.deploy_bytes)?,
+        git_heavy_per_minute: t
+            .within("git_heavy_per_minute", 1..=1_000_000)?
+            .unwrap_or(usual.git_heavy_per_minute),
     };
     table.finish()?;
     Ok(limits)

@@ -17,6 +17,7 @@ use crate::base::clock;
 use crate::base::log::{ErrorLog, Sinks};
 use crate::cache::Cache;
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
+use crate::handler::git::readers::Readers;
 use crate::handler::program::Programs;
 use crate::handler::pushed::Pushes;
 use crate::site::Budget;
@@ -83,6 +84,7 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         challenges: Arc::default(),
         h3_port: None,
         programs: Arc::new(Programs::new(config.server.limits.scripts)),
+        readers: Arc::new(Readers::new(config.server.limits.scripts)),
         backends: Arc::default(),
         pushes: Pushes::new().0,
     };

@@ -19,6 +19,7 @@ use crate::base::pool::Pool;
 use crate::base::stats::Stats;
 use crate::base::sys;
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
+use crate::handler::git::readers::Readers;
 use crate::handler::program::Programs;
 use crate::serve::h3;
 use crate::serve::worker::{self, Command, Shared};
@@ -170,6 +171,7 @@ impl Plane {
             challenges: Arc::default(),
             h3_port: h3_port(&config, &listeners),
             programs: Arc::new(Programs::new(config.server.limits.scripts)),
+            readers: Arc::new(Readers::new(config.server.limits.scripts)),
             backends: Arc::default(),
             pushes,
         };
@@ -542,6 +544,7 @@ impl Plane {
     pub(super) async fn publish(&mut self, world: World) {
         self.supplies.programs.resize(world.limits.scripts);
         world.settle();
+        self.supplies.readers.resize(world.limits.scripts);
         self.world = Arc::new(world);
         let mut waiting = Vec::new();
         for running in &self.workers {

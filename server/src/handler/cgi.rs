@@ -108,6 +108,7 @@ impl Settings {
             variables,
             folder: c_string(folder)?,
             grace: Duration::ZERO,
+            memory_bytes: None,
         })
     }
 

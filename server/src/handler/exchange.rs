@@ -66,6 +66,14 @@ pub struct Bounds {
     pub held_bytes: usize,
 }
 
+/// What was said.
+pub struct Collected {
+    /// From its beginning.
+    pub bytes: Vec<u8>,
+    /// There was more.
+    pub is_cut: bool,
+}
+
 /// A call under way.
 pub struct Exchange<P> {
     peer: P,
@@ -164,6 +172,52 @@ impl<P: Peer> Exchange<P> {
             retry,
             ..Fault::because(P::NAME, reject, why)
         })
+    }
+
+    /// Waits for all that is said, which is no response but to be read here: `bytes_max` of it at
+    /// most. Who fails has said nothing.
+    pub async fn collect(mut self, bytes_max: usize) -> Result<Collected, Fault> {
+        self.bounds.held_bytes = bytes_max;
+        if !poll_fn(|cx| self.poll_held(cx)).await {
+            if self.read.len() < bytes_max {
+                let seconds = self.started.elapsed().as_secs();
+                let why = format!("{}: not done after {seconds} s", self.line);
+                return Err(Fault::because(P::NAME, Reject::HANDLER_SLOW, why));
+            }
+            self.read.truncate(bytes_max);
+            return Ok(Collected {
+                bytes: self.read,
+                is_cut: true,
+            });
+        }
+        match self.peer.ended().await {
+            Ended::Well => {
+                self.peer.leave(self.bounds.silent);
+                Ok(Collected {
+                    bytes: self.read,
+                    is_cut: false,
+                })
+            }
+            Ended::Complaining(how) | Ended::Broken(_, how) => {
+                let why = format!("{}: {how}", self.line);
+                Err(Fault::because(P::NAME, Reject::SCRIPT_FAILED, why))
+            }
+        }
+    }
+
+    /// Sends on what is said as the body of a response, whose head `head` makes of its beginning: as
+    /// much as is to be held, or all of it.
+    pub async fn send_on(
+        mut self,
+        asked: &Asked,
+        head: impl FnOnce(&[u8]) -> Document,
+    ) -> Result<Response, Fault> {
+        let is_whole = poll_fn(|cx| self.poll_held(cx)).await;
+        let document = head(&self.read);
+        match is_whole {
+            true => self.whole(document).await,
+            false => Ok(self.document(document, asked)),
+        }
     }
 
     /// Reads as much of the body as is to be held; has it come to its end?

@@ -5,6 +5,28 @@
 //! repositories (whose content a stranger may have pushed) aren't there. It gets an environment of
 //! its own, so that neither a user's configuration nor a client's fields reach git or its hooks.
 
+pub mod check;
+mod html;
+mod looked;
+mod making;
+#[cfg(feature = "markdown")]
+mod markdown;
+mod meant;
+pub mod pages;
+mod place;
+mod plain;
+pub mod readers;
+mod reading;
+mod readme;
+mod said_by_git;
+mod sent;
+mod shown;
+mod shown_diff;
+mod shown_list;
+mod shown_tree;
+mod tag;
+mod wanted_page;
+
 use super::asked::Asked;
 use super::exchange::{Bounds, taken_apart};
 use super::program::{Order, Programs, search_path};
@@ -57,6 +79,21 @@ impl Git {
         Git {
             settings: Arc::new(settings),
         }
+    }
+
+    /// The same repositories in a browser.
+    pub fn pages(&self, own: pages::OfPages) -> pages::Pages {
+        pages::Pages::new(Arc::clone(&self.settings), own)
+    }
+}
+
+/// Is it git that asks? `path` is below the route. What remains is for a browser.
+pub fn is_exchange(method: Method, path: &[u8], query: Option<&[u8]>) -> bool {
+    let of_service = || query.is_some_and(|query| query.starts_with(b"service="));
+    let is_any = |of: &[&str]| of.iter().any(|it| path.ends_with(it.as_bytes()));
+    match method {
+        Method::Post => is_any(&SERVICES),
+        _ => path.ends_with(FIRST.as_bytes()) && of_service(),
     }
 }
 
@@ -153,15 +190,7 @@ impl Settings {
     fn order(&self, asked: &Asked, wanted: &Wanted) -> Result<Order, Fault> {
         let refused = |reject| Fault::new("git", reject);
         let found = self.find(&wanted.name).map_err(refused)?;
-        let folder = self.root.path().join(OsStr::from_bytes(&found));
-        if !self.exports_all && !self.is_marked(&found) {
-            // To the client it is one that isn't there.
-            let why = format!(
-                "{} isn't exported: make the file git-daemon-export-ok in it, or say export = \"all\"",
-                folder.display()
-            );
-            return Err(Fault::because("git", Reject::NOT_FOUND, why));
-        }
+        let folder = self.exported(&found)?;
         let c_string = |path: &Path| {
             let string = CString::new(path.as_os_str().as_bytes());
             string.map_err(|_| refused(Reject::NOT_FOUND))
@@ -176,7 +205,22 @@ impl Settings {
                 true => Duration::from_secs(limits::GIT_END_SECONDS),
                 false => Duration::ZERO,
             },
+            memory_bytes: None,
         })
+    }
+
+    /// Where git's own files of a repository are, if it may be seen.
+    fn exported(&self, found: &[u8]) -> Result<PathBuf, Fault> {
+        let folder = self.root.path().join(OsStr::from_bytes(found));
+        if !self.exports_all && !self.is_marked(found) {
+            // To the client it is one that isn't there.
+            let why = format!(
+                "{} isn't exported: make the file git-daemon-export-ok in it, or say export = \"all\"",
+                folder.display()
+            );
+            return Err(Fault::because("git", Reject::NOT_FOUND, why));
+        }
+        Ok(folder)
     }
 
     /// The folder of git's own files of this repository: itself if it is bare, else `.git` in it. As
@@ -197,12 +241,7 @@ impl Settings {
                 }
             }
         }
-        for name in [name, &[name, b".git"].concat()] {
-            if let Some(folder) = self.git_folder(name)? {
-                return Ok(folder);
-            }
-        }
-        Err(Reject::NOT_FOUND)
+        self.repository_at(name)?.ok_or(Reject::NOT_FOUND)
     }
 
     fn git_folder(&self, name: &[u8]) -> Result<Option<Vec<u8>>, Reject> {
@@ -322,14 +361,20 @@ pub fn is_repository(folder: &Path) -> bool {
         .any(|it| it.join("HEAD").is_file() && it.join("objects").is_dir())
 }
 
+/// Where git is, or why not and what to do.
+pub fn program() -> Result<PathBuf, (String, &'static str)> {
+    let path = search_path();
+    let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
+    programs.find(|file| file.is_file()).ok_or_else(|| {
+        let what = format!("there is no program `git` in {}", path.to_string_lossy());
+        (what, "install it: apt-get install git")
+    })
+}
+
 /// Where `git-http-backend` is, or why not and what to do. Asks git, which takes a moment.
 pub fn backend() -> Result<PathBuf, (String, &'static str)> {
     let path = search_path();
-    let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
-    let Some(git) = programs.find(|file| file.is_file()) else {
-        let what = format!("there is no program `git` in {}", path.to_string_lossy());
-        return Err((what, "install it: apt-get install git"));
-    };
+    let git = program()?;
     let said = Command::new(&git)
         .arg("--exec-path")
         .env_clear()

@@ -18,8 +18,9 @@ use crate::limits;
 use crate::wire::cgi::Variables;
 use crate::wire::reject::Reject;
 use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, WaitStatus, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, WaitStatus, pidfd_open, prlimit};
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,6 +52,8 @@ pub struct Order {
     /// Where nobody wants it any more its input ends, and it gets so long to clean up before it is
     /// told to end; zero for who is told at once.
     pub grace: Duration,
+    /// It and each of its children may have so much memory of their own, if that is bounded.
+    pub memory_bytes: Option<u64>,
 }
 
 impl Programs {
@@ -84,11 +87,26 @@ impl Programs {
     where
         F: FnOnce(&Asked) -> Result<Order, Fault> + Send + 'static,
     {
+        let exchange = self.start(&asked, here.body, bounds, find).await?;
+        exchange.answer(asked, here.inside).await
+    }
+
+    /// Starts the program that `find` names, which may block.
+    pub async fn start<F>(
+        &self,
+        asked: &Arc<Asked>,
+        body: Option<Upload>,
+        bounds: Bounds,
+        find: F,
+    ) -> Result<Exchange<Running>, Fault>
+    where
+        F: FnOnce(&Asked) -> Result<Order, Fault> + Send + 'static,
+    {
         let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
         let slot = self.slots.enter(bounds.queue, patience).await;
         let slot = slot.map_err(|_| Fault::new("script", Reject::CALLS_BUSY))?;
-        let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(&asked));
-        let has_body = here.body.is_some();
+        let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(asked));
+        let has_body = body.is_some();
         let started = self.pool.run(move || {
             let order = find(&for_job)?;
             Started::new(&order, has_body, reaper, slot)
@@ -102,9 +120,8 @@ impl Programs {
             let why = format!("{}: {error}", asked.line());
             Fault::because("script", Reject::SCRIPT_NOT_STARTED, why)
         };
-        let running = Running::new(started, here.body, &self.slots, &asked).map_err(failed)?;
-        let exchange = Exchange::new(running, &asked, bounds);
-        exchange.answer(asked, here.inside).await
+        let running = Running::new(started, body, &self.slots, asked).map_err(failed)?;
+        Ok(Exchange::new(running, asked, bounds))
     }
 }
 
@@ -182,14 +199,18 @@ impl Started {
             standard: [theirs_in.as_fd(), theirs_out.as_fd(), theirs_err.as_fd()],
         };
         let leader = reaper.start(|| spawn(&program))?;
+        let group = Group {
+            leader,
+            reaper,
+            slot: Some(slot),
+            is_left: false,
+            grace: order.grace,
+        };
+        if let Some(bytes) = order.memory_bytes {
+            bound_memory(leader, bytes)?;
+        }
         Ok(Started {
-            group: Group {
-                leader,
-                reaper,
-                slot: Some(slot),
-                is_left: false,
-                grace: order.grace,
-            },
+            group,
             stdin: ours_in,
             stdout,
             stderr,
@@ -208,6 +229,19 @@ fn spawn(program: &sys::Program<'_>) -> io::Result<Pid> {
         }
     }
     sys::spawn(program)
+}
+
+/// What it maps of files doesn't count. It has begun by now, and can't have taken much.
+fn bound_memory(leader: Pid, bytes: u64) -> io::Result<()> {
+    let limit = Rlimit {
+        current: Some(bytes),
+        maximum: Some(bytes),
+    };
+    match prlimit(Some(leader), Resource::Data, limit) {
+        // It has ended already.
+        Ok(_) | Err(Errno::SRCH) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 const BEING_WRITTEN_LOOKS: u32 = 5;
@@ -265,7 +299,7 @@ impl Drop for Group {
 }
 
 /// A program at work for a request.
-struct Running {
+pub struct Running {
     // Before its pipes, so that it is told to end before it finds them closed.
     group: Group,
     input: Input,

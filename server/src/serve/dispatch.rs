@@ -5,6 +5,7 @@ use super::inside::View;
 use super::live;
 use super::worker::Worker;
 use crate::cache::{Cached, Caller, Found};
+use crate::handler::git::is_exchange;
 use crate::handler::pipe::pipe;
 use crate::handler::{At, Handler, Led, Script};
 use crate::site::{Answer, Listing, Load, Site, Stored};
@@ -322,6 +323,12 @@ impl Gate<'_, '_> {
             None => self.ask_own_site(path),
             Some((Target::Handler(handler), _)) => Reply::Live(handler.clone()),
             Some((Target::Cached(cached), _)) => self.ask_cache(cached, None),
+            Some((Target::Git { exchanges, pages }, rest)) => {
+                match is_exchange(self.head.method, rest, self.head.query) {
+                    true => Reply::Live(exchanges.clone()),
+                    false => self.ask_cache(pages, None),
+                }
+            }
             Some((Target::Redirect(to), rest)) => {
                 let mut location = to.to_vec();
                 if to.ends_with(b"/") {

@@ -69,7 +69,7 @@ pub(super) fn refusal_fields(reject: Reject) -> &'static [u8] {
     match reject.status {
         Status::UNAUTHORIZED => b"WWW-Authenticate: Basic realm=\"anthill\", charset=\"UTF-8\"\r\n",
         Status::METHOD_NOT_ALLOWED => ALLOW,
-        Status::SERVICE_UNAVAILABLE => RETRY_AFTER,
+        Status::SERVICE_UNAVAILABLE | Status::TOO_MANY_REQUESTS => RETRY_AFTER,
         _ => b"",
     }
 }

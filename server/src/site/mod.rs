@@ -33,7 +33,7 @@ pub use answer::{ALLOW, Answer};
 pub use budget::Budget;
 pub use conditions::{Verdict, judge_by};
 pub use error_page::plain_error;
-pub use file::Why;
+pub use file::{Meta, Why};
 pub use glob::{Glob, GlobError};
 pub use gzip::{GzipJob, GzipQueue, gzip};
 pub use html::escape;

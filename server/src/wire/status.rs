@@ -64,7 +64,7 @@ statuses! {
     425 "Too Early";
     426 "Upgrade Required";
     428 "Precondition Required";
-    429 "Too Many Requests";
+    429 as TOO_MANY_REQUESTS "Too Many Requests";
     431 as REQUEST_HEADER_FIELDS_TOO_LARGE "Request Header Fields Too Large";
     451 "Unavailable For Legal Reasons";
     500 as INTERNAL_SERVER_ERROR "Internal Server Error";

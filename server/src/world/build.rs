@@ -14,11 +14,14 @@ use crate::handler::backend::{Address, Backends};
 use crate::handler::cgi::{self, Cgi};
 use crate::handler::exchange::Bounds;
 use crate::handler::fastcgi::{self, FastCgi, Protocol};
+use crate::handler::git::pages::OfPages;
+use crate::handler::git::readers::Readers;
 use crate::handler::git::{self, Git};
 use crate::handler::program::Programs;
 use crate::handler::pushed::Pushes;
 use crate::handler::test::Test;
 use crate::hits::{Hits, SiteHits, Views};
+use crate::limits::{CACHE_PAGE_BYTES, GIT_KEPT_SECONDS};
 use crate::site::{Budget, CacheRule, Glob, Root, Site, SiteRules, Symlinks};
 use crate::tls::{
     Challenges, Ciphers, Identity, MinVersion, PairSpec, SelfSigned, Tickets, Tls, TlsSettings,
@@ -53,6 +56,8 @@ pub struct Supplies {
     pub h3_port: Option<u16>,
     /// Programs that run for requests.
     pub programs: Arc<Programs>,
+    /// Who reads repositories.
+    pub readers: Arc<Readers>,
     /// Servers that run scripts.
     pub backends: Arc<Backends>,
     /// Where pushes are told.
@@ -372,9 +377,7 @@ impl HostBuilder<'_> {
             Some(config::Target::Backend(backend)) => {
                 Some(Target::Handler(Arc::new(self.backend(backend, &prefix))))
             }
-            Some(config::Target::Git(git)) => {
-                Some(Target::Handler(Arc::new(self.git(git, &prefix)?)))
-            }
+            Some(config::Target::Git(git)) => Some(self.git_target(git, route, &prefix)?),
             Some(config::Target::Hits(_)) => {
                 let prefix = route.path.get_ref().trim_end_matches('/');
                 let name = self.site.names.first().map_or("*", |name| name.get_ref());
@@ -557,6 +560,46 @@ impl HostBuilder<'_> {
         }))
     }
 
+    /// What is exchanged with git, and pages for browsers beside it.
+    fn git_target(
+        &self,
+        git: &config::Git,
+        route: &config::Route,
+        prefix: &[u8],
+    ) -> Result<Target, OperatorError> {
+        let exchanges = self.git(git, prefix)?;
+        if !git.pages {
+            return Ok(Target::Handler(Arc::new(exchanges)));
+        }
+        let program = git::program();
+        let program =
+            program.map_err(|(what, help)| self.config.point(git.folder.span(), what, help))?;
+        let server = &self.config.server;
+        let pages = exchanges.pages(OfPages {
+            readers: Arc::clone(&self.supplies.readers),
+            git: program,
+            bare: server.state.get_ref().join("git"),
+            is_private: self.is_guarded(prefix),
+            heavy_per_minute: server.limits.git_heavy_per_minute,
+        });
+        let cached = self.stage(route, PAGES_RULE).before(Arc::new(pages));
+        Ok(Target::Git {
+            exchanges: Arc::new(exchanges),
+            pages: Arc::new(cached),
+        })
+    }
+
+    /// Is any of what lies below this path not for everybody?
+    fn is_guarded(&self, prefix: &[u8]) -> bool {
+        let guards = |route: &&config::Route| route.allow.is_some() || route.users.is_some();
+        let overlaps = |route: &config::Route| {
+            let other = route.path.get_ref().trim_end_matches('/').as_bytes();
+            prefix.starts_with(other) || other.starts_with(prefix)
+        };
+        let routes = self.site.routes.iter().filter(guards);
+        self.site.client_ca.is_some() || routes.into_iter().any(overlaps)
+    }
+
     /// Of one call of a script.
     fn bounds(&self) -> Bounds {
         let limits = &self.config.server.limits;
@@ -585,7 +628,6 @@ impl HostBuilder<'_> {
 
     /// What is kept of a route's live responses.
     fn cache_stage(&self, route: &config::Route, cache: &config::PageCache) -> Stage {
-        let site = self.site.names.first().map(|name| name.get_ref().as_str());
         let rule = Rule {
             seconds: cache.seconds,
             stale_while_revalidate: cache.stale_while_revalidate,
@@ -593,7 +635,13 @@ impl HostBuilder<'_> {
             page_bytes: usize::try_from(cache.page_bytes).unwrap_or(usize::MAX),
             ignores_cookies: cache.ignore_cookies,
             disk: cache.disk,
+            seconds_max: u64::MAX,
         };
+        self.stage(route, rule)
+    }
+
+    fn stage(&self, route: &config::Route, rule: Rule) -> Stage {
+        let site = self.site.names.first().map(|name| name.get_ref().as_str());
         let site: Arc<str> = site.unwrap_or("*").into();
         Stage {
             cache: self.supplies.cache.clone(),
@@ -687,6 +735,18 @@ impl HostBuilder<'_> {
         })
     }
 }
+
+/// Pages of repositories say themselves how long they are good: those of a commit for ever, and others
+/// until git says that there is a new one.
+const PAGES_RULE: Rule = Rule {
+    seconds: None,
+    stale_while_revalidate: 0,
+    stale_if_error: 0,
+    page_bytes: CACHE_PAGE_BYTES as usize,
+    ignores_cookies: true,
+    disk: false,
+    seconds_max: GIT_KEPT_SECONDS,
+};
 
 /// Tells what a route's handler makes from what others make, over reloads and restarts: by the site's
 /// name, the route's path, and what is said of the handler, wherever in the file that stands.

@@ -208,6 +208,13 @@ pub enum Target {
     Handler(Arc<dyn Handler>),
     /// Live, with the page cache before it.
     Cached(Arc<Cached>),
+    /// Repositories of git.
+    Git {
+        /// What git asks for.
+        exchanges: Arc<dyn Handler>,
+        /// What a browser asks for, with the page cache before it.
+        pages: Arc<Cached>,
+    },
 }
 
 impl Access {

@@ -472,7 +472,9 @@ impl Exchange {
             Reply::Stored(stored) => {
                 let mut fields = Vec::new();
                 match stored.status {
-                    Status::SERVICE_UNAVAILABLE => fields.extend_from_slice(RETRY_AFTER),
+                    Status::SERVICE_UNAVAILABLE | Status::TOO_MANY_REQUESTS => {
+                        fields.extend_from_slice(RETRY_AFTER)
+                    }
                     _ => stored.push_changing(&mut fields),
                 }
                 if stored.is_kept() {

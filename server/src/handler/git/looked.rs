@@ -1,0 +1,294 @@
+//! What lies on disk under a path: a repository and what the path goes on with, or a folder of them.
+//! All of it blocks.
+
+use super::wanted_page::{Id, is_ref_name};
+use super::{Settings, parts};
+use crate::handler::Fault;
+use crate::limits::{
+    GIT_CONFIG_BYTES_MAX, GIT_DESCRIPTION_BYTES_MAX, GIT_LIST_DEPTH_MAX, GIT_LIST_MAX,
+    GIT_LIST_NAMES_MAX, GIT_REF_BYTES_MAX,
+};
+use crate::site::Meta;
+use crate::wire::reject::Reject;
+use rustix::fs::{Dir, FileType, fstat};
+use std::io::Read;
+use std::path::PathBuf;
+
+/// What was found.
+pub enum Looked {
+    /// A page of this.
+    Repository(Box<Repository>),
+    /// A list of those below.
+    Folder(List),
+    /// The same with a slash at its end.
+    Slash,
+}
+
+/// A repository.
+pub struct Repository {
+    /// Where git's own files of it are.
+    pub folder: PathBuf,
+    /// As it was asked for, below the route.
+    pub name: Vec<u8>,
+    /// What follows in the path.
+    pub rest: Vec<u8>,
+    /// What HEAD says.
+    pub head: Head,
+    /// What it says of itself.
+    pub description: Vec<u8>,
+    /// It may hide some of its refs.
+    pub may_hide: bool,
+    /// It lacks what came before some commits, which this file names.
+    pub shallow: Option<PathBuf>,
+}
+
+/// What HEAD of a repository says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Head {
+    /// It follows this branch, which may not be there.
+    Branch(Vec<u8>),
+    /// It stands at a commit.
+    Detached(Id),
+    /// git alone can read it.
+    Unknown,
+}
+
+/// Repositories of a folder.
+pub struct List {
+    /// The folder, below the route.
+    pub name: Vec<u8>,
+    /// By their names.
+    pub all: Vec<Listed>,
+    /// There are more.
+    pub is_cut: bool,
+    /// Names that may still be looked at.
+    left: usize,
+}
+
+/// One of them.
+pub struct Listed {
+    /// Below the route.
+    pub name: Vec<u8>,
+    /// What it says of itself.
+    pub description: Vec<u8>,
+    /// When a branch changed last, Unix time in seconds.
+    pub changed: u64,
+}
+
+impl Settings {
+    /// What lies under this path, which begins with a slash if it isn't empty.
+    pub(super) fn look(&self, path: &[u8]) -> Result<Looked, Fault> {
+        let refused = |reject| Fault::new("git page", reject);
+        let Some(path) = path.strip_prefix(b"/") else {
+            return Ok(Looked::Slash);
+        };
+        for (at, part) in parts(path) {
+            let so_far = &path[..at + part.len()];
+            if part.is_empty() {
+                let is_last = so_far.len() == path.len();
+                let name = so_far.strip_suffix(b"/").unwrap_or(so_far);
+                let list = is_last.then(|| self.list(name));
+                // A folder with nothing in it for who asks is none.
+                let list = list.filter(|list| name.is_empty() || !list.all.is_empty());
+                return list.ok_or(refused(Reject::NOT_FOUND)).map(Looked::Folder);
+            }
+            if part[0] == b'.' {
+                return Err(refused(Reject::DOTFILE));
+            }
+            if let Some(folder) = self.repository_at(so_far).map_err(refused)? {
+                let rest = &path[so_far.len()..];
+                let found = self.exported(&folder)?;
+                if rest.is_empty() {
+                    return Ok(Looked::Slash);
+                }
+                let shallow = found.join("shallow");
+                return Ok(Looked::Repository(Box::new(Repository {
+                    name: so_far.to_vec(),
+                    rest: rest.to_vec(),
+                    head: self.head(&folder),
+                    description: self.description(&folder),
+                    may_hide: self.may_hide(&folder),
+                    shallow: shallow.is_file().then_some(shallow),
+                    folder: found,
+                })));
+            }
+            if !self.is(FileType::Directory, so_far).map_err(refused)? {
+                return Err(refused(Reject::NOT_FOUND));
+            }
+        }
+        match self.list(path).all.is_empty() {
+            true => Err(refused(Reject::NOT_FOUND)),
+            false => Ok(Looked::Slash),
+        }
+    }
+
+    /// git's own folder of the repository with this name.
+    pub(super) fn repository_at(&self, name: &[u8]) -> Result<Option<Vec<u8>>, Reject> {
+        for name in [name, &[name, b".git"].concat()] {
+            if let Some(folder) = self.git_folder(name)? {
+                return Ok(Some(folder));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The beginning of a file.
+    fn beginning(&self, path: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+        let seen = self.root.look(path).ok()?;
+        let meta = Meta::of_file(&fstat(&seen).ok()?)?;
+        let file = self.root.open_file(path, &meta).ok()?;
+        let mut bytes = Vec::new();
+        file.take(bytes_max as u64).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    fn head(&self, folder: &[u8]) -> Head {
+        let said = self.beginning(&[folder, b"/HEAD"].concat(), GIT_REF_BYTES_MAX + 64);
+        let said = said.unwrap_or_default();
+        let said = said.trim_ascii();
+        match said.strip_prefix(b"ref:").map(<[u8]>::trim_ascii) {
+            Some(name) => match name.strip_prefix(b"refs/heads/") {
+                // What holds its refs otherwise calls it so.
+                Some(b".invalid") | None => Head::Unknown,
+                Some(branch) if is_ref_name(branch) => Head::Branch(branch.to_vec()),
+                Some(_) => Head::Unknown,
+            },
+            None => match Id::parse(said).filter(Id::is_full) {
+                Some(id) => Head::Detached(id),
+                None => Head::Unknown,
+            },
+        }
+    }
+
+    /// Does its configuration speak of that, or lead elsewhere? Most don't, and git needn't be asked.
+    fn may_hide(&self, folder: &[u8]) -> bool {
+        let path = [folder, b"/config"].concat();
+        let Some(said) = self.beginning(&path, GIT_CONFIG_BYTES_MAX) else {
+            return false;
+        };
+        let said = said.to_ascii_lowercase();
+        let has = |word: &[u8]| said.windows(word.len()).any(|part| part == word);
+        said.len() == GIT_CONFIG_BYTES_MAX
+            || [&b"hiderefs"[..], b"include", b"worktreeconfig"]
+                .iter()
+                .any(|word| has(word))
+    }
+
+    /// Its first line; git's own words for having none are none.
+    fn description(&self, folder: &[u8]) -> Vec<u8> {
+        let path = [folder, b"/description"].concat();
+        let said = self.beginning(&path, GIT_DESCRIPTION_BYTES_MAX);
+        let said = said.unwrap_or_default();
+        let line = said.split(|byte| *byte == b'\n').next();
+        let line = line.unwrap_or_default().trim_ascii();
+        match line.starts_with(b"Unnamed repository") {
+            true => Vec::new(),
+            false => line.to_vec(),
+        }
+    }
+
+    /// When it changed last: writing a ref replaces a file in its folder.
+    fn changed(&self, folder: &[u8]) -> u64 {
+        let mut newest = 0;
+        let mut look = |path: &[u8]| {
+            let seen = self.root.look(path).and_then(|seen| Ok(fstat(&seen)?));
+            if let Ok(status) = seen {
+                newest = newest.max(u64::try_from(status.st_mtime).unwrap_or(0));
+            }
+        };
+        let heads = [folder, b"/refs/heads"].concat();
+        look(&heads);
+        look(&[folder, b"/packed-refs"].concat());
+        let mut left = BRANCHES_LOOKED_AT;
+        for (name, _) in self.names(&heads, &mut left) {
+            look(&[&heads, &b"/"[..], &name].concat());
+        }
+        newest
+    }
+
+    /// All repositories that are exported below this folder.
+    fn list(&self, folder: &[u8]) -> List {
+        let mut list = List {
+            name: folder.to_vec(),
+            all: Vec::new(),
+            is_cut: false,
+            left: GIT_LIST_NAMES_MAX,
+        };
+        self.list_below(folder, 0, &mut list);
+        list.is_cut |= list.left == 0;
+        list.all.sort_by(|one, other| one.name.cmp(&other.name));
+        list
+    }
+
+    fn list_below(&self, folder: &[u8], depth: usize, list: &mut List) {
+        if depth == GIT_LIST_DEPTH_MAX {
+            list.is_cut = true;
+            return;
+        }
+        for (part, kind) in self.names(folder, &mut list.left) {
+            let name = match folder.is_empty() {
+                true => part,
+                false => [folder, b"/", &part].concat(),
+            };
+            if let Ok(Some(found)) = self.git_folder(&name) {
+                if self.exports_all || self.is_marked(&found) {
+                    if list.all.len() == GIT_LIST_MAX {
+                        list.is_cut = true;
+                        return;
+                    }
+                    list.all.push(Listed {
+                        description: self.description(&found),
+                        changed: self.changed(&found),
+                        name,
+                    });
+                }
+            } else if kind == FileType::Directory {
+                // Links are followed to repositories alone: others may lead round in a circle.
+                self.list_below(&name, depth + 1, list);
+            }
+        }
+    }
+
+    /// The names in a folder that aren't hidden, in their order, with what they are.
+    fn names(&self, folder: &[u8], left: &mut usize) -> Vec<(Vec<u8>, FileType)> {
+        let opened = self.root.open_folder(folder);
+        let Ok(entries) = opened.and_then(|opened| Ok(Dir::new(opened)?)) else {
+            return Vec::new();
+        };
+        let mut all = Vec::new();
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_bytes();
+            if name.first() == Some(&b'.') {
+                continue;
+            }
+            if *left == 0 {
+                break;
+            }
+            *left -= 1;
+            let kind = match entry.file_type() {
+                FileType::Unknown => {
+                    let path = [folder, b"/", name].concat();
+                    let path = path.strip_prefix(b"/").unwrap_or(&path);
+                    let is_folder = self.is(FileType::Directory, path) == Ok(true);
+                    if is_folder {
+                        FileType::Directory
+                    } else {
+                        FileType::Unknown
+                    }
+                }
+                kind => kind,
+            };
+            if matches!(
+                kind,
+                FileType::Directory | FileType::Symlink | FileType::RegularFile
+            ) {
+                all.push((name.to_vec(), kind));
+            }
+        }
+        all.sort_by(|one, other| one.0.cmp(&other.0));
+        all
+    }
+}
+
+/// Of a repository, to learn when one of them changed last.
+const BRANCHES_LOOKED_AT: usize = 200;

@@ -1,0 +1,262 @@
+//! Markdown as HTML: what a reader needs of it, and nothing that a stranger could misuse. HTML in it is
+//! shown as the text that it is.
+
+use super::html::Html;
+use super::place::Place;
+use super::readme::led_to;
+use super::wanted_page::Id;
+use crate::limits::GIT_HTML_BYTES_MAX;
+use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
+use std::fmt::{self, Write};
+
+/// Appends `content` as HTML.
+pub fn push_markdown(place: &Place, commit: &Id, content: &[u8], page: &mut Html) {
+    let text = String::from_utf8_lossy(content);
+    let options = Options::ENABLE_TABLES
+        | Options::ENABLE_STRIKETHROUGH
+        | Options::ENABLE_TASKLISTS
+        | Options::ENABLE_FOOTNOTES;
+    let parser = Parser::new_ext(&text, options);
+    let events = Named::new(parser).map(|event| harmless(place, commit, event));
+    let mut bounded = Bounded(String::new());
+    // It fails where it would become too long.
+    let is_whole = html::write_html_fmt(&mut bounded, events).is_ok();
+    match is_whole {
+        true => page.markup(&bounded.0),
+        false => page
+            .markup("<pre class=plain>")
+            .text(content)
+            .markup("</pre>"),
+    };
+}
+
+/// The same without what could do harm.
+fn harmless<'e>(place: &Place, commit: &Id, event: Event<'e>) -> Event<'e> {
+    let led = |url: &CowStr<'e>, is_image| {
+        CowStr::from(led_to(place, commit, url, is_image).unwrap_or_default())
+    };
+    match event {
+        Event::Html(html) | Event::InlineHtml(html) => Event::Text(html),
+        Event::Start(Tag::HtmlBlock) => Event::Start(Tag::Paragraph),
+        Event::End(TagEnd::HtmlBlock) => Event::End(TagEnd::Paragraph),
+        Event::Start(Tag::Link {
+            link_type,
+            dest_url,
+            title,
+            id,
+        }) => Event::Start(Tag::Link {
+            link_type: match link_type {
+                // It would be put behind `mailto:` once more.
+                pulldown_cmark::LinkType::Email => pulldown_cmark::LinkType::Inline,
+                other => other,
+            },
+            dest_url: match link_type {
+                pulldown_cmark::LinkType::Email => format!("mailto:{dest_url}").into(),
+                _ => led(&dest_url, false),
+            },
+            title,
+            id,
+        }),
+        Event::Start(Tag::Image {
+            link_type,
+            dest_url,
+            title,
+            id,
+        }) => Event::Start(Tag::Image {
+            link_type,
+            dest_url: led(&dest_url, true),
+            title,
+            id,
+        }),
+        other => other,
+    }
+}
+
+/// Gives headings the names that links within the text call them by.
+struct Named<'t, P> {
+    inner: P,
+    /// Events of a heading that was read ahead, the next one last.
+    ahead: Vec<Event<'t>>,
+    seen: Vec<String>,
+}
+
+impl<'t, P: Iterator<Item = Event<'t>>> Named<'t, P> {
+    fn new(inner: P) -> Named<'t, P> {
+        Named {
+            inner,
+            ahead: Vec::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// As the large forges make them: lower case, words joined by hyphens, a number for the second.
+    fn name(&mut self, text: &str) -> String {
+        let mut name = String::new();
+        for character in text.trim().chars() {
+            match character {
+                ' ' | '-' => name.push('-'),
+                '_' => name.push('_'),
+                it if it.is_alphanumeric() => name.extend(it.to_lowercase()),
+                _ => {}
+            }
+        }
+        let times = self.seen.iter().filter(|it| **it == name).count();
+        // More headings than that are no text.
+        if self.seen.len() < HEADINGS_MAX {
+            self.seen.push(name.clone());
+        }
+        if times > 0 {
+            let _ = write!(name, "-{times}");
+        }
+        name
+    }
+}
+
+impl<'t, P: Iterator<Item = Event<'t>>> Iterator for Named<'t, P> {
+    type Item = Event<'t>;
+
+    fn next(&mut self) -> Option<Event<'t>> {
+        if let Some(event) = self.ahead.pop() {
+            return Some(event);
+        }
+        let first = self.inner.next()?;
+        let Event::Start(Tag::Heading { level, .. }) = first else {
+            return Some(first);
+        };
+        let mut text = String::new();
+        for event in self.inner.by_ref() {
+            if let Event::Text(part) | Event::Code(part) = &event {
+                text.push_str(part);
+            }
+            let is_end = matches!(event, Event::End(TagEnd::Heading(_)));
+            self.ahead.push(event);
+            if is_end {
+                break;
+            }
+        }
+        self.ahead.reverse();
+        let name = self.name(&text);
+        Some(Event::Start(Tag::Heading {
+            level,
+            id: (!name.is_empty()).then(|| name.into()),
+            classes: Vec::new(),
+            attrs: Vec::new(),
+        }))
+    }
+}
+
+const HEADINGS_MAX: usize = 1_000;
+
+/// A page that ends at its bound.
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        match self.0.len() + part.len() <= GIT_HTML_BYTES_MAX {
+            true => self.0.write_str(part),
+            false => Err(fmt::Error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let place = Place {
+            prefix: b"/git".to_vec(),
+            name: b"a.git".to_vec(),
+            head: Some(b"main".to_vec()),
+            id: None,
+            origin: Vec::new(),
+            description: Vec::new(),
+            is_repository: true,
+        };
+        let commit = Id::parse(b"abcdef1234").expect("an id");
+        let mut page = Html::default();
+        push_markdown(&place, &commit, text.as_bytes(), &mut page);
+        page.into_string()
+    }
+
+    #[test]
+    fn a_page_of_a_text() {
+        let page = shown("# A *b* `c`!\n\n# A b c\n\n|x|\n|-|\n|y|\n\n~~z~~ <ant@example.org>\n");
+        assert!(page.contains("<h1 id=\"a-b-c\">"), "{page}");
+        assert!(page.contains("<h1 id=\"a-b-c-1\">"), "{page}");
+        assert!(
+            page.contains("<table>") && page.contains("<del>z</del>"),
+            "{page}"
+        );
+        assert!(page.contains("href=\"mailto:ant@example.org\""), "{page}");
+    }
+
+    #[test]
+    fn links_lead_to_the_same_commit_or_to_the_web() {
+        for (link, led) in [
+            (
+                "docs/a.md",
+                "/git/a.git/tree/docs/a.md?h=main&amp;id=abcdef1234",
+            ),
+            (
+                "./docs/../b.md#x",
+                "/git/a.git/tree/b.md?h=main&amp;id=abcdef1234#x",
+            ),
+            ("#x", "#x"),
+            ("https://example.org/?a", "https://example.org/?a"),
+            ("HTTP://example.org", "HTTP://example.org"),
+            ("mailto:a@b", "mailto:a@b"),
+            ("../../etc", ""),
+            ("/etc", ""),
+            ("//example.org", ""),
+            ("javascript:alert(1)", ""),
+            ("JaVaScRiPt:alert(1)", ""),
+            ("java&#10;script:alert(1)", ""),
+            ("&#1;javascript:alert(1)", ""),
+            ("data:text/html,x", ""),
+            ("vbscript:x", ""),
+            ("https:x", ""),
+            ("file:///etc/passwd", ""),
+        ] {
+            let page = shown(&format!("[x](<{link}>)"));
+            assert!(
+                page.contains(&format!("<a href=\"{led}\">")),
+                "{link}: {page}"
+            );
+        }
+        let page = shown("![x](b.png) ![y](javascript:1) ![z](https://example.org/z.png)");
+        assert!(
+            page.contains("src=\"/git/a.git/plain/b.png?h=main&amp;id=abcdef1234\""),
+            "{page}"
+        );
+        assert!(
+            page.contains("src=\"\"") && page.contains("src=\"https://example.org/z.png\""),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn markup_is_text() {
+        for text in [
+            "<script>alert(1)</script>",
+            "a <img src=x onerror=alert(1)> b",
+            "<div\nonclick=x>\n\n*a*\n\n</div>",
+            "```<script>\nx\n```",
+            "[a](b \"\\\"><script>\")",
+            "# x {#\"><script> onclick=x}",
+            "[^\"><script>]\n\n[^\"><script>]: x",
+            "<!-- <script> -->",
+        ] {
+            let page = shown(text);
+            let is_bad = |part: &str| page.to_ascii_lowercase().contains(part);
+            assert!(
+                !is_bad("<script") && !is_bad("<img") && !is_bad("<div\n"),
+                "{text}: {page}"
+            );
+            assert!(!is_bad("<!--"), "{text}: {page}");
+        }
+        shown(&"[".repeat(50_000));
+        shown(&"*a _b ".repeat(20_000));
+        shown(&"> ".repeat(20_000));
+    }
+}

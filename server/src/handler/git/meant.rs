@@ -1,0 +1,200 @@
+//! Which commits an address means, as far as they may be shown.
+
+use super::looked::Head;
+use super::making::Making;
+use super::place::Place;
+use super::reading::{Command, From};
+use super::said_by_git::{self as said, Hidden, Ref};
+use super::sent::refused;
+use super::wanted_page::{Aspect, Id, WantedPage, is_ref_name};
+use crate::handler::Fault;
+use crate::handler::exchange::Collected;
+use crate::limits::{GIT_PAGE_BYTES_MAX, GIT_REFS_MAX};
+use crate::wire::reject::Reject;
+
+/// The commits that a page is of.
+pub(super) struct Meant {
+    /// None where there is none in the repository.
+    pub(super) commit: Option<Id>,
+    /// The one that it is compared with, if the address names it.
+    pub(super) other: Option<Id>,
+}
+
+/// Refs, as git listed them.
+pub(super) struct Listed {
+    pub(super) said: Collected,
+    hidden: Hidden,
+}
+
+impl Listed {
+    /// Those that are shown.
+    pub(super) fn all(&self) -> Vec<Ref<'_>> {
+        let mut all = said::refs(&self.said.bytes);
+        all.retain(|it| !self.hidden.is(it.name));
+        all
+    }
+
+    /// Are there more than were asked for?
+    pub(super) fn is_cut(&self, count: usize) -> bool {
+        self.said.is_cut || said::refs(&self.said.bytes).len() >= count
+    }
+}
+
+impl Making {
+    /// Which commits the address means.
+    pub(super) async fn meant(&self) -> Result<Meant, Fault> {
+        let wanted = &self.wanted;
+        let other = match &wanted.other {
+            Some(id) => Some(self.commit(id).await?),
+            None => None,
+        };
+        let commit = match (&wanted.id, &wanted.head) {
+            (Some(id), _) => Some(self.commit(id).await?),
+            (None, Some(name)) => Some(self.of_name(name).await?),
+            (None, None) => self.of_head().await?,
+        };
+        // Where there is nothing, nothing of it is there.
+        let is_there = commit.is_some()
+            || matches!(&wanted.aspect, Aspect::Log(path) | Aspect::Tree(path) if path.is_empty())
+            || matches!(wanted.aspect, Aspect::About | Aspect::Atom);
+        is_there
+            .then_some(Meant { commit, other })
+            .ok_or(refused(Reject::NOT_FOUND))
+    }
+
+    /// The commit that this object is or leads to.
+    pub(super) async fn commit(&self, id: &Id) -> Result<Id, Fault> {
+        let check = || Command::new(&["cat-file", "--batch-check"]);
+        let mut from = From::objects_of(id);
+        if !id.is_full() {
+            // What the repository calls its objects isn't known by this.
+            from = From::Objects {
+                sha256: matches!(&self.reading.repository.head, Head::Detached(head) if head.is_sha256()),
+            };
+        }
+        let question = format!("{}^{{commit}}\n", id.digits()).into_bytes();
+        let said = self
+            .reading
+            .collect(from, check(), question, GIT_PAGE_BYTES_MAX)
+            .await?;
+        let found = said::checked(&said.bytes).pop().flatten();
+        found.ok_or(refused(Reject::NOT_FOUND))
+    }
+
+    /// The commit that a branch or tag leads to.
+    pub(super) async fn of_name(&self, name: &[u8]) -> Result<Id, Fault> {
+        let branch = [b"refs/heads/", name].concat();
+        let tag = [b"refs/tags/", name].concat();
+        let versioned = [b"refs/tags/v", name].concat();
+        let mut names = vec![&*branch, &*tag];
+        if matches!(self.wanted.aspect, Aspect::Snapshot(_)) {
+            names.push(&versioned);
+        }
+        let said = self.refs(&names, 16).await?;
+        let all = said.all();
+        let found = names
+            .iter()
+            .find_map(|name| all.iter().find(|it| it.name == *name));
+        match (found, Id::parse(name)) {
+            (Some(found), _) => self.of_ref(found).await,
+            // A snapshot of a commit, by its name.
+            (None, Some(id)) if matches!(self.wanted.aspect, Aspect::Snapshot(_)) => {
+                self.commit(&id).await
+            }
+            _ => Err(refused(Reject::NOT_FOUND)),
+        }
+    }
+
+    async fn of_ref(&self, found: &Ref<'_>) -> Result<Id, Fault> {
+        match &found.commit {
+            Some(commit) => Ok(commit.clone()),
+            None if found.may_be_commit => self.commit(&found.id).await,
+            None => Err(refused(Reject::NOT_FOUND)),
+        }
+    }
+
+    /// The commit that a repository shows by itself.
+    async fn of_head(&self) -> Result<Option<Id>, Fault> {
+        if let Head::Detached(id) = &self.reading.repository.head {
+            return self.commit(id).await.map(Some);
+        }
+        if let Head::Branch(branch) = &self.reading.repository.head {
+            let name = [b"refs/heads/", branch.as_slice()].concat();
+            let said = self.refs(&[&name], 1).await?;
+            let all = said.all();
+            if let Some(found) = all.iter().find(|it| it.name == name) {
+                return self.of_ref(found).await.map(Some);
+            }
+        }
+        // It names a branch that isn't there: another will do.
+        let said = self.refs(&[b"refs/heads/"], GIT_REFS_MAX).await?;
+        let all = said.all();
+        let named = |name: &[u8]| all.iter().find(|it| it.branch() == Some(name));
+        let usual = || named(b"main").or_else(|| named(b"master"));
+        let head = all.iter().find(|it| it.is_head);
+        match head.or_else(usual).or(all.first()) {
+            Some(found) => self.of_ref(found).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The commit that a repository shows by itself, where all its branches are known.
+    pub(super) async fn head_among(&self, all: &[Ref<'_>]) -> Result<Option<Id>, Fault> {
+        if let Head::Detached(id) = &self.reading.repository.head {
+            return self.commit(id).await.map(Some);
+        }
+        match all.iter().find(|it| it.is_head) {
+            Some(found) => self.of_ref(found).await.map(Some),
+            None => self.of_head().await,
+        }
+    }
+
+    /// Branches and tags that fit, as far as they are shown.
+    pub(super) async fn refs(&self, patterns: &[&[u8]], count: usize) -> Result<Listed, Fault> {
+        let count = format!("--count={count}");
+        let command = [
+            "for-each-ref",
+            "--sort=-creatordate",
+            &count,
+            said::REF_FORMAT,
+        ];
+        let mut command = Command::new(&command);
+        for pattern in patterns {
+            command = command.with(pattern);
+        }
+        let reading = &self.reading;
+        let bytes_max = GIT_PAGE_BYTES_MAX;
+        let said = reading.collect(From::Refs, command, Vec::new(), bytes_max);
+        let said = said.await?;
+        let mut hidden = Hidden::default();
+        if reading.repository.may_hide {
+            let command = Command::new(&["config", "--list", "--null"]);
+            let config = reading.collect(From::Refs, command, Vec::new(), bytes_max);
+            hidden = Hidden::read(&config.await?.bytes);
+        }
+        Ok(Listed { said, hidden })
+    }
+}
+
+impl WantedPage {
+    /// What a snapshot's name says: `hammer-v1.0.tar.gz` is of `v1.0`.
+    pub(super) fn name_snapshot(&mut self, place: &Place) -> Result<(), Fault> {
+        let Aspect::Snapshot(name) = &self.aspect else {
+            return Ok(());
+        };
+        let rest = name.strip_suffix(ARCHIVE_ENDING);
+        let rest = rest.and_then(|it| it.strip_prefix(place.short_name())?.strip_prefix(b"-"));
+        let rest = rest.ok_or(refused(Reject::NOT_FOUND))?;
+        self.head = None;
+        self.other = None;
+        self.id = Id::parse(rest).filter(Id::is_full);
+        if self.id.is_none() {
+            let name = Some(rest.to_vec()).filter(|name| is_ref_name(name));
+            self.head = Some(name.ok_or(refused(Reject::NOT_FOUND))?);
+        }
+        Ok(())
+    }
+}
+
+/// Of the names of snapshots.
+pub(super) const ARCHIVE_ENDING: &[u8] = b".tar.gz";

@@ -1,0 +1,169 @@
+//! Repositories in a browser: from a request to a page. First it is looked what lies there, then which
+//! commits are meant, and if the client or the page cache has that page already, that is all; else git
+//! is asked for what the page shows.
+//!
+//! An object is shown to whoever knows its whole name, be it reachable or not: git's own protocol
+//! (version 2) gives it too, so hiding it here would hide nothing.
+
+use super::Settings;
+use super::looked::{Looked, Repository};
+use super::making::Making;
+use super::place::Place;
+use super::readers::Readers;
+use super::reading::{Reading, prepare};
+use super::sent::{PAGE_POLICY, html, refused, style, with_slash};
+use super::shown_list;
+use super::tag::Tag;
+use super::wanted_page::WantedPage;
+use crate::handler::asked::Asked;
+use crate::handler::{Fault, Handler, LocalBoxFuture, Request, Response};
+use crate::wire::fields::Fields;
+use crate::wire::head::Method;
+use crate::wire::reject::Reject;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Shows the repositories of a folder.
+pub struct Pages {
+    settings: Arc<Settings>,
+    own: Arc<OfPages>,
+}
+
+/// What holds for their pages.
+pub struct OfPages {
+    /// The ledger of who reads.
+    pub readers: Arc<Readers>,
+    /// The program.
+    pub git: PathBuf,
+    /// A folder for repositories of our own.
+    pub bare: PathBuf,
+    /// They aren't for everybody.
+    pub is_private: bool,
+    /// Heavy pages for one address in a minute.
+    pub heavy_per_minute: u32,
+}
+
+impl Pages {
+    /// With these settings.
+    pub fn new(settings: Arc<Settings>, own: OfPages) -> Pages {
+        Pages {
+            settings,
+            own: Arc::new(own),
+        }
+    }
+}
+
+impl Handler for Pages {
+    fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
+        let (settings, own) = (Arc::clone(&self.settings), Arc::clone(&self.own));
+        Box::pin(answer(settings, own, request))
+    }
+}
+
+async fn answer(
+    settings: Arc<Settings>,
+    own: Arc<OfPages>,
+    request: Request,
+) -> Result<Response, Fault> {
+    let path = request.path.strip_prefix(&*settings.prefix);
+    let path = path.unwrap_or_default().to_vec();
+    let is_read = is_read(&request);
+    if path.starts_with(b"/.style-") && is_read {
+        return style(&path);
+    }
+    let (for_look, bare) = (Arc::clone(&settings), own.bare.clone());
+    let look = move || {
+        let looked = for_look.look(&path)?;
+        if let Looked::Repository(_) = looked {
+            prepare(&bare)?;
+        }
+        Ok(looked)
+    };
+    let looked = own.readers.look(look).await?;
+    let repository = match looked {
+        Looked::Repository(repository) => *repository,
+        _ if !is_read => return Err(refused(Reject::METHOD_NOT_ALLOWED)),
+        Looked::Slash => return Ok(with_slash(&request)),
+        Looked::Folder(list) => {
+            let place = place(&settings, &request, list.name.clone(), None);
+            let page = shown_list::list(&place, &list);
+            let tag = Tag::new(&own, &request).with(page.as_bytes()).done();
+            return Ok(tag.answer(&request.fields, || html(page, PAGE_POLICY)));
+        }
+    };
+    let mut wanted = wanted(&repository.rest, &request)?;
+    let mut place = place(
+        &settings,
+        &request,
+        repository.name.clone(),
+        Some(&repository),
+    );
+    wanted.name_snapshot(&place)?;
+    place.head.clone_from(&wanted.head);
+    place.id.clone_from(&wanted.id);
+    let tag = Tag::new(&own, &request);
+    let asked = Asked::of(request).await;
+    let (asked, _) = asked.map_err(|_| refused(Reject::BODY_SLOW))?;
+    let making = Making {
+        reading: Reading {
+            settings,
+            asked: Arc::new(asked),
+            repository,
+            bare: own.bare.clone(),
+            git: own.git.clone(),
+        },
+        own,
+        wanted,
+        place,
+    };
+    making.answer(tag).await
+}
+
+/// The page that is wanted of a repository.
+fn wanted(rest: &[u8], request: &Request) -> Result<WantedPage, Fault> {
+    match rest {
+        // What git itself would ask for, and in another way.
+        b"/info/refs" => return Err(refused(Reject::GIT_DUMB)),
+        b"/git-upload-pack" | b"/git-receive-pack" => {
+            return Err(refused(Reject::METHOD_NOT_ALLOWED));
+        }
+        _ => {}
+    }
+    let wanted = WantedPage::read(rest, request.query.as_deref());
+    let wanted = wanted.ok_or(refused(Reject::NOT_FOUND))?;
+    match is_read(request) {
+        true => Ok(wanted),
+        false => Err(refused(Reject::METHOD_NOT_ALLOWED)),
+    }
+}
+
+fn is_read(request: &Request) -> bool {
+    matches!(request.method, Method::Get | Method::Head)
+}
+
+fn place(
+    settings: &Settings,
+    request: &Request,
+    name: Vec<u8>,
+    repository: Option<&Repository>,
+) -> Place {
+    let host = Fields(&request.fields)
+        .first("host")
+        .unwrap_or(&request.host);
+    let scheme: &[u8] = if request.secure {
+        b"https://"
+    } else {
+        b"http://"
+    };
+    Place {
+        prefix: settings.prefix.to_vec(),
+        name,
+        head: None,
+        id: None,
+        origin: [scheme, host].concat(),
+        description: repository
+            .map(|it| it.description.clone())
+            .unwrap_or_default(),
+        is_repository: repository.is_some(),
+    }
+}

@@ -1,0 +1,67 @@
+//! Files as they are, for a browser that is to run nothing of them: anybody may have pushed them.
+
+/// The fields of a file whose content begins so.
+pub fn content_type(path: &[u8], beginning: &[u8]) -> &'static str {
+    match image(path) {
+        Some(image) => image,
+        None if is_binary(beginning) => "application/octet-stream",
+        None => "text/plain; charset=utf-8",
+    }
+}
+
+/// The type of an image that runs no scripts, by its ending.
+pub fn image(path: &[u8]) -> Option<&'static str> {
+    let dot = path.iter().rposition(|byte| *byte == b'.')?;
+    let ending = path[dot + 1..].to_ascii_lowercase();
+    let all = IMAGES.iter();
+    let mut all = all.filter(|(its, _)| its.as_bytes() == ending);
+    all.next().map(|(_, kind)| *kind)
+}
+
+const IMAGES: [(&str, &str); 8] = [
+    ("png", "image/png"),
+    ("jpg", "image/jpeg"),
+    ("jpeg", "image/jpeg"),
+    ("gif", "image/gif"),
+    ("webp", "image/webp"),
+    ("avif", "image/avif"),
+    ("bmp", "image/bmp"),
+    ("ico", "image/x-icon"),
+];
+
+/// As git tells it: a NUL near its beginning.
+pub fn is_binary(content: &[u8]) -> bool {
+    content[..content.len().min(LOOKED_AT_BYTES)].contains(&0)
+}
+
+const LOOKED_AT_BYTES: usize = 8_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_browser_would_run() {
+        for name in [
+            "a.html",
+            "a.htm",
+            "a.svg",
+            "a.xml",
+            "a.xhtml",
+            "a.js",
+            "a.pdf",
+            "html",
+            "a.PNG.html",
+        ] {
+            assert_eq!(
+                content_type(name.as_bytes(), b"<script>"),
+                "text/plain; charset=utf-8"
+            );
+            assert_eq!(
+                content_type(name.as_bytes(), b"\0"),
+                "application/octet-stream"
+            );
+        }
+        assert_eq!(content_type(b"x/a.PNG", b""), "image/png");
+    }
+}

@@ -1,0 +1,239 @@
+//! How git is run for pages. What belongs to a commit is read in a repository of our own that has
+//! nothing but the other's objects: so there is no configuration of it, no hook, filter, driver or
+//! remote that git could be made to run or ask by whoever made the repository. The refs alone are read
+//! where they are, by a command that runs nothing.
+
+use super::Settings;
+use super::looked::Repository;
+use super::wanted_page::Id;
+use crate::base::whole;
+use crate::handler::Fault;
+use crate::handler::asked::{Asked, Upload};
+use crate::handler::exchange::{Bounds, Collected, Exchange};
+use crate::handler::program::{Order, Running, search_path};
+use crate::limits;
+use crate::wire::cgi::Variables;
+use crate::wire::reject::Reject;
+use std::ffi::CString;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Arguments of git, each with a NUL behind it.
+pub struct Command(Vec<u8>);
+
+impl Command {
+    /// `git` with these.
+    pub fn new(arguments: &[&str]) -> Command {
+        let mut command = Command(b"git\0".to_vec());
+        for argument in arguments {
+            command = command.with(argument.as_bytes());
+        }
+        command
+    }
+
+    /// One more. What comes from outside is a whole name of an object, of a ref below `refs/`, or
+    /// stands behind `--`, so none is an option.
+    pub fn with(mut self, argument: &[u8]) -> Command {
+        self.0.extend_from_slice(argument);
+        self.0.push(0);
+        self
+    }
+}
+
+/// Where git reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum From {
+    /// The repository: its refs.
+    Refs,
+    /// Its objects, which have such names.
+    Objects {
+        /// SHA-256 instead of SHA-1.
+        sha256: bool,
+    },
+}
+
+impl From {
+    /// The objects that one with this name is among.
+    pub fn objects_of(id: &Id) -> From {
+        From::Objects {
+            sha256: id.is_sha256(),
+        }
+    }
+}
+
+/// One request's reading of a repository.
+pub struct Reading {
+    /// What holds for all.
+    pub settings: Arc<Settings>,
+    /// Who reads.
+    pub asked: Arc<Asked>,
+    /// What is read.
+    pub repository: Repository,
+    /// Where our own repositories without objects are.
+    pub bare: PathBuf,
+    /// The program.
+    pub git: PathBuf,
+}
+
+impl Reading {
+    /// What git says, which must come to its end as it should; `bytes_max` of it.
+    pub async fn collect(
+        &self,
+        from: From,
+        command: Command,
+        input: Vec<u8>,
+        bytes_max: usize,
+    ) -> Result<Collected, Fault> {
+        let exchange = self.start(from, command, input, bytes_max).await?;
+        exchange.collect(bytes_max).await
+    }
+
+    /// git under way.
+    pub async fn start(
+        &self,
+        from: From,
+        command: Command,
+        input: Vec<u8>,
+        held_bytes: usize,
+    ) -> Result<Exchange<Running>, Fault> {
+        let whole = match held_bytes == limits::GIT_STREAM_HELD_BYTES {
+            // As long as the client takes.
+            true => self.settings.bounds.whole,
+            false => Duration::from_secs(limits::GIT_PAGE_SECONDS),
+        };
+        let bounds = Bounds {
+            whole,
+            held_bytes,
+            ..self.settings.bounds.clone()
+        };
+        let body = (!input.is_empty()).then_some(Upload {
+            ahead: input,
+            reader: None,
+        });
+        let order = self.order(from, command)?;
+        let programs = &self.settings.programs;
+        programs
+            .start(&self.asked, body, bounds, move |_| Ok(order))
+            .await
+    }
+
+    fn order(&self, from: From, command: Command) -> Result<Order, Fault> {
+        let c_string = |path: &Path| {
+            let string = CString::new(path.as_os_str().as_bytes());
+            string.map_err(|_| Fault::new("git page", Reject::NOT_FOUND))
+        };
+        Ok(Order {
+            file: c_string(&self.git)?,
+            arguments: command.0,
+            variables: self.variables(from),
+            folder: c_string(&self.repository.folder)?,
+            grace: Duration::ZERO,
+            memory_bytes: Some(limits::GIT_PAGE_MEMORY_BYTES),
+        })
+    }
+
+    fn variables(&self, from: From) -> Variables {
+        let folder = &self.repository.folder;
+        let mut all = Variables::default();
+        all.push("PATH", search_path().as_bytes());
+        match from {
+            From::Refs => all.push("GIT_DIR", folder.as_os_str().as_bytes()),
+            From::Objects { sha256 } => {
+                let bare = self.bare.join(FORMATS[usize::from(sha256)].0);
+                all.push("GIT_DIR", bare.as_os_str().as_bytes());
+                let objects = folder.join("objects");
+                all.push("GIT_OBJECT_DIRECTORY", objects.as_os_str().as_bytes());
+                if let Some(shallow) = &self.repository.shallow {
+                    all.push("GIT_SHALLOW_FILE", shallow.as_os_str().as_bytes());
+                }
+            }
+        }
+        for (name, value) in VARIABLES {
+            all.push(name, value.as_bytes());
+        }
+        let safe = folder.to_string_lossy();
+        let config = [("safe.directory", &*safe)];
+        let config = config.into_iter().chain(CONFIG);
+        let count = CONFIG.len() + 1;
+        all.push("GIT_CONFIG_COUNT", count.to_string().as_bytes());
+        for (nth, (key, value)) in config.enumerate() {
+            all.push(&format!("GIT_CONFIG_KEY_{nth}"), key.as_bytes());
+            all.push(&format!("GIT_CONFIG_VALUE_{nth}"), value.as_bytes());
+        }
+        all
+    }
+}
+
+/// What git is told beside where to read.
+const VARIABLES: [(&str, &str); 12] = [
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_ATTR_NOSYSTEM", "1"),
+    // It writes nothing.
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    // What a partial clone lacks isn't fetched; older versions have nobody to fetch it from.
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_ALLOW_PROTOCOL", "none"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    // An object is what its name says.
+    ("GIT_NO_REPLACE_OBJECTS", "1"),
+    // A path is a path and no pattern.
+    ("GIT_LITERAL_PATHSPECS", "1"),
+    ("GIT_PAGER", "cat"),
+    ("LC_ALL", "C"),
+    ("HOME", "/nonexistent"),
+];
+
+/// Settings of git that hold whatever a repository says.
+const CONFIG: [(&str, &str); 8] = [
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.attributesFile", "/dev/null"),
+    ("core.quotePath", "false"),
+    // Larger files aren't taken into memory to be compared.
+    ("core.bigFileThreshold", "8m"),
+    ("core.deltaBaseCacheLimit", "32m"),
+    ("diff.renameLimit", "200"),
+    ("core.commitGraph", "true"),
+];
+
+/// Our own repositories, by the names of objects.
+const FORMATS: [(&str, &str); 2] = [
+    (
+        "sha1",
+        "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
+    ),
+    (
+        "sha256",
+        "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n",
+    ),
+];
+
+/// Makes them, where they aren't there.
+pub fn prepare(bare: &Path) -> Result<(), Fault> {
+    let made = |(name, config): &(&str, &str)| -> io::Result<()> {
+        let folder = bare.join(name);
+        let last = folder.join("config");
+        if last.is_file() {
+            return Ok(());
+        }
+        for part in ["refs", "objects"] {
+            let mut builder = DirBuilder::new();
+            builder
+                .recursive(true)
+                .mode(0o700)
+                .create(folder.join(part))?;
+        }
+        whole::write(&folder.join("HEAD"), b"ref: refs/heads/none\n", 0o600)?;
+        whole::write(&last, config.as_bytes(), 0o600)
+    };
+    FORMATS.iter().try_for_each(made).map_err(|error| {
+        let why = format!("{}: {error}: the server has to write there", bare.display());
+        Fault::because("git page", Reject::HANDLER_FAILED, why)
+    })
+}
