@@ -56,6 +56,9 @@ pub struct Limits {
     /// Pages of repositories that take git long (diffs, logs of a path, snapshots, feeds) which one
     /// address may ask for in a minute, and at once; 429 past it. Nobody reads one a second for long.
     pub git_heavy_per_minute: u32,
+    /// Pages of repositories of any kind that one address may ask for in a minute, and at once; 429
+    /// past it. Pages that are kept and can't change don't count. It is ten a second.
+    pub git_pages_per_minute: u32,
 }
 
 impl Default for Limits {
@@ -84,6 +87,7 @@ impl Default for Limits {
             deploy_files: 200_000,
             deploy_bytes: 4 << 30,
             git_heavy_per_minute: 60,
+            git_pages_per_minute: 600,
         }
     }
 }
@@ -210,12 +214,19 @@ pub const GIT_PAGE_BYTES_MAX: usize = 1 << 20;
 pub const GIT_FILE_BYTES_MAX: usize = 512 * 1024;
 /// Of a README so much is read.
 pub const GIT_README_BYTES_MAX: usize = 256 * 1024;
+/// Quotes and lists in one another that a README may have: past it it is shown as text, for the parser
+/// looks at each of them for every line.
+pub const GIT_README_NESTING_MAX: usize = 64;
 /// Lines of a file or of a diff on one page: browsers take a second for so many on a phone.
 pub const GIT_LINES_MAX: usize = 20_000;
 /// A line on a page that is longer is cut, bytes: generated files have lines of megabytes.
 pub const GIT_LINE_BYTES_MAX: usize = 4 * 1024;
 /// A whole page as it is made, bytes: markup makes of each byte a few at most, and this many never.
-pub const GIT_HTML_BYTES_MAX: usize = 8 << 20;
+pub const GIT_HTML_BYTES_MAX: usize = 4 << 20;
+/// A page up to this is handed over whole, bytes: as much as a pipe holds.
+pub const GIT_PAGE_WHOLE_BYTES: usize = PIPE_BYTES;
+/// Larger pages on their way to clients, all together, bytes: who takes one slowly keeps it in memory.
+pub const GIT_PAGES_HELD_BYTES: usize = 64 << 20;
 /// Commits on a page of a log.
 pub const GIT_LOG_COMMITS: usize = 50;
 /// Commits, branches and tags on the summary of a repository.
@@ -244,10 +255,24 @@ pub const GIT_STREAM_HELD_BYTES: usize = 64 * 1024;
 /// Pages made by git at the same time, a quarter of `scripts` at most, and as many downloads: the rest
 /// of the places is for clones.
 pub const GIT_PAGES_MAX: usize = 4;
-/// Of pages that take git long, an eighth of `scripts` at most.
+/// Of pages that take git long, an eighth of `scripts` at most, and as many snapshots.
 pub const GIT_HEAVY_MAX: usize = 2;
+/// A snapshot on its way to its client, which takes all of it that long: git is at work meanwhile.
+pub const GIT_SNAPSHOT_SECONDS: u64 = 15 * 60;
+/// Of the processor git may take for what a browser asked, seconds: to compress a gigabyte takes half.
+pub const GIT_CPU_SECONDS: u64 = 120;
+/// Paths within a repository, bytes, as Linux allows for one.
+pub const GIT_PATH_BYTES_MAX: usize = 4_096;
+/// Of a path so many parts are links: each of them is as long as the path up to there.
+pub const GIT_PATH_LINKS_MAX: usize = 64;
 /// Threads that look for repositories on disk.
 pub const GIT_LOOK_THREADS: usize = 1;
+/// Threads that walk over folders for a list, and render READMEs; looks don't wait for them.
+pub const GIT_WALK_THREADS: usize = 1;
+/// A list of repositories is shown again for so long without a walk over the folders, milliseconds.
+pub const GIT_LIST_KEPT_MILLIS: u64 = 1_500;
+/// Lists that are kept so, each of up to `GIT_LIST_MAX` repositories.
+pub const GIT_LISTS_KEPT: usize = 16;
 /// Looks at the disk that may wait.
 pub const GIT_LOOK_QUEUE_MAX: usize = 256;
 /// Addresses whose heavy pages are counted; past it those that are owed nothing go first.

@@ -68,6 +68,7 @@ static LIMITS: Shape = Shape {
         "deploy_files",
         "deploy_bytes",
         "git_heavy_per_minute",
+        "git_pages_per_minute",
     ],
     later: &[],
 };
@@ -489,6 +490,9 @@ fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limi
         git_heavy_per_minute: t
             .within("git_heavy_per_minute", 1..=1_000_000)?
             .unwrap_or(usual.git_heavy_per_minute),
+        git_pages_per_minute: t
+            .within("git_pages_per_minute", 1..=1_000_000)?
+            .unwrap_or(usual.git_pages_per_minute),
     };
     table.finish()?;
     Ok(limits)

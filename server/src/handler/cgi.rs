@@ -109,6 +109,7 @@ impl Settings {
             folder: c_string(folder)?,
             grace: Duration::ZERO,
             memory_bytes: None,
+            processor_seconds: None,
         })
     }
 

@@ -206,6 +206,7 @@ impl Settings {
                 false => Duration::ZERO,
             },
             memory_bytes: None,
+            processor_seconds: None,
         })
     }
 

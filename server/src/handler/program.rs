@@ -54,6 +54,8 @@ pub struct Order {
     pub grace: Duration,
     /// It and each of its children may have so much memory of their own, if that is bounded.
     pub memory_bytes: Option<u64>,
+    /// And so many seconds of a processor.
+    pub processor_seconds: Option<u64>,
 }
 
 impl Programs {
@@ -207,7 +209,10 @@ impl Started {
             grace: order.grace,
         };
         if let Some(bytes) = order.memory_bytes {
-            bound_memory(leader, bytes)?;
+            bound(leader, Resource::Data, bytes)?;
+        }
+        if let Some(seconds) = order.processor_seconds {
+            bound(leader, Resource::Cpu, seconds)?;
         }
         Ok(Started {
             group,
@@ -232,12 +237,12 @@ fn spawn(program: &sys::Program<'_>) -> io::Result<Pid> {
 }
 
 /// What it maps of files doesn't count. It has begun by now, and can't have taken much.
-fn bound_memory(leader: Pid, bytes: u64) -> io::Result<()> {
+fn bound(leader: Pid, resource: Resource, most: u64) -> io::Result<()> {
     let limit = Rlimit {
-        current: Some(bytes),
-        maximum: Some(bytes),
+        current: Some(most),
+        maximum: Some(most),
     };
-    match prlimit(Some(leader), Resource::Data, limit) {
+    match prlimit(Some(leader), resource, limit) {
         // It has ended already.
         Ok(_) | Err(Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),

@@ -581,6 +581,7 @@ impl HostBuilder<'_> {
             bare: server.state.get_ref().join("git"),
             is_private: self.is_guarded(prefix),
             heavy_per_minute: server.limits.git_heavy_per_minute,
+            pages_per_minute: server.limits.git_pages_per_minute,
         });
         let cached = self.stage(route, PAGES_RULE).before(Arc::new(pages));
         Ok(Target::Git {

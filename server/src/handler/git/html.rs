@@ -73,6 +73,8 @@ fn push_escaped(text: &[u8], out: &mut String) {
             '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
                 let _ = write!(out, "[U+{:04X}]", u32::from(character));
             }
+            // XML can't say these, and a feed is XML.
+            '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             other => out.push(other),
         }
     }
@@ -139,11 +141,11 @@ mod tests {
         let mut html = Html::default();
         html.text("<script>\"&'</script>\t\n")
             .text(b"\xff\x00\x1b\x7f");
-        html.text("a\u{202e}b\u{2066}c\u{85}\u{e9}");
+        html.text("a\u{202e}b\u{2066}c\u{85}\u{e9}\u{fffe}\u{ffff}");
         assert_eq!(
             html.into_string(),
             "&lt;script&gt;&quot;&amp;&#39;&lt;/script&gt;\t\n\u{fffd}\u{2400}\u{241b}\u{2421}\
-             a[U+202E]b[U+2066]c[U+0085]\u{e9}"
+             a[U+202E]b[U+2066]c[U+0085]\u{e9}\u{fffd}\u{fffd}"
         );
         let mut html = Html::default();
         html.link("/a?b=1&c=\"", "<b>");

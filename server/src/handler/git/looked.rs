@@ -18,10 +18,12 @@ use std::path::PathBuf;
 pub enum Looked {
     /// A page of this.
     Repository(Box<Repository>),
-    /// A list of those below.
-    Folder(List),
+    /// A list of those below this folder.
+    Folder(Vec<u8>),
     /// The same with a slash at its end.
     Slash,
+    /// The same, if there is any repository below this folder.
+    SlashOf(Vec<u8>),
 }
 
 /// A repository.
@@ -36,7 +38,7 @@ pub struct Repository {
     pub head: Head,
     /// What it says of itself.
     pub description: Vec<u8>,
-    /// It may hide some of its refs.
+    /// It may hide some of its refs, or all of itself.
     pub may_hide: bool,
     /// It lacks what came before some commits, which this file names.
     pub shallow: Option<PathBuf>,
@@ -63,6 +65,8 @@ pub struct List {
     pub is_cut: bool,
     /// Names that may still be looked at.
     left: usize,
+    /// Repositories that it may have.
+    count_max: usize,
 }
 
 /// One of them.
@@ -85,12 +89,11 @@ impl Settings {
         for (at, part) in parts(path) {
             let so_far = &path[..at + part.len()];
             if part.is_empty() {
-                let is_last = so_far.len() == path.len();
                 let name = so_far.strip_suffix(b"/").unwrap_or(so_far);
-                let list = is_last.then(|| self.list(name));
-                // A folder with nothing in it for who asks is none.
-                let list = list.filter(|list| name.is_empty() || !list.all.is_empty());
-                return list.ok_or(refused(Reject::NOT_FOUND)).map(Looked::Folder);
+                return match so_far.len() == path.len() {
+                    true => Ok(Looked::Folder(name.to_vec())),
+                    false => Err(refused(Reject::NOT_FOUND)),
+                };
             }
             if part[0] == b'.' {
                 return Err(refused(Reject::DOTFILE));
@@ -116,20 +119,19 @@ impl Settings {
                 return Err(refused(Reject::NOT_FOUND));
             }
         }
-        match self.list(path).all.is_empty() {
-            true => Err(refused(Reject::NOT_FOUND)),
-            false => Ok(Looked::Slash),
-        }
+        Ok(Looked::SlashOf(path.to_vec()))
     }
 
     /// git's own folder of the repository with this name.
     pub(super) fn repository_at(&self, name: &[u8]) -> Result<Option<Vec<u8>>, Reject> {
-        for name in [name, &[name, b".git"].concat()] {
-            if let Some(folder) = self.git_folder(name)? {
-                return Ok(Some(folder));
-            }
+        if let Some(folder) = self.git_folder(name)? {
+            return Ok(Some(folder));
         }
-        Ok(None)
+        // A folder of repositories isn't hidden by one with nearly its name.
+        match self.is(FileType::Directory, name)? {
+            true => Ok(None),
+            false => self.git_folder(&[name, b".git"].concat()),
+        }
     }
 
     /// The beginning of a file.
@@ -153,25 +155,31 @@ impl Settings {
                 Some(branch) if is_ref_name(branch) => Head::Branch(branch.to_vec()),
                 Some(_) => Head::Unknown,
             },
-            None => match Id::parse(said).filter(Id::is_full) {
+            None => match Id::parse(said) {
                 Some(id) => Head::Detached(id),
                 None => Head::Unknown,
             },
         }
     }
 
-    /// Does its configuration speak of that, or lead elsewhere? Most don't, and git needn't be asked.
+    /// Does its configuration speak of that, or lead elsewhere, or can't it be read? Most don't, and git
+    /// needn't be asked.
     fn may_hide(&self, folder: &[u8]) -> bool {
         let path = [folder, b"/config"].concat();
         let Some(said) = self.beginning(&path, GIT_CONFIG_BYTES_MAX) else {
-            return false;
+            return true;
         };
         let said = said.to_ascii_lowercase();
         let has = |word: &[u8]| said.windows(word.len()).any(|part| part == word);
-        said.len() == GIT_CONFIG_BYTES_MAX
-            || [&b"hiderefs"[..], b"include", b"worktreeconfig"]
-                .iter()
-                .any(|word| has(word))
+        said.len() == GIT_CONFIG_BYTES_MAX || WORDS_THAT_HIDE.iter().any(|word| has(word))
+    }
+
+    /// Does it refuse fetches? For the list, which can't ask git about each: what another file says that
+    /// is included isn't known here, and found out when a page is asked for.
+    fn refuses_fetches(&self, folder: &[u8]) -> bool {
+        let path = [folder, b"/config"].concat();
+        let said = self.beginning(&path, GIT_CONFIG_BYTES_MAX);
+        said.is_none_or(|said| refuses_fetches(&said))
     }
 
     /// Its first line; git's own words for having none are none.
@@ -207,17 +215,31 @@ impl Settings {
     }
 
     /// All repositories that are exported below this folder.
-    fn list(&self, folder: &[u8]) -> List {
+    pub(super) fn list(&self, folder: &[u8]) -> List {
         let mut list = List {
             name: folder.to_vec(),
             all: Vec::new(),
             is_cut: false,
             left: GIT_LIST_NAMES_MAX,
+            count_max: GIT_LIST_MAX,
         };
         self.list_below(folder, 0, &mut list);
         list.is_cut |= list.left == 0;
         list.all.sort_by(|one, other| one.name.cmp(&other.name));
         list
+    }
+
+    /// Is there one?
+    pub(super) fn has_any(&self, folder: &[u8]) -> bool {
+        let mut list = List {
+            name: folder.to_vec(),
+            all: Vec::new(),
+            is_cut: false,
+            left: GIT_LIST_NAMES_MAX,
+            count_max: 1,
+        };
+        self.list_below(folder, 0, &mut list);
+        !list.all.is_empty()
     }
 
     fn list_below(&self, folder: &[u8], depth: usize, list: &mut List) {
@@ -230,23 +252,34 @@ impl Settings {
                 true => part,
                 false => [folder, b"/", &part].concat(),
             };
-            if let Ok(Some(found)) = self.git_folder(&name) {
-                if self.exports_all || self.is_marked(&found) {
-                    if list.all.len() == GIT_LIST_MAX {
-                        list.is_cut = true;
-                        return;
-                    }
+            match self.git_folder(&name) {
+                Ok(Some(found)) if self.is_exported(&found) => {
                     list.all.push(Listed {
                         description: self.description(&found),
                         changed: self.changed(&found),
                         name,
                     });
+                    if list.all.len() == list.count_max {
+                        list.is_cut = true;
+                        return;
+                    }
                 }
-            } else if kind == FileType::Directory {
                 // Links are followed to repositories alone: others may lead round in a circle.
-                self.list_below(&name, depth + 1, list);
+                Ok(None) if kind == FileType::Directory => {
+                    self.list_below(&name, depth + 1, list);
+                    if list.all.len() == list.count_max {
+                        return;
+                    }
+                }
+                // Also what can't be looked at.
+                _ => {}
             }
         }
+    }
+
+    /// May who asks see it?
+    fn is_exported(&self, found: &[u8]) -> bool {
+        (self.exports_all || self.is_marked(found)) && !self.refuses_fetches(found)
     }
 
     /// The names in a folder that aren't hidden, in their order, with what they are.
@@ -292,3 +325,61 @@ impl Settings {
 
 /// Of a repository, to learn when one of them changed last.
 const BRANCHES_LOOKED_AT: usize = 200;
+
+/// Of a configuration that may say more than that everything is shown.
+const WORDS_THAT_HIDE: [&[u8]; 4] = [b"hiderefs", b"uploadpack", b"include", b"worktreeconfig"];
+
+/// Does this configuration say `http.uploadpack = false`? The last of several holds.
+fn refuses_fetches(config: &[u8]) -> bool {
+    let mut is_http = false;
+    let mut refuses = false;
+    for line in config.split(|byte| *byte == b'\n') {
+        let mut line = line.trim_ascii();
+        if let Some(after) = line.strip_prefix(b"[") {
+            let Some(end) = after.iter().position(|byte| *byte == b']') else {
+                continue;
+            };
+            is_http = after[..end].trim_ascii().eq_ignore_ascii_case(b"http");
+            line = after[end + 1..].trim_ascii();
+        }
+        let mut halves = line.splitn(2, |byte| *byte == b'=');
+        let key = halves.next().unwrap_or_default().trim_ascii();
+        if !is_http || !key.eq_ignore_ascii_case(b"uploadpack") {
+            continue;
+        }
+        let Some(value) = halves.next() else {
+            // Without a value it is true.
+            refuses = false;
+            continue;
+        };
+        let value = value.split(|byte| b"#;".contains(byte)).next();
+        let value: Vec<u8> = value.unwrap_or_default().to_ascii_lowercase();
+        let value: Vec<u8> = value.into_iter().filter(|it| *it != b'"').collect();
+        let no: [&[u8]; 5] = [b"false", b"no", b"off", b"0", b""];
+        refuses = no.contains(&value.trim_ascii());
+    }
+    refuses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::refuses_fetches;
+
+    #[test]
+    fn configurations_that_refuse_fetches() {
+        for (config, refuses) in [
+            ("[http]\n\tuploadpack = false\n", true),
+            ("[HTTP] uploadPack=\"no\" # x", true),
+            ("[http]\nuploadpack = off ; x\n[core]\nbare = true\n", true),
+            ("[http]\nuploadpack = 0\n[http]\nuploadpack\n", false),
+            ("[http]\nuploadpack =\n", true),
+            ("[http]\nuploadpack = true\n", false),
+            ("[http]\nreceivepack = false\n", false),
+            ("[uploadpack]\nuploadpack = false\n", false),
+            ("[http \"https://x\"]\nuploadpack = false\n", false),
+            ("", false),
+        ] {
+            assert_eq!(refuses_fetches(config.as_bytes()), refuses, "{config}");
+        }
+    }
+}

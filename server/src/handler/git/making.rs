@@ -4,9 +4,9 @@ use super::html::Html;
 use super::meant::{ARCHIVE_ENDING, Meant};
 use super::pages::OfPages;
 use super::place::Place;
-use super::readers::Work;
-use super::reading::{Command, From, Reading};
-use super::said_by_git::{self as said, Kind};
+use super::readers::{Download, Place as DownloadPlace, Work};
+use super::reading::{Command, For, From, Reading};
+use super::said_by_git::{self as said, Hidden, Kind, Ref};
 use super::sent::{
     FILE_POLICY, PAGE_POLICY, README_POLICY, fields, holding, html, owned, refused, whole,
 };
@@ -19,7 +19,7 @@ use crate::handler::slots::Slot;
 use crate::handler::{Fault, Response};
 use crate::limits::{
     GIT_FEED_ENTRIES, GIT_FILE_BYTES_MAX, GIT_LOG_COMMITS, GIT_PAGE_BYTES_MAX,
-    GIT_README_BYTES_MAX, GIT_REFS_MAX, GIT_STREAM_HELD_BYTES, GIT_SUMMARY_LINES,
+    GIT_README_BYTES_MAX, GIT_REFS_MAX, GIT_SUMMARY_LINES,
 };
 use crate::wire::cgi::Document;
 use crate::wire::reject::Reject;
@@ -31,26 +31,32 @@ pub(super) struct Making {
     pub(super) own: Arc<OfPages>,
     pub(super) wanted: WantedPage,
     pub(super) place: Place,
+    /// What the repository's configuration hides.
+    pub(super) hidden: Hidden,
 }
 
 impl Making {
     /// The response.
-    pub(super) async fn answer(self, tag: Tag) -> Result<Response, Fault> {
-        if matches!(self.wanted.aspect, Aspect::Summary | Aspect::Refs) {
-            return self.of_refs(tag).await;
-        }
+    pub(super) async fn answer(mut self, tag: Tag) -> Result<Response, Fault> {
         if self.wanted.is_immutable() {
             // Its address says which state it has.
             let tagged = tag.done().for_ever();
-            if tagged.is_known(&self.reading.asked.fields) {
+            let is_known = tagged.is_known(&self.reading.asked.fields);
+            if is_known && !self.reading.repository.may_hide {
                 return Ok(tagged.not_modified());
             }
-            let slot = self.enter(Work::Light).await?;
+            let slot = self.begin().await?;
+            if is_known {
+                return Ok(tagged.not_modified());
+            }
             let meant = self.meant().await?;
             let response = self.made(meant, slot).await?;
             return Ok(tagged.on(response));
         }
-        let slot = self.enter(Work::Light).await?;
+        let slot = self.begin().await?;
+        if matches!(self.wanted.aspect, Aspect::Summary | Aspect::Refs) {
+            return self.of_refs(tag, slot).await;
+        }
         let meant = self.meant().await?;
         let digits = |id: &Option<Id>| id.as_ref().map_or("", Id::digits).to_owned();
         let tag = tag.with(digits(&meant.commit).as_bytes());
@@ -62,16 +68,37 @@ impl Making {
         Ok(tagged.on(self.made(meant, slot).await?))
     }
 
+    /// Is git to be asked for this address? Then it has a place, and it is known what is hidden.
+    async fn begin(&mut self) -> Result<Slot, Fault> {
+        let peer = self.reading.asked.peer;
+        let (readers, own) = (&self.own.readers, &self.own);
+        let may_heavy = || readers.would_allow(peer, Work::Heavy, own.heavy_per_minute);
+        if !readers.allows(peer, Work::Light, own.pages_per_minute)
+            || (self.wanted.is_heavy() && !may_heavy())
+        {
+            return Err(refused(Reject::ASKED_TOO_OFTEN));
+        }
+        let slot = self.enter(Work::Light).await?;
+        self.hidden = self.hidden().await?;
+        Ok(slot)
+    }
+
     async fn enter(&self, work: Work) -> Result<Slot, Fault> {
         let queue = self.reading.settings.bounds.queue;
         self.own.readers.enter(work, queue).await
     }
 
+    async fn download(&self, what: Download) -> Result<DownloadPlace, Fault> {
+        let reading = &self.reading;
+        let queue = reading.settings.bounds.queue;
+        let readers = &self.own.readers;
+        readers.download(what, reading.asked.peer, queue).await
+    }
+
     /// The pages that show what branches and tags there are.
-    async fn of_refs(self, tag: Tag) -> Result<Response, Fault> {
-        let _slot = self.enter(Work::Light).await?;
+    async fn of_refs(&self, tag: Tag, _slot: Slot) -> Result<Response, Fault> {
         let said = self
-            .refs(&[b"refs/heads/", b"refs/tags/"], GIT_REFS_MAX)
+            .refs(&[b"refs/heads/", b"refs/tags/"], Some(GIT_REFS_MAX))
             .await?;
         let all = said.all();
         let commit = match (&self.wanted.aspect, &self.wanted.id, &self.wanted.head) {
@@ -81,13 +108,15 @@ impl Making {
             (_, None, None) => self.head_among(&all).await?,
         };
         let digits = commit.as_ref().map_or("", Id::digits);
-        let tag = tag.with(&said.said.bytes).with(digits.as_bytes());
+        let is_cut = said.is_cut(GIT_REFS_MAX);
+        // What is shown, and not what git said: that has what is hidden.
+        let tag = all.iter().fold(tag, tagged_by);
+        let tag = tag.with(&[u8::from(is_cut)]).with(digits.as_bytes());
         let tagged = tag.with(&self.place.description).done();
         if tagged.is_known(&self.reading.asked.fields) {
             return Ok(tagged.not_modified());
         }
         if self.wanted.aspect == Aspect::Refs {
-            let is_cut = said.is_cut(GIT_REFS_MAX);
             return Ok(tagged.on(html(refs(&self.place, &all, is_cut), PAGE_POLICY)));
         }
         let mut listed = Vec::new();
@@ -114,7 +143,8 @@ impl Making {
         };
         let is_heavy = self.wanted.is_heavy();
         let peer = self.reading.asked.peer;
-        if is_heavy && !self.own.readers.allows(peer, self.own.heavy_per_minute) {
+        let per_minute = self.own.heavy_per_minute;
+        if is_heavy && !self.own.readers.allows(peer, Work::Heavy, per_minute) {
             return Err(refused(Reject::ASKED_TOO_OFTEN));
         }
         let _slot = match &self.wanted.aspect {
@@ -229,12 +259,16 @@ impl Making {
             .reading
             .collect(from, command, question, GIT_README_BYTES_MAX + 4_096)
             .await?;
-        let all = said::contents(&said.bytes);
-        let first = all.first();
-        Ok(first.map(|(nth, content)| {
-            let name = readme::NAMES[(*nth).min(readme::NAMES.len() - 1)];
-            readme::rendered(&self.place, commit, name, content)
-        }))
+        let (place, commit) = (self.place.clone(), commit.clone());
+        // Off the worker: a text may be made to take long.
+        let render = move || {
+            let all = said::contents(&said.bytes);
+            Ok(all.first().map(|(nth, content)| {
+                let name = readme::NAMES[(*nth).min(readme::NAMES.len() - 1)];
+                readme::rendered(&place, &commit, name, content)
+            }))
+        };
+        self.own.readers.work(render).await
     }
 
     /// What lies at a path, and what is in it if that is a folder.
@@ -312,13 +346,11 @@ impl Making {
         let entry = own.filter(|entry| is_file(entry.kind));
         let entry = entry.ok_or(refused(Reject::NOT_FOUND))?;
         drop(slot);
-        let slot = self.enter(Work::Stream).await?;
+        let slot = self.download(Download::File).await?;
         let command = Command::new(&["cat-file", "blob", entry.id.digits()]);
         let from = From::objects_of(commit);
         let reading = &self.reading;
-        let exchange = reading
-            .start(from, command, Vec::new(), GIT_STREAM_HELD_BYTES)
-            .await?;
+        let exchange = reading.start(from, command, Vec::new(), For::File).await?;
         let head = |beginning: &[u8]| Document {
             status: 200,
             fields: owned(fields(plain::content_type(path, beginning), FILE_POLICY)),
@@ -394,13 +426,13 @@ impl Making {
                 }
             })
             .collect();
-        let slot = self.enter(Work::Stream).await?;
+        let slot = self.download(Download::Snapshot).await?;
         let prefix = format!("--prefix={base}/");
         let command = Command::new(&["archive", "--format=tar.gz", &prefix, commit.digits()]);
         let from = From::objects_of(commit);
         let reading = &self.reading;
         let exchange = reading
-            .start(from, command, Vec::new(), GIT_STREAM_HELD_BYTES)
+            .start(from, command, Vec::new(), For::Snapshot)
             .await?;
         let is_plain = |it: &char| it.is_ascii_alphanumeric() || "._-+".contains(*it);
         let file: String = base.chars().filter(is_plain).collect();
@@ -414,6 +446,16 @@ impl Making {
         };
         Ok(holding(exchange.send_on(&reading.asked, head).await?, slot))
     }
+}
+
+/// All that a page says of a branch or tag.
+fn tagged_by(tag: Tag, it: &Ref<'_>) -> Tag {
+    let (is_head, may_be_commit) = (u8::from(it.is_head), u8::from(it.may_be_commit));
+    tag.with(it.name)
+        .with(it.id.digits().as_bytes())
+        .with(&[is_head, may_be_commit])
+        .with(it.date)
+        .with(it.subject)
 }
 
 /// For `log`, in any version of git.

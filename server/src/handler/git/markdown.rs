@@ -3,14 +3,19 @@
 
 use super::html::Html;
 use super::place::Place;
-use super::readme::led_to;
+use super::readme::{led_to, push_text};
 use super::wanted_page::Id;
-use crate::limits::GIT_HTML_BYTES_MAX;
+use crate::limits::{GIT_HTML_BYTES_MAX, GIT_README_NESTING_MAX};
 use pulldown_cmark::{CowStr, Event, Options, Parser, Tag, TagEnd, html};
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-/// Appends `content` as HTML.
+/// Appends `content` as HTML, or as the text that it is where it would take too long or be too much.
 pub fn push_markdown(place: &Place, commit: &Id, content: &[u8], page: &mut Html) {
+    if is_deep(content) {
+        push_text(content, page);
+        return;
+    }
     let text = String::from_utf8_lossy(content);
     let options = Options::ENABLE_TABLES
         | Options::ENABLE_STRIKETHROUGH
@@ -23,11 +28,61 @@ pub fn push_markdown(place: &Place, commit: &Id, content: &[u8], page: &mut Html
     let is_whole = html::write_html_fmt(&mut bounded, events).is_ok();
     match is_whole {
         true => page.markup(&bounded.0),
-        false => page
-            .markup("<pre class=plain>")
-            .text(content)
-            .markup("</pre>"),
+        false => {
+            push_text(content, page);
+            page
+        }
     };
+}
+
+/// Might quotes and lists be in one another too deep? The parser looks at each of those that are open
+/// for every line, so that a few lines of nothing but markers would keep it busy for seconds. How deep
+/// a line leads can't be more than its markers, and one for every two columns before them.
+fn is_deep(content: &[u8]) -> bool {
+    let mut lines = content.split(|byte| matches!(byte, b'\n' | b'\r'));
+    lines.any(|line| nesting(line) > GIT_README_NESTING_MAX)
+}
+
+/// How deep a line leads at most; 0 for one that opens nothing.
+fn nesting(line: &[u8]) -> usize {
+    let (mut rest, mut columns, mut markers) = (line, 0, 0);
+    loop {
+        let Some((first, after)) = rest.split_first() else {
+            break;
+        };
+        let length = match first {
+            b' ' | b'\t' => {
+                columns += if *first == b'\t' { 4 } else { 1 };
+                rest = after;
+                continue;
+            }
+            b'>' => 1,
+            b'-' | b'*' | b'+' => 1,
+            b'0'..=b'9' => {
+                let digits = rest.iter().take_while(|it| it.is_ascii_digit()).count();
+                match rest.get(digits) {
+                    Some(b'.' | b')') => digits + 1,
+                    _ => break,
+                }
+            }
+            b'[' if after.starts_with(b"^") => match rest.windows(2).position(|it| it == b"]:") {
+                Some(end) => end + 2,
+                None => break,
+            },
+            _ => break,
+        };
+        let is_spaced = |rest: &[u8]| matches!(rest.first(), None | Some(b' ' | b'\t'));
+        rest = rest.get(length..).unwrap_or_default();
+        // Of these, one without space behind it is text, such as a line of hyphens.
+        if !matches!(first, b'>' | b'[') && !is_spaced(rest) {
+            break;
+        }
+        markers += 1;
+    }
+    match markers {
+        0 => 0,
+        _ => markers + columns / 2,
+    }
 }
 
 /// The same without what could do harm.
@@ -77,7 +132,8 @@ struct Named<'t, P> {
     inner: P,
     /// Events of a heading that was read ahead, the next one last.
     ahead: Vec<Event<'t>>,
-    seen: Vec<String>,
+    /// Names, and how often they were given.
+    seen: HashMap<String, usize>,
 }
 
 impl<'t, P: Iterator<Item = Event<'t>>> Named<'t, P> {
@@ -85,7 +141,7 @@ impl<'t, P: Iterator<Item = Event<'t>>> Named<'t, P> {
         Named {
             inner,
             ahead: Vec::new(),
-            seen: Vec::new(),
+            seen: HashMap::new(),
         }
     }
 
@@ -100,13 +156,10 @@ impl<'t, P: Iterator<Item = Event<'t>>> Named<'t, P> {
                 _ => {}
             }
         }
-        let times = self.seen.iter().filter(|it| **it == name).count();
-        // More headings than that are no text.
-        if self.seen.len() < HEADINGS_MAX {
-            self.seen.push(name.clone());
-        }
-        if times > 0 {
-            let _ = write!(name, "-{times}");
+        let times = self.seen.entry(name.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            let _ = write!(name, "-{}", *times - 1);
         }
         name
     }
@@ -145,8 +198,6 @@ impl<'t, P: Iterator<Item = Event<'t>>> Iterator for Named<'t, P> {
     }
 }
 
-const HEADINGS_MAX: usize = 1_000;
-
 /// A page that ends at its bound.
 struct Bounded(String);
 
@@ -163,6 +214,8 @@ impl fmt::Write for Bounded {
 mod tests {
     use super::*;
 
+    const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
     fn shown(text: &str) -> String {
         let place = Place {
             prefix: b"/git".to_vec(),
@@ -173,7 +226,7 @@ mod tests {
             description: Vec::new(),
             is_repository: true,
         };
-        let commit = Id::parse(b"abcdef1234").expect("an id");
+        let commit = Id::parse(COMMIT.as_bytes()).expect("an id");
         let mut page = Html::default();
         push_markdown(&place, &commit, text.as_bytes(), &mut page);
         page.into_string()
@@ -196,11 +249,11 @@ mod tests {
         for (link, led) in [
             (
                 "docs/a.md",
-                "/git/a.git/tree/docs/a.md?h=main&amp;id=abcdef1234",
+                "/git/a.git/tree/docs/a.md?h=main&amp;id=0123456789abcdef0123456789abcdef01234567",
             ),
             (
                 "./docs/../b.md#x",
-                "/git/a.git/tree/b.md?h=main&amp;id=abcdef1234#x",
+                "/git/a.git/tree/b.md?h=main&amp;id=0123456789abcdef0123456789abcdef01234567#x",
             ),
             ("#x", "#x"),
             ("https://example.org/?a", "https://example.org/?a"),
@@ -226,7 +279,7 @@ mod tests {
         }
         let page = shown("![x](b.png) ![y](javascript:1) ![z](https://example.org/z.png)");
         assert!(
-            page.contains("src=\"/git/a.git/plain/b.png?h=main&amp;id=abcdef1234\""),
+            page.contains("src=\"/git/a.git/plain/b.png?h=main&amp;id=0123456789abcdef0123456789abcdef01234567\""),
             "{page}"
         );
         assert!(
@@ -257,6 +310,48 @@ mod tests {
         }
         shown(&"[".repeat(50_000));
         shown(&"*a _b ".repeat(20_000));
-        shown(&"> ".repeat(20_000));
+    }
+
+    #[test]
+    fn what_would_take_too_long_is_text() {
+        let quotes = ">".repeat(128_000) + "a\n" + &"a\n".repeat(64_000);
+        let tabs: String = (0..400)
+            .map(|nth| "\t".repeat(nth) + &"- ".repeat(60) + "\n")
+            .collect();
+        for text in [
+            quotes,
+            "- ".repeat(120_000),
+            "> ".repeat(20_000),
+            "1. ".repeat(2_000),
+            "2)\t* > ".repeat(2_000),
+            "[^1]: ".repeat(2_000),
+            tabs,
+        ] {
+            assert!(
+                shown(&text).starts_with("<pre class=plain>"),
+                "{}",
+                &text[..9]
+            );
+        }
+        let headings = "# a\n".repeat(60_000);
+        assert!(shown(&headings).contains("<h1 id=\"a-59999\">"));
+    }
+
+    #[test]
+    fn how_deep_a_line_leads() {
+        for (line, depth) in [
+            ("", 0),
+            ("text > - *", 0),
+            (&*"-".repeat(200), 0),
+            (&*"*".repeat(200), 0),
+            ("    1.5 apples", 0),
+            ("> a", 1),
+            (">>> a", 3),
+            ("- * + 12. 3) a", 6),
+            ("    - a", 3),
+            ("-", 1),
+        ] {
+            assert!(nesting(line.as_bytes()).abs_diff(depth) <= 2, "{line}");
+        }
     }
 }

@@ -64,18 +64,12 @@ impl Making {
 
     /// The commit that this object is or leads to.
     pub(super) async fn commit(&self, id: &Id) -> Result<Id, Fault> {
-        let check = || Command::new(&["cat-file", "--batch-check"]);
-        let mut from = From::objects_of(id);
-        if !id.is_full() {
-            // What the repository calls its objects isn't known by this.
-            from = From::Objects {
-                sha256: matches!(&self.reading.repository.head, Head::Detached(head) if head.is_sha256()),
-            };
-        }
+        let check = Command::new(&["cat-file", "--batch-check"]);
+        let from = From::objects_of(id);
         let question = format!("{}^{{commit}}\n", id.digits()).into_bytes();
         let said = self
             .reading
-            .collect(from, check(), question, GIT_PAGE_BYTES_MAX)
+            .collect(from, check, question, GIT_PAGE_BYTES_MAX)
             .await?;
         let found = said::checked(&said.bytes).pop().flatten();
         found.ok_or(refused(Reject::NOT_FOUND))
@@ -90,18 +84,15 @@ impl Making {
         if matches!(self.wanted.aspect, Aspect::Snapshot(_)) {
             names.push(&versioned);
         }
-        let said = self.refs(&names, 16).await?;
+        // Of what lies below a name, such as `main/a`, there may be any number before it.
+        let said = self.refs(&names, None).await?;
         let all = said.all();
         let found = names
             .iter()
             .find_map(|name| all.iter().find(|it| it.name == *name));
-        match (found, Id::parse(name)) {
-            (Some(found), _) => self.of_ref(found).await,
-            // A snapshot of a commit, by its name.
-            (None, Some(id)) if matches!(self.wanted.aspect, Aspect::Snapshot(_)) => {
-                self.commit(&id).await
-            }
-            _ => Err(refused(Reject::NOT_FOUND)),
+        match found {
+            Some(found) => self.of_ref(found).await,
+            None => Err(refused(Reject::NOT_FOUND)),
         }
     }
 
@@ -120,14 +111,14 @@ impl Making {
         }
         if let Head::Branch(branch) = &self.reading.repository.head {
             let name = [b"refs/heads/", branch.as_slice()].concat();
-            let said = self.refs(&[&name], 1).await?;
+            let said = self.refs(&[&name], None).await?;
             let all = said.all();
             if let Some(found) = all.iter().find(|it| it.name == name) {
                 return self.of_ref(found).await.map(Some);
             }
         }
         // It names a branch that isn't there: another will do.
-        let said = self.refs(&[b"refs/heads/"], GIT_REFS_MAX).await?;
+        let said = self.refs(&[b"refs/heads/"], Some(GIT_REFS_MAX)).await?;
         let all = said.all();
         let named = |name: &[u8]| all.iter().find(|it| it.branch() == Some(name));
         let usual = || named(b"main").or_else(|| named(b"master"));
@@ -149,30 +140,42 @@ impl Making {
         }
     }
 
-    /// Branches and tags that fit, as far as they are shown.
-    pub(super) async fn refs(&self, patterns: &[&[u8]], count: usize) -> Result<Listed, Fault> {
-        let count = format!("--count={count}");
-        let command = [
-            "for-each-ref",
-            "--sort=-creatordate",
-            &count,
-            said::REF_FORMAT,
-        ];
-        let mut command = Command::new(&command);
+    /// What the repository's configuration hides; a 404 where that is all of it.
+    pub(super) async fn hidden(&self) -> Result<Hidden, Fault> {
+        if !self.reading.repository.may_hide {
+            return Ok(Hidden::default());
+        }
+        let command = Command::new(&["config", "--list", "--null"]);
+        let reading = &self.reading;
+        let said = reading.collect(From::Refs, command, Vec::new(), GIT_PAGE_BYTES_MAX);
+        let said = said.await?;
+        // Of what is longer nobody knows what it hides.
+        if said.is_cut || said::refuses_fetches(&said.bytes) {
+            let why = "http.uploadpack is false in its configuration, or that is too long";
+            return Err(Fault::because("git page", Reject::NOT_FOUND, why));
+        }
+        Ok(Hidden::read(&said.bytes))
+    }
+
+    /// Branches and tags that fit, as far as they are shown; the newest so many, if that is said.
+    pub(super) async fn refs(
+        &self,
+        patterns: &[&[u8]],
+        count: Option<usize>,
+    ) -> Result<Listed, Fault> {
+        let mut command = Command::new(&["for-each-ref", "--sort=-creatordate", said::REF_FORMAT]);
+        if let Some(count) = count {
+            command = command.with(format!("--count={count}").as_bytes());
+        }
         for pattern in patterns {
             command = command.with(pattern);
         }
         let reading = &self.reading;
-        let bytes_max = GIT_PAGE_BYTES_MAX;
-        let said = reading.collect(From::Refs, command, Vec::new(), bytes_max);
-        let said = said.await?;
-        let mut hidden = Hidden::default();
-        if reading.repository.may_hide {
-            let command = Command::new(&["config", "--list", "--null"]);
-            let config = reading.collect(From::Refs, command, Vec::new(), bytes_max);
-            hidden = Hidden::read(&config.await?.bytes);
-        }
-        Ok(Listed { said, hidden })
+        let said = reading.collect(From::Refs, command, Vec::new(), GIT_PAGE_BYTES_MAX);
+        Ok(Listed {
+            said: said.await?,
+            hidden: self.hidden.clone(),
+        })
     }
 }
 
@@ -187,7 +190,7 @@ impl WantedPage {
         let rest = rest.ok_or(refused(Reject::NOT_FOUND))?;
         self.head = None;
         self.other = None;
-        self.id = Id::parse(rest).filter(Id::is_full);
+        self.id = Id::parse(rest);
         if self.id.is_none() {
             let name = Some(rest.to_vec()).filter(|name| is_ref_name(name));
             self.head = Some(name.ok_or(refused(Reject::NOT_FOUND))?);

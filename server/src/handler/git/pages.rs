@@ -9,9 +9,10 @@ use super::Settings;
 use super::looked::{Looked, Repository};
 use super::making::Making;
 use super::place::Place;
-use super::readers::Readers;
+use super::readers::{Readers, Work};
 use super::reading::{Reading, prepare};
-use super::sent::{PAGE_POLICY, html, refused, style, with_slash};
+use super::said_by_git::Hidden;
+use super::sent::{PAGE_POLICY, counted, html, refused, style, with_slash};
 use super::shown_list;
 use super::tag::Tag;
 use super::wanted_page::WantedPage;
@@ -41,6 +42,8 @@ pub struct OfPages {
     pub is_private: bool,
     /// Heavy pages for one address in a minute.
     pub heavy_per_minute: u32,
+    /// Pages for one address in a minute.
+    pub pages_per_minute: u32,
 }
 
 impl Pages {
@@ -84,12 +87,10 @@ async fn answer(
         Looked::Repository(repository) => *repository,
         _ if !is_read => return Err(refused(Reject::METHOD_NOT_ALLOWED)),
         Looked::Slash => return Ok(with_slash(&request)),
-        Looked::Folder(list) => {
-            let place = place(&settings, &request, list.name.clone(), None);
-            let page = shown_list::list(&place, &list);
-            let tag = Tag::new(&own, &request).with(page.as_bytes()).done();
-            return Ok(tag.answer(&request.fields, || html(page, PAGE_POLICY)));
+        Looked::SlashOf(folder) => {
+            return with_slash_if_any(&settings, &own, &request, folder).await;
         }
+        Looked::Folder(folder) => return list(&settings, &own, &request, folder).await,
     };
     let mut wanted = wanted(&repository.rest, &request)?;
     let mut place = place(
@@ -115,8 +116,60 @@ async fn answer(
         own,
         wanted,
         place,
+        hidden: Hidden::default(),
     };
-    making.answer(tag).await
+    let readers = Arc::clone(&making.own.readers);
+    let is_head = making.reading.asked.method == Method::Head;
+    let response = making.answer(tag).await?;
+    match is_head {
+        true => Ok(response),
+        false => counted(response, &readers),
+    }
+}
+
+/// The list of the repositories below a folder.
+async fn list(
+    settings: &Arc<Settings>,
+    own: &OfPages,
+    request: &Request,
+    folder: Vec<u8>,
+) -> Result<Response, Fault> {
+    is_allowed(own, request)?;
+    let list = own.readers.list(settings, folder).await?;
+    // A folder with nothing in it for who asks is none.
+    if list.all.is_empty() && !list.name.is_empty() {
+        return Err(refused(Reject::NOT_FOUND));
+    }
+    let place = place(settings, request, list.name.clone(), None);
+    let page = shown_list::list(&place, &list);
+    let tag = Tag::new(own, request).with(page.as_bytes()).done();
+    let response = tag.answer(&request.fields, || html(page, PAGE_POLICY));
+    match request.method == Method::Head {
+        true => Ok(response),
+        false => counted(response, &own.readers),
+    }
+}
+
+/// The address of such a list.
+async fn with_slash_if_any(
+    settings: &Arc<Settings>,
+    own: &OfPages,
+    request: &Request,
+    folder: Vec<u8>,
+) -> Result<Response, Fault> {
+    is_allowed(own, request)?;
+    match own.readers.has_any(settings, folder).await? {
+        true => Ok(with_slash(request)),
+        false => Err(refused(Reject::NOT_FOUND)),
+    }
+}
+
+fn is_allowed(own: &OfPages, request: &Request) -> Result<(), Fault> {
+    let per_minute = own.pages_per_minute;
+    match own.readers.allows(request.peer, Work::Light, per_minute) {
+        true => Ok(()),
+        false => Err(refused(Reject::ASKED_TOO_OFTEN)),
+    }
 }
 
 /// The page that is wanted of a repository.

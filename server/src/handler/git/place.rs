@@ -221,18 +221,19 @@ mod tests {
 
     #[test]
     fn addresses() {
+        const ID: &str = "0123456789abcdef0123456789abcdef01234567";
         let place = Place {
             prefix: b"/git".to_vec(),
             name: b"to ols/ham&mer.git".to_vec(),
             head: Some(b"a/b+c&d".to_vec()),
-            id: Id::parse(b"abcd1234"),
+            id: Id::parse(ID.as_bytes()),
             origin: b"https://example.org".to_vec(),
             description: Vec::new(),
             is_repository: true,
         };
         let url = place.url("tree", b"x/y?z#\xff", &[]);
         assert!(url.starts_with("/git/to%20ols/ham"), "{url}");
-        assert!(url.ends_with("&id=abcd1234"), "{url}");
+        assert!(url.ends_with(&format!("&id={ID}")), "{url}");
         assert!(url.contains("/tree/x/y%3Fz%23%FF?h=a/b%2Bc%26d&"), "{url}");
         let url = place.url("commit", b"", &[("id", "ef012345")]);
         assert!(url.ends_with("/commit/?h=a/b%2Bc%26d&id=ef012345"), "{url}");

@@ -1,27 +1,97 @@
 //! The ledger of those who read repositories in a browser: how many pages are made at a time, apart
 //! from clones, and how often one address asks for what is much work. One for all workers.
 
+use super::Settings;
+use super::looked::List;
 use crate::base::pool::{Gone, Pool};
 use crate::handler::Fault;
-use crate::handler::slots::{Slot, Slots};
+use crate::handler::slots::{Busy, Slot, Slots};
 use crate::limits::{
-    CALL_QUEUE_SECONDS, GIT_ASKERS_MAX, GIT_HEAVY_MAX, GIT_LOOK_QUEUE_MAX, GIT_LOOK_THREADS,
-    GIT_PAGES_MAX,
+    CALL_QUEUE_SECONDS, GIT_ASKERS_MAX, GIT_HEAVY_MAX, GIT_LIST_KEPT_MILLIS, GIT_LISTS_KEPT,
+    GIT_LOOK_QUEUE_MAX, GIT_LOOK_THREADS, GIT_PAGES_HELD_BYTES, GIT_PAGES_MAX, GIT_WALK_THREADS,
 };
 use crate::wire::reject::Reject;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The ledger.
 pub struct Readers {
     light: Arc<Slots>,
     heavy: Arc<Slots>,
-    streams: Arc<Slots>,
-    pool: Pool,
+    files: Downloads,
+    snapshots: Downloads,
+    /// Bytes that pages on their way may take yet.
+    held: Arc<Semaphore>,
+    looks: Pool,
+    walks: Pool,
+    lists: Mutex<HashMap<WalkOf, (Instant, Arc<List>)>>,
     origin: Instant,
+    heavy_askers: Mutex<HashMap<IpAddr, u64>>,
     askers: Mutex<HashMap<IpAddr, u64>>,
+}
+
+/// The folder of a route, whether all in it are exported, and a folder below it.
+type WalkOf = (PathBuf, bool, Vec<u8>);
+
+/// Places for what is on its way for as long as the client takes it; one address has half of them.
+struct Downloads {
+    all: Arc<Slots>,
+    each_max: AtomicUsize,
+    by_address: Mutex<HashMap<IpAddr, Weak<Slots>>>,
+}
+
+/// A place for a download; dropping it gives it to who waits.
+pub struct Place {
+    _own: Slot,
+    _own_slots: Arc<Slots>,
+    _slot: Slot,
+}
+
+impl Downloads {
+    fn new() -> Downloads {
+        Downloads {
+            all: Arc::new(Slots::new(1)),
+            each_max: AtomicUsize::new(1),
+            by_address: Mutex::default(),
+        }
+    }
+
+    fn resize(&self, max: usize) {
+        self.all.resize(max);
+        self.each_max.store(max / 2, Ordering::Relaxed);
+    }
+
+    /// The places of this address. They are gone with the last who has or wants one.
+    fn of(&self, peer: IpAddr) -> Arc<Slots> {
+        let mut all = self
+            .by_address
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(slots) = all.get(&peer).and_then(Weak::upgrade) {
+            return slots;
+        }
+        all.retain(|_, slots| slots.strong_count() > 0);
+        let slots = Arc::new(Slots::new(self.each_max.load(Ordering::Relaxed)));
+        all.insert(peer, Arc::downgrade(&slots));
+        slots
+    }
+
+    async fn enter(&self, peer: IpAddr, queue_max: usize) -> Result<Place, Busy> {
+        let patience = Duration::from_secs(CALL_QUEUE_SECONDS);
+        let own_slots = self.of(neighbourhood(peer));
+        let own = own_slots.enter(queue_max, patience).await?;
+        let slot = self.all.enter(queue_max, patience).await?;
+        Ok(Place {
+            _own: own,
+            _own_slots: own_slots,
+            _slot: slot,
+        })
+    }
 }
 
 /// What a place is needed for.
@@ -31,8 +101,15 @@ pub enum Work {
     Light,
     /// One that takes longer.
     Heavy,
-    /// A file or archive, for as long as the client takes it.
-    Stream,
+}
+
+/// What is sent for as long as the client takes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Download {
+    /// A file.
+    File,
+    /// An archive, which git makes meanwhile.
+    Snapshot,
 }
 
 impl Readers {
@@ -41,9 +118,14 @@ impl Readers {
         let readers = Readers {
             light: Arc::new(Slots::new(1)),
             heavy: Arc::new(Slots::new(1)),
-            streams: Arc::new(Slots::new(1)),
-            pool: Pool::new("anthill-git", GIT_LOOK_THREADS, GIT_LOOK_QUEUE_MAX),
+            files: Downloads::new(),
+            snapshots: Downloads::new(),
+            held: Arc::new(Semaphore::new(GIT_PAGES_HELD_BYTES)),
+            looks: Pool::new("anthill-git", GIT_LOOK_THREADS, GIT_LOOK_QUEUE_MAX),
+            walks: Pool::new("anthill-git-walk", GIT_WALK_THREADS, GIT_LOOK_QUEUE_MAX),
+            lists: Mutex::default(),
             origin: Instant::now(),
+            heavy_askers: Mutex::default(),
             askers: Mutex::default(),
         };
         readers.resize(scripts);
@@ -54,7 +136,8 @@ impl Readers {
     pub fn resize(&self, scripts: usize) {
         self.light.resize((scripts / 4).min(GIT_PAGES_MAX));
         self.heavy.resize((scripts / 8).min(GIT_HEAVY_MAX));
-        self.streams.resize((scripts / 4).min(GIT_PAGES_MAX));
+        self.files.resize((scripts / 4).min(GIT_PAGES_MAX));
+        self.snapshots.resize((scripts / 8).min(GIT_HEAVY_MAX));
     }
 
     /// Takes a place, waiting for it for a while.
@@ -62,42 +145,149 @@ impl Readers {
         let slots = match work {
             Work::Light => &self.light,
             Work::Heavy => &self.heavy,
-            Work::Stream => &self.streams,
         };
         let patience = Duration::from_secs(CALL_QUEUE_SECONDS);
         let slot = slots.enter(queue_max, patience).await;
         slot.map_err(|_| Fault::new("git page", Reject::CALLS_BUSY))
     }
 
-    /// Looks at the disk, which may block.
+    /// Takes a place for a download, waiting for it for a while.
+    pub async fn download(
+        &self,
+        what: Download,
+        peer: IpAddr,
+        queue_max: usize,
+    ) -> Result<Place, Fault> {
+        let downloads = match what {
+            Download::File => &self.files,
+            Download::Snapshot => &self.snapshots,
+        };
+        let place = downloads.enter(peer, queue_max).await;
+        place.map_err(|_| Fault::new("git page", Reject::CALLS_BUSY))
+    }
+
+    /// Room for a page of so many bytes until it has been sent.
+    pub fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Fault> {
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let permit = Arc::clone(&self.held).try_acquire_many_owned(permits);
+        permit.map_err(|_| Fault::new("git page", Reject::CALLS_BUSY))
+    }
+
+    /// Looks at the disk, which may block for a moment.
     pub async fn look<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        match self.pool.run(job).await {
-            Ok(found) => found,
-            Err(Gone::Busy) => Err(Fault::new("git page", Reject::CALLS_BUSY)),
-            Err(Gone::Failed) => Err(Fault::new("git page", Reject::HANDLER_FAILED)),
+        done(self.looks.run(job).await)
+    }
+
+    /// Does what takes longer.
+    pub async fn work<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        done(self.walks.run(job).await)
+    }
+
+    /// The repositories below a folder, as they were a moment ago.
+    pub(super) async fn list(
+        self: &Arc<Self>,
+        settings: &Arc<Settings>,
+        folder: Vec<u8>,
+    ) -> Result<Arc<List>, Fault> {
+        let of = (
+            settings.root.path().to_owned(),
+            settings.exports_all,
+            folder,
+        );
+        if let Some(list) = self.kept_list(&of) {
+            return Ok(list);
+        }
+        let (readers, settings) = (Arc::clone(self), Arc::clone(settings));
+        let walk = move || {
+            // Who was before us in the queue may have walked there.
+            if let Some(list) = readers.kept_list(&of) {
+                return Ok(list);
+            }
+            let list = Arc::new(settings.list(&of.2));
+            readers.keep_list(of, Arc::clone(&list));
+            Ok(list)
+        };
+        self.work(walk).await
+    }
+
+    /// Is there a repository below this folder for who asks?
+    pub(super) async fn has_any(
+        self: &Arc<Self>,
+        settings: &Arc<Settings>,
+        folder: Vec<u8>,
+    ) -> Result<bool, Fault> {
+        let of = (
+            settings.root.path().to_owned(),
+            settings.exports_all,
+            folder,
+        );
+        if let Some(list) = self.kept_list(&of) {
+            return Ok(!list.all.is_empty());
+        }
+        let settings = Arc::clone(settings);
+        self.work(move || Ok(settings.has_any(&of.2))).await
+    }
+
+    fn kept_list(&self, of: &WalkOf) -> Option<Arc<List>> {
+        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, list) = lists.get(of)?;
+        (at.elapsed() < LIST_KEPT).then(|| Arc::clone(list))
+    }
+
+    fn keep_list(&self, of: WalkOf, list: Arc<List>) {
+        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.retain(|_, (at, _)| at.elapsed() < LIST_KEPT);
+        if lists.len() < GIT_LISTS_KEPT {
+            lists.insert(of, (Instant::now(), list));
         }
     }
 
-    /// May this address ask for much work once more? It may do so `per_minute` times in a minute, all
-    /// at once or not.
-    pub fn allows(&self, peer: IpAddr, per_minute: u32) -> bool {
+    /// May this address ask for a page once more? It may do so `per_minute` times in a minute, all at
+    /// once or not.
+    pub fn allows(&self, peer: IpAddr, work: Work, per_minute: u32) -> bool {
         let now = self.origin.elapsed().as_micros() as u64;
-        let mut askers = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut askers = self.askers_of(work);
         allows(&mut askers, neighbourhood(peer), per_minute, now)
     }
+
+    /// The same without asking for it.
+    pub fn would_allow(&self, peer: IpAddr, work: Work, per_minute: u32) -> bool {
+        let now = self.origin.elapsed().as_micros() as u64;
+        let askers = self.askers_of(work);
+        after(&askers, neighbourhood(peer), per_minute, now).is_some()
+    }
+
+    fn askers_of(&self, work: Work) -> MutexGuard<'_, HashMap<IpAddr, u64>> {
+        let askers = match work {
+            Work::Light => &self.askers,
+            Work::Heavy => &self.heavy_askers,
+        };
+        askers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+fn done<T>(done: Result<Result<T, Fault>, Gone>) -> Result<T, Fault> {
+    match done {
+        Ok(found) => found,
+        Err(Gone::Busy) => Err(Fault::new("git page", Reject::CALLS_BUSY)),
+        Err(Gone::Failed) => Err(Fault::new("git page", Reject::HANDLER_FAILED)),
+    }
+}
+
+const LIST_KEPT: Duration = Duration::from_millis(GIT_LIST_KEPT_MILLIS);
 
 /// Of each address is known until when its work so far would take, were it done at the pace that is
 /// allowed, in microseconds: a minute's worth may be taken in advance.
 fn allows(askers: &mut HashMap<IpAddr, u64>, peer: IpAddr, per_minute: u32, now: u64) -> bool {
-    let before = askers.get(&peer).copied().unwrap_or(0).max(now);
-    let after = before + MINUTE_US / u64::from(per_minute.max(1));
-    if after - now > MINUTE_US {
+    let Some(after) = after(askers, peer, per_minute, now) else {
         return false;
-    }
+    };
     if askers.len() >= GIT_ASKERS_MAX && !askers.contains_key(&peer) {
         askers.retain(|_, until| *until > now);
         let least = askers.iter().min_by_key(|(_, until)| **until);
@@ -107,6 +297,13 @@ fn allows(askers: &mut HashMap<IpAddr, u64>, peer: IpAddr, per_minute: u32, now:
     }
     askers.insert(peer, after);
     true
+}
+
+/// What would be known of this address then; None if it is too much.
+fn after(askers: &HashMap<IpAddr, u64>, peer: IpAddr, per_minute: u32, now: u64) -> Option<u64> {
+    let before = askers.get(&peer).copied().unwrap_or(0).max(now);
+    let after = before + MINUTE_US / u64::from(per_minute.max(1));
+    (after - now <= MINUTE_US).then_some(after)
 }
 
 const MINUTE_US: u64 = 60_000_000;

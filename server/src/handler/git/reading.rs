@@ -66,6 +66,17 @@ impl From {
     }
 }
 
+/// What is made of that which git says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum For {
+    /// A page, or a part of one, of so many bytes at most.
+    Page(usize),
+    /// A file on its way to the client.
+    File,
+    /// An archive on its way.
+    Snapshot,
+}
+
 /// One request's reading of a repository.
 pub struct Reading {
     /// What holds for all.
@@ -89,7 +100,8 @@ impl Reading {
         input: Vec<u8>,
         bytes_max: usize,
     ) -> Result<Collected, Fault> {
-        let exchange = self.start(from, command, input, bytes_max).await?;
+        let exchange = self.start(from, command, input, For::Page(bytes_max));
+        let exchange = exchange.await?;
         exchange.collect(bytes_max).await
     }
 
@@ -99,12 +111,16 @@ impl Reading {
         from: From,
         command: Command,
         input: Vec<u8>,
-        held_bytes: usize,
+        what_for: For,
     ) -> Result<Exchange<Running>, Fault> {
-        let whole = match held_bytes == limits::GIT_STREAM_HELD_BYTES {
+        let (whole, held_bytes) = match what_for {
+            For::Page(bytes) => (Duration::from_secs(limits::GIT_PAGE_SECONDS), bytes),
             // As long as the client takes.
-            true => self.settings.bounds.whole,
-            false => Duration::from_secs(limits::GIT_PAGE_SECONDS),
+            For::File => (self.settings.bounds.whole, limits::GIT_STREAM_HELD_BYTES),
+            For::Snapshot => (
+                Duration::from_secs(limits::GIT_SNAPSHOT_SECONDS),
+                limits::GIT_STREAM_HELD_BYTES,
+            ),
         };
         let bounds = Bounds {
             whole,
@@ -134,6 +150,7 @@ impl Reading {
             folder: c_string(&self.repository.folder)?,
             grace: Duration::ZERO,
             memory_bytes: Some(limits::GIT_PAGE_MEMORY_BYTES),
+            processor_seconds: Some(limits::GIT_CPU_SECONDS),
         })
     }
 
@@ -190,7 +207,7 @@ const VARIABLES: [(&str, &str); 12] = [
 ];
 
 /// Settings of git that hold whatever a repository says.
-const CONFIG: [(&str, &str); 8] = [
+const CONFIG: [(&str, &str); 12] = [
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
     ("core.attributesFile", "/dev/null"),
@@ -200,6 +217,11 @@ const CONFIG: [(&str, &str); 8] = [
     ("core.deltaBaseCacheLimit", "32m"),
     ("diff.renameLimit", "200"),
     ("core.commitGraph", "true"),
+    // `export-subst` may ask for a commit's signature (`%G?`), and who made the commit made that too.
+    ("gpg.program", "/nonexistent"),
+    ("gpg.openpgp.program", "/nonexistent"),
+    ("gpg.x509.program", "/nonexistent"),
+    ("gpg.ssh.program", "/nonexistent"),
 ];
 
 /// Our own repositories, by the names of objects.

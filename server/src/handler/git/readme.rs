@@ -42,7 +42,7 @@ pub fn rendered(place: &Place, commit: &Id, name: &str, content: &[u8]) -> Html 
     html
 }
 
-fn push_text(content: &[u8], html: &mut Html) {
+pub(super) fn push_text(content: &[u8], html: &mut Html) {
     html.markup("<pre class=plain>")
         .text(content)
         .markup("</pre>");

@@ -70,7 +70,7 @@ pub fn refs(said: &[u8]) -> Vec<Ref<'_>> {
 }
 
 /// Which refs a repository hides from who fetches (`transfer.hideRefs`, `uploadpack.hideRefs`).
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hidden(Vec<Vec<u8>>);
 
 impl Hidden {
@@ -101,6 +101,24 @@ impl Hidden {
         }
         false
     }
+}
+
+/// Does a repository refuse fetches (`http.uploadpack`)? From what `config --list --null` says.
+pub fn refuses_fetches(said: &[u8]) -> bool {
+    let settings = said.split(|byte| *byte == 0);
+    let last = settings.filter_map(|setting| {
+        let rest = setting.strip_prefix(b"http.uploadpack")?;
+        match rest.split_first() {
+            // Without a value it is true.
+            None => Some(false),
+            Some((b'\n', value)) => {
+                let no: [&[u8]; 5] = [b"false", b"no", b"off", b"0", b""];
+                Some(no.iter().any(|it| value.eq_ignore_ascii_case(it)))
+            }
+            Some(_) => None,
+        }
+    });
+    last.last().unwrap_or(false)
 }
 
 /// A commit, as a list has it.
@@ -275,7 +293,7 @@ pub fn checked(said: &[u8]) -> Vec<Option<Id>> {
     let lines = lines.filter(|line| !line.is_empty());
     let commit = |line: &[u8]| {
         let mut words = line.split(|byte| *byte == b' ');
-        let id = Id::parse(words.next()?).filter(Id::is_full)?;
+        let id = Id::parse(words.next()?)?;
         (words.next()? == b"commit").then_some(id)
     };
     lines.map(commit).collect()

@@ -1,8 +1,10 @@
 //! How pages and files are sent: their fields, and what a browser may do with them.
 
 use super::html::{STYLE, style_name};
-use crate::handler::slots::Slot;
+use super::readers::Readers;
+use crate::handler::pipe::pipe;
 use crate::handler::{Body, Fault, Request, Response};
+use crate::limits::{GIT_PAGE_WHOLE_BYTES, PIPE_BYTES};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use crate::wire::target::encode_path;
@@ -29,12 +31,19 @@ pub(super) fn with_slash(request: &Request) -> Response {
 }
 
 pub(super) fn style(path: &[u8]) -> Result<Response, Fault> {
-    if path != format!("/{}", style_name()).as_bytes() {
+    let is_name = path[1..].iter().all(|byte| *byte != b'/') && path.ends_with(b".css");
+    if !is_name {
         return Err(refused(Reject::NOT_FOUND));
     }
+    // A page that is kept since before an update asks for the one of then.
+    let keep = match path[1..] == *style_name().as_bytes() {
+        true => &b"public, max-age=31536000, immutable"[..],
+        false => b"public, max-age=60",
+    };
     let mut response = whole("text/css; charset=utf-8", STYLE.into(), FILE_POLICY);
-    let keep = b"public, max-age=31536000, immutable".to_vec();
-    response.fields.push((Cow::Borrowed("Cache-Control"), keep));
+    response
+        .fields
+        .push((Cow::Borrowed("Cache-Control"), keep.to_vec()));
     Ok(response)
 }
 
@@ -77,13 +86,38 @@ pub(super) fn owned(fields: Vec<(Cow<'static, str>, Vec<u8>)>) -> Vec<(String, V
 }
 
 /// The place is taken for as long as something is sent.
-pub(super) fn holding(mut response: Response, slot: Slot) -> Response {
+pub(super) fn holding<T: 'static>(mut response: Response, place: T) -> Response {
     if let Body::Stream { work, .. } = &mut response.body {
         let sending = std::mem::replace(work, Box::pin(async {}));
         *work = Box::pin(async move {
             sending.await;
-            drop(slot);
+            drop(place);
         });
     }
     response
+}
+
+/// A page that is large is sent from memory that is counted until it has been taken, for its client may
+/// take its time. One of no content is gone at once.
+pub(super) fn counted(mut response: Response, readers: &Readers) -> Result<Response, Fault> {
+    let bytes = match response.body {
+        Body::Whole(bytes) if bytes.len() > GIT_PAGE_WHOLE_BYTES => bytes,
+        body => {
+            response.body = body;
+            return Ok(response);
+        }
+    };
+    let permit = readers.hold(bytes.len())?;
+    let (mut writer, reader) = pipe(PIPE_BYTES);
+    response.body = Body::Stream {
+        length: Some(bytes.len() as u64),
+        reader,
+        work: Box::pin(async move {
+            if writer.write_all(&bytes).await.is_ok() {
+                writer.finish();
+            }
+            drop((bytes, permit));
+        }),
+    };
+    Ok(response)
 }

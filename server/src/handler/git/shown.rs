@@ -4,7 +4,7 @@ use super::html::{Frame, Html};
 use super::place::{Place, Tab, push_day};
 use super::said_by_git::{Commit, Ref};
 use super::wanted_page::Id;
-use crate::limits::{GIT_FEED_ENTRIES, GIT_LOG_COMMITS, GIT_SUMMARY_LINES};
+use crate::limits::{GIT_FEED_ENTRIES, GIT_LOG_COMMITS, GIT_PATH_LINKS_MAX, GIT_SUMMARY_LINES};
 
 /// The summary of a repository.
 pub struct Summary<'s> {
@@ -242,12 +242,13 @@ pub(super) fn push_path_links(place: &Place, path: &[u8], page: &mut Html) {
     page.markup("<code>")
         .link(&place.url("tree", b"", &[]), place.short_name());
     let mut end = 0;
-    for part in path.split(|byte| *byte == b'/') {
+    let may_link = !path.contains(&b'\\');
+    for (nth, part) in path.split(|byte| *byte == b'/').enumerate() {
         end += part.len();
         page.markup(" / ");
-        match path.contains(&b'\\') {
-            true => page.text(part),
-            false => page.link(&place.url("tree", &path[..end], &[]), part),
+        match may_link && nth < GIT_PATH_LINKS_MAX {
+            false => page.text(part),
+            true => page.link(&place.url("tree", &path[..end], &[]), part),
         };
         end += 1;
     }

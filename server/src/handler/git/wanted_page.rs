@@ -1,7 +1,7 @@
 //! Which page of a repository a request is for: what its path goes on with behind the repository, and
 //! its query. The same as cgit's, so that links to one keep working. Pure.
 
-use crate::limits::{GIT_LOG_OFFSET_MAX, GIT_REF_BYTES_MAX};
+use crate::limits::{GIT_LOG_OFFSET_MAX, GIT_PATH_BYTES_MAX, GIT_REF_BYTES_MAX};
 
 /// A page of one repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct WantedPage {
     pub aspect: Aspect,
     /// The branch or tag (`h=`).
     pub head: Option<Vec<u8>>,
-    /// The commit (`id=`): hexadecimal digits, in full or abbreviated.
+    /// The commit (`id=`): hexadecimal digits, all of them.
     pub id: Option<Id>,
     /// The commit that it is compared with (`id2=`).
     pub other: Option<Id>,
@@ -43,7 +43,7 @@ pub enum Aspect {
     Snapshot(Vec<u8>),
 }
 
-/// The name of an object: at least four hexadecimal digits.
+/// The name of an object, whole: by parts of names one could find objects that nobody told of.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Id(Box<str>);
 
@@ -51,7 +51,8 @@ impl Id {
     /// From its digits.
     pub fn parse(text: &[u8]) -> Option<Id> {
         let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        let is_id = (4..=SHA256_DIGITS).contains(&text.len()) && text.iter().all(is_digit);
+        let is_whole = [SHA1_DIGITS, SHA256_DIGITS].contains(&text.len());
+        let is_id = is_whole && text.iter().all(is_digit);
         let text = std::str::from_utf8(text).ok().filter(|_| is_id)?;
         Some(Id(text.into()))
     }
@@ -59,11 +60,6 @@ impl Id {
     /// All of it.
     pub fn digits(&self) -> &str {
         &self.0
-    }
-
-    /// Does it name one object for ever?
-    pub fn is_full(&self) -> bool {
-        [SHA1_DIGITS, SHA256_DIGITS].contains(&self.0.len())
     }
 
     /// Of an object by SHA-256.
@@ -86,6 +82,9 @@ impl WantedPage {
     /// if there is no such page.
     pub fn read(rest: &[u8], query: Option<&[u8]>) -> Option<WantedPage> {
         let rest = rest.strip_prefix(b"/")?;
+        if rest.len() > GIT_PATH_BYTES_MAX {
+            return None;
+        }
         let slash = rest.iter().position(|byte| *byte == b'/');
         let (word, path) = match slash {
             Some(slash) => (&rest[..slash], &rest[slash + 1..]),
@@ -137,11 +136,9 @@ impl WantedPage {
 
     /// It can never be another one.
     pub fn is_immutable(&self) -> bool {
-        let is_full = |id: &Option<Id>| id.as_ref().is_some_and(Id::is_full);
         match &self.aspect {
             Aspect::Summary | Aspect::Refs => false,
-            Aspect::Diff(_) if self.other.is_some() => is_full(&self.id) && is_full(&self.other),
-            _ => is_full(&self.id),
+            _ => self.id.is_some(),
         }
     }
 }
@@ -260,15 +257,17 @@ mod tests {
         ] {
             assert_eq!(view(rest), expected, "{rest}");
         }
+        assert!(view(&("/log/".to_owned() + &"a/".repeat(2_000))).is_some());
+        assert_eq!(view(&("/log/".to_owned() + &"a/".repeat(3_000))), None);
     }
 
     #[test]
     fn queries() {
-        let page = read("/log/", "h=a%2Fb&id=abcd1234&ofs=50&x=y&z").expect("a page");
+        let page = read("/log/", &format!("h=a%2Fb&id={FULL}&ofs=50&x=y&z")).expect("a page");
         assert_eq!(page.head.as_deref(), Some(&b"a/b"[..]));
         assert_eq!(
             page.id.map(|id| id.digits().to_owned()).as_deref(),
-            Some("abcd1234")
+            Some(FULL)
         );
         assert_eq!(page.offset, 50);
         assert_eq!(read("/log/", "h=&id=&ofs=").expect("a page").head, None);
@@ -289,6 +288,8 @@ mod tests {
             "HEAD",
             "abc",
             "ABCDEF12",
+            "abcd1234",
+            &FULL[..39],
             "abcd^",
             "abcd:x",
             "--all",
@@ -308,8 +309,7 @@ mod tests {
         assert!(is("/tree/a", format!("h=main&id={FULL}")));
         assert!(is("/tree/a", format!("id={FULL}{}", &FULL[..24])));
         assert!(is("/diff/", format!("id={FULL}&id2={FULL}")));
-        assert!(!is("/diff/", format!("id={FULL}&id2={}", &FULL[..39])));
-        assert!(!is("/commit/", format!("id={}", &FULL[..39])));
+        assert!(!is("/commit/", "h=main".to_owned()));
         assert!(!is("/tree/", String::new()));
         assert!(!is("/", format!("id={FULL}")));
         assert!(!is("/refs/", format!("id={FULL}")));
