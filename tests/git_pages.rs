@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::git::{as_ant, command, commit, git, head, noise, try_git};
@@ -134,7 +135,7 @@ fn start_with(limits: &str) -> Server {
 }
 
 fn start() -> Server {
-    start_with("git_heavy_per_minute = 100000")
+    start_with("git_heavy_per_minute = 100000, git_pages_per_minute = 100000")
 }
 
 /// Status, head and content.
@@ -218,14 +219,19 @@ fn the_list_has_what_is_exported() {
             "{path}"
         );
     }
-    // What comes and goes is seen at once.
+    // What comes and goes is seen at once, and in the list in a moment.
+    let is_listed = |is: bool| {
+        wait_until(PATIENCE, "the list", || {
+            (get(&server, "/git/").text.contains("deep/er/b") == is).then_some(())
+        });
+    };
     let mark = "repos/deep/er/b.git/git-daemon-export-ok";
     server.folder.write(mark, "");
-    get(&server, "/git/").has(&["deep/er/b"]);
     get(&server, "/git/deep/er/b/");
+    is_listed(true);
     fs::remove_file(server.folder.path(mark)).expect("removed");
-    assert!(!get(&server, "/git/").text.contains("deep"));
     assert_eq!(status(&server, "/git/deep/er/b/"), 404);
+    is_listed(false);
     // As ever without pages.
     for path in ["/off/", "/off/a.git", "/off/a.git/", "/off/a.git/log/"] {
         assert_eq!(status(&server, path), 404, "{path}");
@@ -310,7 +316,6 @@ fn every_kind_of_page() {
         "new\nline.txt",
         "No text.",
     ]);
-    get(&server, &format!("/git/a/commit/?id={}", &first[..9])).has(&["+# Hammer"]);
     get(&server, &format!("/git/a/diff/?id={main}&id2={first}")).has(&[
         "+Subproject commit",
         "was docs/use.md",
@@ -351,6 +356,9 @@ fn every_kind_of_page() {
         "commit/?id=HEAD",
         "commit/?id=0123456789012345678901234567890123456789",
         "commit/?id=0123",
+        &format!("commit/?id={}", &first[..8]),
+        &format!("snapshot/a-{}.tar.gz", &first[..8]),
+        &format!("log/{}", "a/".repeat(3_000)),
         "snapshot/b-main.tar.gz",
         "snapshot/a-none.tar.gz",
         "snapshot/a-main.zip",
@@ -679,6 +687,45 @@ fn who_asks_for_too_much_is_told_to_wait() {
 }
 
 #[test]
+fn light_pages_have_a_limit_too() {
+    let server = start_with("git_pages_per_minute = 2");
+    let main = head(&server.folder, "seed");
+    let for_ever = format!("/git/a/tree/README.md?id={main}");
+    get(&server, &for_ever);
+    get(&server, "/git/a/log/");
+    for path in [
+        "/git/a/log/",
+        "/git/a/",
+        "/git/",
+        "/all/deep",
+        "/git/a/tree/",
+    ] {
+        assert_eq!(status(&server, path), 429, "{path}");
+    }
+    // What is kept and can't change costs nothing, and git itself isn't held up.
+    get(&server, &for_ever);
+    git(&server.folder, &["ls-remote", &server.http("/git/a.git")]);
+}
+
+#[test]
+fn a_large_page_is_sent_whole_by_every_version() {
+    let server = start();
+    for path in ["/git/a/tree/long.txt", "/git/a/log/"] {
+        let pages = [
+            ask(&server, &server.http(path), &[]),
+            ask(&server, &server.https(path), &["--http2"]),
+            ask(&server, &server.http(path), &["--compressed"]),
+        ];
+        for page in &pages {
+            assert_eq!(page.status, 200, "{path}");
+            assert!(page.text.ends_with("</html>\n"), "{path}");
+        }
+    }
+    let head = ask(&server, &server.http("/git/a/tree/long.txt"), &["-I"]);
+    assert_eq!(head.status, 200);
+}
+
+#[test]
 fn repositories_of_every_state() {
     let server = start();
     let folder = &server.folder;
@@ -1002,6 +1049,12 @@ fn a_bomb_of_folders_takes_no_memory() {
 fn refs_that_a_repository_hides() {
     let server = start();
     let folder = &server.folder;
+    // What was seen before is seen no more, also by who has it.
+    let tags = ["", "refs/"].map(|path| {
+        let page = get(&server, &format!("/git/a/{path}"));
+        page.has(&["feature/x"]);
+        (path, page.field("etag").expect("a tag").to_owned())
+    });
     let config = [
         "-C",
         "repos/a.git",
@@ -1010,9 +1063,28 @@ fn refs_that_a_repository_hides() {
         "refs/heads/feature",
     ];
     git(folder, &config);
+    for (path, tag) in tags {
+        let known = format!("If-None-Match: {tag}");
+        let page = ask(
+            &server,
+            &server.http(&format!("/git/a/{path}")),
+            &["-H", &known],
+        );
+        assert_eq!(page.status, 200, "{path}");
+    }
     for path in ["", "refs/", "log/"] {
         let page = get(&server, &format!("/git/a/{path}"));
         assert!(!page.text.contains("feature"), "{path}: {}", page.text);
+    }
+    // Nor is it found by a part of its name.
+    let side = git(folder, &["-C", "seed", "rev-parse", "feature/x"]);
+    for path in [
+        format!("commit/?id={}", &side[..8]),
+        format!("log/?id={}", &side[..12]),
+        format!("diff/?id={side}&id2={}", &side[..8]),
+        format!("snapshot/a-{}.tar.gz", &side[..8]),
+    ] {
+        assert_eq!(status(&server, &format!("/git/a/{path}")), 404, "{path}");
     }
     for path in [
         "log/?h=feature/x",
@@ -1024,6 +1096,92 @@ fn refs_that_a_repository_hides() {
     get(&server, "/git/a/log/?h=main");
     let listed = git(folder, &["ls-remote", &server.http("/git/a")]);
     assert!(!listed.contains("feature"), "{listed}");
+}
+
+#[test]
+fn a_repository_that_refuses_fetches_has_no_pages() {
+    let server = start();
+    let folder = &server.folder;
+    let main = head(folder, "seed");
+    let commit = format!("/git/a/commit/?id={main}");
+    get(&server, &commit);
+    let config = ["-C", "repos/a.git", "config", "http.uploadpack", "false"];
+    git(folder, &config);
+    for path in [
+        "",
+        "log/",
+        "refs/",
+        "tree/",
+        "plain/README.md",
+        "snapshot/a-main.tar.gz",
+    ] {
+        assert_eq!(status(&server, &format!("/git/a/{path}")), 404, "{path}");
+    }
+    wait_until(PATIENCE, "a page withdrawn", || {
+        (status(&server, &commit) == 404).then_some(())
+    });
+    wait_until(PATIENCE, "the list", || {
+        (!get(&server, "/git/").text.contains("/git/a.git/")).then_some(())
+    });
+    get(&server, "/all/").has(&["deep/er/b"]);
+}
+
+#[test]
+fn nobody_checks_the_signature_of_a_commit() {
+    let folder = folder();
+    let witness = folder.path("witness");
+    for name in ["gpg", "gpgsm", "ssh-keygen"] {
+        let file = format!("bin/{name}");
+        folder.write(
+            &file,
+            format!("#!/bin/sh\ntouch {}\nexit 1\n", witness.display()),
+        );
+        fs::set_permissions(folder.path(&file), fs::Permissions::from_mode(0o755)).expect("a mode");
+    }
+    commit(
+        &folder,
+        "seed",
+        ".gitattributes",
+        b"signed.txt export-subst\n",
+    );
+    commit(&folder, "seed", "signed.txt", b"$Format:%G? %GS$\n");
+    let raw = git(&folder, &["-C", "seed", "cat-file", "commit", "HEAD"]);
+    let (fields, text) = raw.split_once("\n\n").expect("a commit");
+    let signature = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n iQEz\n -----END PGP SIGNATURE-----";
+    let mut hash = command(&folder, &["-C", "seed"]);
+    hash.args(["hash-object", "-t", "commit", "-w", "--stdin"]);
+    let made = finish(
+        hash,
+        format!("{fields}\n{signature}\n\n{text}\n").as_bytes(),
+    );
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let signed = made.stdout.trim();
+    git(
+        &folder,
+        &[
+            "-C",
+            "seed",
+            "push",
+            "-q",
+            "../repos/a.git",
+            &format!("{signed}:refs/heads/signed"),
+        ],
+    );
+    let path = format!("{}:/usr/bin:/bin", folder.path("bin").display());
+    let limits = "limits = { git_heavy_per_minute = 1000 }\n";
+    let text = server_table(limits) + &site_table("http = \"serve\"") + ROUTES;
+    let mut start = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    start.env("PATH", &path);
+    let server = Server::start_by(start, folder, &text);
+    get(&server, "/git/a/snapshot/a-signed.tar.gz");
+    get(&server, "/git/a/commit/?h=signed");
+    assert!(!witness.exists());
+    // They are found by others, so that was no luck.
+    let mut archive = command(&server.folder, &["-C", "repos/a.git"]);
+    archive.env("PATH", &path);
+    archive.args(["archive", "--format=tar", "-o", "x.tar", "signed"]);
+    finish(archive, b"");
+    assert!(witness.exists());
 }
 
 #[test]
@@ -1051,7 +1209,7 @@ fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
         .text()
     };
     let mut readers = Vec::new();
-    // As many as there are places for downloads, and one more that waits.
+    // As many as there are places for downloads of one address, two and one, and two more that wait.
     for path in [
         "plain/large",
         "snapshot/a-main.tar.gz",
@@ -1064,8 +1222,8 @@ fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
         reader.write_all(request.as_bytes()).expect("sent");
         readers.push(reader);
     }
-    wait_until(PATIENCE, "four at work", || {
-        (programs().lines().count() >= 4).then_some(())
+    wait_until(PATIENCE, "three at work", || {
+        (programs().lines().count() >= 3).then_some(())
     });
     // Pages and clones go on.
     for path in ["", "log/", "tree/", "commit/?h=v1.0"] {

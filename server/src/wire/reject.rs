@@ -95,7 +95,7 @@ rejects! {
     BODY_SLOW = 602 408 true "body too slow";
     OVERLOADED = 603 503 true "too many connections";
     LOGINS_BUSY = 604 503 false "too many logins at once";
-    ASKED_TOO_OFTEN = 605 429 false "too many pages that are much work";
+    ASKED_TOO_OFTEN = 605 429 false "too many pages in a minute";
     // 7xx: live calls.
     HANDLER_FAILED = 701 502 false "handler failed";
     HANDLER_SLOW = 702 504 false "handler took too long";

@@ -308,8 +308,18 @@ mod tests {
             );
             assert!(!is_bad("<!--"), "{text}: {page}");
         }
-        shown(&"[".repeat(50_000));
-        shown(&"*a _b ".repeat(20_000));
+        // With the stack of a thread of the pool.
+        let small = std::thread::Builder::new().stack_size(512 * 1024);
+        let shown_all = || {
+            for part in ["[", "![", "[a](", "*a _b ", "> a\n", "`", "|a|b|\n|-|-|\n"] {
+                shown(&part.repeat(20_000));
+            }
+        };
+        small
+            .spawn(shown_all)
+            .expect("a thread")
+            .join()
+            .expect("shown");
     }
 
     #[test]

@@ -359,6 +359,44 @@ mod tests {
         assert_eq!(askers.len(), 1);
     }
 
+    fn wait<F: Future>(future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.expect("a runtime").block_on(future)
+    }
+
+    #[test]
+    fn one_address_has_half_of_the_downloads() {
+        wait(async {
+            let readers = Readers::new(16);
+            let take = |nth| readers.download(Download::File, address(nth), 0);
+            let mut one = vec![take(1).await.unwrap(), take(1).await.unwrap()];
+            assert!(take(1).await.is_err());
+            let _other = [take(2).await.unwrap(), take(2).await.unwrap()];
+            assert!(take(3).await.is_err());
+            one.pop();
+            let third = take(3).await.unwrap();
+            drop((third, one));
+            take(1).await.unwrap();
+            // Archives have places of their own.
+            let take = |nth| readers.download(Download::Snapshot, address(nth), 0);
+            let _one = take(1).await.unwrap();
+            assert!(take(1).await.is_err());
+            let _two = take(2).await.unwrap();
+            assert!(readers.files.by_address.lock().unwrap().len() <= 3);
+        });
+    }
+
+    #[test]
+    fn pages_under_way_have_so_much_memory() {
+        let readers = Readers::new(16);
+        let most = readers.hold(GIT_PAGES_HELD_BYTES).unwrap();
+        assert!(readers.hold(1).is_err());
+        drop(most);
+        readers.hold(1).unwrap();
+    }
+
     #[test]
     fn a_network_is_one() {
         let of = |text: &str| neighbourhood(text.parse().expect("an address"));
