@@ -394,7 +394,7 @@ mod tests {
         let most = readers.hold(GIT_PAGES_HELD_BYTES).unwrap();
         assert!(readers.hold(1).is_err());
         drop(most);
-        readers.hold(1).unwrap();
+        drop(readers.hold(1).unwrap());
     }
 
     #[test]

@@ -217,7 +217,7 @@ const CONFIG: [(&str, &str); 12] = [
     ("core.deltaBaseCacheLimit", "32m"),
     ("diff.renameLimit", "200"),
     ("core.commitGraph", "true"),
-    // `export-subst` may ask for a commit's signature (`%G?`), and who made the commit made that too.
+    // Nobody asks for signatures, and if git looked at one, it would do it by nothing.
     ("gpg.program", "/nonexistent"),
     ("gpg.openpgp.program", "/nonexistent"),
     ("gpg.x509.program", "/nonexistent"),
@@ -236,15 +236,19 @@ const FORMATS: [(&str, &str); 2] = [
     ),
 ];
 
+/// What a repository says of its files, but for this: `export-subst` may ask for a commit's signature
+/// (`%G?`), which makes git run gpg on what a stranger has signed, or for a walk over its history.
+const ATTRIBUTES: &[u8] = b"* -export-subst\n";
+
 /// Makes them, where they aren't there.
 pub fn prepare(bare: &Path) -> Result<(), Fault> {
     let made = |(name, config): &(&str, &str)| -> io::Result<()> {
         let folder = bare.join(name);
-        let last = folder.join("config");
+        let last = folder.join("info/attributes");
         if last.is_file() {
             return Ok(());
         }
-        for part in ["refs", "objects"] {
+        for part in ["refs", "objects", "info"] {
             let mut builder = DirBuilder::new();
             builder
                 .recursive(true)
@@ -252,7 +256,8 @@ pub fn prepare(bare: &Path) -> Result<(), Fault> {
                 .create(folder.join(part))?;
         }
         whole::write(&folder.join("HEAD"), b"ref: refs/heads/none\n", 0o600)?;
-        whole::write(&last, config.as_bytes(), 0o600)
+        whole::write(&folder.join("config"), config.as_bytes(), 0o600)?;
+        whole::write(&last, ATTRIBUTES, 0o600)
     };
     FORMATS.iter().try_for_each(made).map_err(|error| {
         let why = format!("{}: {error}: the server has to write there", bare.display());
