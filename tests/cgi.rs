@@ -7,6 +7,9 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
+use anthill::wire::h2::frame;
+
+use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Wire, wait_until};
 use crate::support::{Folder, Ran, Server, eventually, lossy, run, server_table, site_table};
 
@@ -1057,6 +1060,13 @@ fn front_controllers_of_another_route() {
             &(server_table("") + &site_table(&keys) + routes + more),
         )
     };
+    // Hidden names are no handler's either, be it the only one that is tried.
+    let keys = "http = \"serve\"\ntry = [\"/run/index.cgi\"]";
+    let alone = folder();
+    shell(&alone, "index.cgi", &format!("{PLAIN}{TELL}"));
+    let alone = Server::start_in(alone, &(server_table("") + &site_table(keys) + routes));
+    assert_eq!(Wire::plain(&alone).get("/x", "").status, 200);
+    assert_eq!(Wire::plain(&alone).get("/.x", "").status, 404);
     let server = start("/run/index.cgi", "");
     for over in BOTH {
         let mut wire = Wire::over(&server, over);
@@ -1142,6 +1152,58 @@ fn slow_uploads_hold_no_place() {
         // It waits for the place, and gets it.
         assert_eq!(other.get("/run/read", "").text(), "0\n");
         assert_eq!(slow.response("POST").status, 408);
+    }
+    no_zombies(&server);
+}
+
+/// Uploads of one client that wait for the place don't keep the one from coming that has it.
+#[test]
+fn uploads_side_by_side_take_turns() {
+    const BYTES: usize = 1 << 20;
+    let folder = folder();
+    shell(
+        &folder,
+        "read",
+        &format!("count=$(wc -c)\n{PLAIN}echo $count"),
+    );
+    let config = config("h2c = true\nlimits = { scripts = 1 }", "");
+    let server = Server::start_in(folder, &config);
+    for over in BOTH {
+        let mut h2 = H2::open(&server, over);
+        let mut all = 65_535;
+        let begin = |h2: &mut H2| {
+            let id = h2.ask("POST", "/run/read", &[("content-length", "1048576")], false);
+            (id, 65_535usize, BYTES)
+        };
+        let mut uploads: Vec<_> = (0..6).map(|_| begin(&mut h2)).collect();
+        let is_whole = |h2: &H2, id: u32| h2.so_far(id).is_some_and(|it| it.whole);
+        while !uploads.iter().all(|(id, ..)| is_whole(&h2, *id)) {
+            for (id, window, left) in &mut uploads {
+                while *left > 0 && *window > 0 && all > 0 {
+                    let part = (*left).min(*window).min(all).min(16_384);
+                    *left -= part;
+                    *window -= part;
+                    all -= part;
+                    h2.data(*id, &vec![b'x'; part], *left == 0);
+                }
+            }
+            let frame = h2.next().expect("a frame");
+            if frame.kind == frame::WINDOW_UPDATE {
+                let more = frame.code() as usize;
+                match uploads.iter_mut().find(|(id, ..)| *id == frame.stream) {
+                    Some((_, window, _)) => *window += more,
+                    None => all += more,
+                }
+            }
+            h2.note(&frame);
+        }
+        for (id, ..) in uploads {
+            let response = h2.so_far(id).expect("a response");
+            assert_eq!(
+                (response.status, response.text().as_str()),
+                (200, "1048576\n")
+            );
+        }
     }
     no_zombies(&server);
 }

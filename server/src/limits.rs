@@ -12,7 +12,8 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// Requests under way by HTTP/2 and 3 on all connections of one worker; past it new ones are
     /// refused, to be tried again. Each is a few hundred bytes that a client can hold for the time of
-    /// a stall.
+    /// a stall, and what has come of its body: that is bounded by the connection's window, and where it
+    /// is gathered for a script, for all together ([`GATHERED_BYTES_ALL_MAX`]).
     pub streams: usize,
     /// Request line, bytes without its CRLF: what browsers and proxies still send, and 414 past it.
     pub request_line_bytes: usize,
@@ -186,10 +187,20 @@ pub const CALL_QUEUE_SECONDS: u64 = 10;
 /// waiting for a form. One without a length is counted by that, if it isn't longer: most programs that
 /// speak CGI believe in CONTENT_LENGTH alone.
 pub const GATHERED_BODY_BYTES: usize = PIPE_BYTES;
-/// A script that waits for the rest of a longer body has to be given this much a second, or its client
-/// loses the place to who waits for one: a slow line of a telephone brings it.
-pub const UPLOAD_BYTES_PER_SECOND: u64 = 16 * 1024;
-/// But not before a script has waited for so long in all.
+/// What lies in memory so in all: each connection, and each of its streams, can have one. Past it a body
+/// whose length is known waits for its place as it is, and any other is told to come back.
+pub const GATHERED_BYTES_ALL_MAX: usize = 64 << 20;
+/// It is counted after each part of this size, so that no body is over by more.
+pub const GATHERED_PART_BYTES: usize = 16 * 1024;
+/// A request body may pause for so long before its rate counts.
+pub const BODY_GRACE_SECONDS: u64 = 10;
+/// That of a push: a client says what it has in a few bytes, and may then take minutes to pack a large
+/// object. Who pushes has logged in.
+pub const PUSH_PAUSE_SECONDS: u64 = 300;
+/// A script that waits for the rest of a longer body has to be given this much in each second of
+/// waiting, or its client loses the place to who waits for one: a modem on a telephone line brings it.
+pub const UPLOAD_BYTES_PER_SECOND: u64 = 4 * 1024;
+/// So many seconds it may owe, and no more can be saved up.
 pub const UPLOAD_GRACE_SECONDS: u64 = 3;
 /// What moves at once between a handler's pipe and a program.
 pub const PROGRAM_CHUNK_BYTES: usize = 16 * 1024;
@@ -295,7 +306,8 @@ pub const REDIRECTS_INSIDE_MAX: u8 = 8;
 /// RFC 9113 §6.5.2 advises against fewer.
 pub const H2_STREAMS_MAX: usize = 100;
 /// Request bodies of one connection that may have come and not yet been taken, all streams together.
-/// Each stream has at most a pipe of it, so that one which stands still doesn't hold up the rest.
+/// Each stream has at most a pipe of it, so that one which stands still doesn't hold up the rest. What
+/// waits for a place among the scripts doesn't count: `script_queue` bounds it for all connections.
 pub const H2_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// Compressed bytes of one field block beyond those of its frame: no real head grows by coding.
 pub const H2_BLOCK_BYTES_MAX: usize = 32 * 1024;
@@ -391,7 +403,8 @@ pub const H3_SECTION_BYTES_MAX: usize = 64 * 1024;
 pub const H3_CONTROL_FRAME_BYTES_MAX: usize = 4 * 1024;
 /// Of one request body, so much may have come and not yet been taken.
 pub const H3_STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// The same for all request bodies of a connection.
+/// The same for all request bodies of a connection, but for those that wait for a place among the
+/// scripts: `script_queue` bounds them for all connections.
 pub const H3_CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 /// A request body's pipe to its handler: beside it, a window of it waits with the connection.
 pub const H3_PIPE_BYTES: usize = 16 * 1024;

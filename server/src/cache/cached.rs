@@ -308,7 +308,8 @@ impl Cached {
 fn of_page(page: &Arc<Page>, request: &Request, status: &str) -> Response {
     let page = page.clone();
     let own = page.variant.status();
-    let fields = page.fields();
+    let mut fields = page.fields();
+    fields.extend(page.vary());
     of_head(&own, &fields, request, status, move || content(page))
 }
 

@@ -7,7 +7,7 @@ use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN};
 use crate::site::mime::compressible;
 use crate::site::{Kept, Variant};
 use crate::wire::date::format_imf;
-use crate::wire::fields::{Accepted, Coding, items};
+use crate::wire::fields::{Accepted, Coding, ETag, items};
 use crate::wire::head::Asks;
 use crate::wire::status::Status;
 use arc_swap::ArcSwapOption;
@@ -113,7 +113,7 @@ impl Page {
         });
         let held = Box::new(Held(lease.clone()));
         let is_text = is_text(status, &kind, fields, content.len());
-        let adds_vary = is_text && !varies_by_coding(fields);
+        let adds_vary = adds_vary(status, &kind, fields, Some(content.len()));
         let variant = variant(status, fields, content, now, adds_vary, held);
         Page {
             gzip: ArcSwapOption::empty(),
@@ -144,9 +144,12 @@ impl Page {
         Arc::strong_count(&self.variant) > 1 || made.is_some_and(|it| Arc::strong_count(&it) > 2)
     }
 
-    /// What is sent to who asks so. A range is of the plain bytes.
+    /// What is sent to who asks so. A range is of the plain bytes; who has a part from then on (If-Range
+    /// by date, which is the same for both) may have it of the others, and gets the whole.
     pub fn choose(&self, asks: &Asks<'_>) -> Choice {
-        let is_plain = !self.is_text || asks.accept_encoding.is_none() || asks.range.is_some();
+        let by_date = |value| ETag::parse(value).is_none();
+        let is_part = asks.range.is_some() && !asks.if_range.is_some_and(by_date);
+        let is_plain = !self.is_text || asks.accept_encoding.is_none() || is_part;
         if is_plain || !prefers_gzip(asks) {
             return Choice {
                 variant: self.variant.clone(),
@@ -190,8 +193,13 @@ impl Page {
             true => tag.to_vec(),
             false => [b"W/", tag].concat(),
         };
-        let is_length = |name: &[u8]| name.eq_ignore_ascii_case(b"Content-Length");
-        let own = self.variant.fields().filter(|(name, _)| !is_length(name));
+        let is_of_plain = |name: &[u8]| {
+            let of_plain = ["Content-Length", "Accept-Ranges"];
+            of_plain
+                .iter()
+                .any(|its| name.eq_ignore_ascii_case(its.as_bytes()))
+        };
+        let own = self.variant.fields().filter(|(name, _)| !is_of_plain(name));
         let own = own.map(|(name, value)| match name.eq_ignore_ascii_case(b"ETag") {
             true => (name, weak(value)),
             false => (name, value.to_vec()),
@@ -289,6 +297,11 @@ impl Page {
         fields.map(owned).collect()
     }
 
+    /// What it says beside those of what it depends on.
+    pub fn vary(&self) -> Option<(Cow<'static, str>, Vec<u8>)> {
+        self.adds_vary.then(our_vary)
+    }
+
     /// All fields of its head, but for what is added to them each time anew.
     pub fn said(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let is_our_vary = |name: &[u8], value: &[u8]| {
@@ -380,6 +393,18 @@ const OF_THE_BYTES: [&str; 5] = [
     "Content-Digest",
     "Repr-Digest",
 ];
+
+/// Does a page of this depend on the coding that is asked for, though its handler doesn't say so? With
+/// the length of its content, if that is known.
+pub fn adds_vary(status: Status, kind: &Kind, fields: &Fields, length: Option<usize>) -> bool {
+    let length = length.unwrap_or(GZIP_FILE_BYTES_MIN as usize);
+    is_text(status, kind, fields, length) && !varies_by_coding(fields)
+}
+
+/// Its field.
+pub fn our_vary() -> (Cow<'static, str>, Vec<u8>) {
+    (Cow::Borrowed("Vary"), OUR_VARY.into())
+}
 
 fn varies_by_coding(fields: &Fields) -> bool {
     let mut names = policy::varied(fields);

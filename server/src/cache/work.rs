@@ -344,9 +344,13 @@ impl Work {
             Body::Whole(bytes) => return self.done(status, &fields, bytes.into(), asked, terms),
             Body::Stream { reader, work, .. } => (reader, work),
         };
+        let said = known.then_some(length as usize);
+        let is_added =
+            terms.is_some() && super::page::adds_vary(status, &self.fill.kind, &fields, said);
+        let vary = is_added.then(super::page::our_vary);
         self.fill.begin(Head {
             status,
-            fields: fields.clone(),
+            fields: fields.iter().cloned().chain(vary).collect(),
             length: known.then_some(length),
             varied: Varied::of(&fields, Fields(asked)),
             is_kept: terms.is_some(),

@@ -7,8 +7,7 @@ use crate::config::{Chosen, OperatorError, Overrides};
 use crate::control::{self, ServeOptions};
 
 pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
-    control::serve(&options(typed)?)?;
-    Ok(ExitCode::SUCCESS)
+    match control::serve(&options(typed)?)? {}
 }
 
 /// What `serve` and `check` were asked for.

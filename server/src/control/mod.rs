@@ -26,6 +26,7 @@ use crate::world::build::{self, Supplies};
 use log::LevelFilter;
 use plane::Plane;
 use start::logins;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -49,8 +50,8 @@ pub struct Checked {
     pub notes: Vec<String>,
 }
 
-/// Serves until told to stop; returns after everything was drained.
-pub fn serve(options: &ServeOptions) -> Result<(), OperatorError> {
+/// Serves until told to stop; ends the process after everything was drained.
+pub fn serve(options: &ServeOptions) -> Result<Infallible, OperatorError> {
     let error_log = ErrorLog::install(LevelFilter::Info)
         .map_err(|error| OperatorError::failure(format!("the error log: {error}")))?;
     // The words of a panic go where the operator looks, and wait for no pipe.
@@ -58,10 +59,10 @@ pub fn serve(options: &ServeOptions) -> Result<(), OperatorError> {
         log::error!("{}", panic.to_string().replace('\n', " "));
     }));
     let plane = Plane::start(options.chosen.clone(), options.overrides.clone(), error_log);
-    let served = plane.and_then(Plane::run);
+    let Err(error) = plane.and_then(Plane::run);
     // What is left to be said of an error stands below what led to it.
     log::logger().flush();
-    served
+    Err(error)
 }
 
 /// Tests a configuration without serving it: everything is read and built as for serving, but no

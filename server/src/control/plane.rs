@@ -28,7 +28,8 @@ use crate::tls::SelfSigned;
 use crate::world::build::{self, Supplies};
 use crate::world::{Host, World};
 use std::collections::BTreeSet;
-use std::io;
+use std::convert::Infallible;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -267,15 +268,15 @@ impl Plane {
         })
     }
 
-    /// Runs until told to stop; then drains.
-    pub fn run(mut self) -> Result<(), OperatorError> {
+    /// Runs until told to stop; then drains, and ends the process.
+    pub fn run(mut self) -> Result<Infallible, OperatorError> {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build();
         let runtime =
             runtime.map_err(|error| OperatorError::failure(format!("can't start: {error}")))?;
-        runtime.block_on(async {
+        let stopped = runtime.block_on(async {
             let failed =
                 |what: &str, error: io::Error| OperatorError::failure(format!("{what}: {error}"));
             let mut signals = Signals::new().map_err(|error| failed("signals", error))?;
@@ -300,7 +301,14 @@ impl Plane {
                 question.write(Ok("stopped\n".into())).await;
             }
             Ok(())
-        })
+        });
+        stopped?;
+        // Its file goes. All else is memory and threads, which the system takes back by itself; to give
+        // it back one by one could wait for a thread that is in the midst of something.
+        drop(self.control);
+        log::logger().flush();
+        let _ = io::stdout().flush();
+        sys::exit_at_once(0)
     }
 
     async fn serve(&mut self, signals: &mut Signals) {

@@ -1,8 +1,9 @@
 //! A request without its body, as programs and backends are told of it.
 
-use super::pipe::{Reader, Taken};
+use super::gathered::{Gathered, Share};
+use super::pipe::{Broken, Reader, Taken};
 use super::{Inside, Question, Request};
-use crate::limits::GATHERED_BODY_BYTES;
+use crate::limits::{GATHERED_BODY_BYTES, GATHERED_PART_BYTES};
 use crate::wire::body::BodyLength;
 use crate::wire::cgi::{Meta, Variables};
 use crate::wire::fields::Fields;
@@ -10,6 +11,7 @@ use crate::wire::head::{Method, Version};
 use crate::wire::target::valid_host;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The parts of a request that can go to another thread.
 pub struct Asked {
@@ -51,8 +53,19 @@ pub struct Here {
 pub struct Upload {
     /// What comes first.
     pub ahead: Vec<u8>,
+    /// Its place in the ledger of such beginnings; None for what we say ourselves.
+    pub share: Option<Share>,
     /// What comes then; None if that was all.
     pub reader: Option<Reader>,
+}
+
+/// Why a request's body can't be gathered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ungathered {
+    /// It broke off.
+    Broken,
+    /// There is no room for it now, and its length isn't known.
+    NoRoom,
 }
 
 /// Where a script is, as its variables tell it. Paths are decoded.
@@ -70,15 +83,20 @@ pub struct Place<'p> {
 impl Asked {
     /// Takes a request apart. A short body is waited for, and so is the beginning of a long one: who is
     /// slow with it keeps no script waiting. One that came without its length is counted by that, for
-    /// most programs read as much as CONTENT_LENGTH says and no more. Errors: the body broke off.
-    pub async fn of(request: Request) -> Result<(Asked, Here), super::pipe::Broken> {
+    /// most programs read as much as CONTENT_LENGTH says and no more. Where all such beginnings fill
+    /// their ledger, one whose length is known goes on as it is.
+    pub async fn of(request: Request, all: &Arc<Gathered>) -> Result<(Asked, Here), Ungathered> {
         let Request { mut body, .. } = request;
-        let mut ahead = Vec::new();
-        let mut is_all = false;
         let has_body = !matches!(request.length, BodyLength::None | BodyLength::Length(0));
-        while has_body && !is_all && ahead.len() < GATHERED_BODY_BYTES {
-            let left = GATHERED_BODY_BYTES - ahead.len();
-            is_all = body.take(&mut ahead, left).await? == Taken::End;
+        let mut share = all.share();
+        let mut ahead = Vec::new();
+        let mut end = End::Enough;
+        if has_body {
+            end = gather(&mut body, &mut ahead, &mut share).await?;
+        }
+        let is_all = end == End::Body;
+        if end == End::NoRoom && request.length == BodyLength::Chunked {
+            return Err(Ungathered::NoRoom);
         }
         let length = match request.length {
             BodyLength::None => None,
@@ -88,6 +106,7 @@ impl Asked {
         let here = Here {
             body: has_body.then(|| Upload {
                 ahead,
+                share: Some(share),
                 reader: (!is_all).then_some(body),
             }),
             inside: request.inside,
@@ -162,5 +181,117 @@ impl Asked {
             fields: self.fields.clone(),
             hops: self.hops + 1,
         }
+    }
+}
+
+/// What ended the gathering of a body.
+#[derive(PartialEq, Eq)]
+enum End {
+    /// Its own.
+    Body,
+    /// So much is gathered of none.
+    Enough,
+    /// All others together.
+    NoRoom,
+}
+
+/// Takes the beginning of a body as it comes. It is counted once it is here: who sends nothing takes
+/// no room from others.
+async fn gather(
+    body: &mut Reader,
+    ahead: &mut Vec<u8>,
+    share: &mut Share,
+) -> Result<End, Ungathered> {
+    while ahead.len() < GATHERED_BODY_BYTES {
+        let left = GATHERED_BODY_BYTES - ahead.len();
+        match body.take(ahead, left.min(GATHERED_PART_BYTES)).await {
+            Ok(Taken::End) => return Ok(End::Body),
+            Ok(Taken::Bytes(count)) if !share.grow(count) => return Ok(End::NoRoom),
+            Ok(Taken::Bytes(_)) => {}
+            Err(Broken) => return Err(Ungathered::Broken),
+        }
+    }
+    Ok(End::Enough)
+}
+
+impl Upload {
+    /// Waits for `place`, and keeps no other body of its client waiting meanwhile.
+    pub async fn queued<T>(body: &mut Option<Upload>, place: impl Future<Output = T>) -> T {
+        let mut say = |is_queued| {
+            if let Some(reader) = body.as_mut().and_then(|body| body.reader.as_mut()) {
+                reader.queue(is_queued);
+            }
+        };
+        say(true);
+        let place = place.await;
+        say(false);
+        place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::pipe::pipe;
+    use crate::limits::GATHERED_BYTES_ALL_MAX;
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(future)
+    }
+
+    fn request(length: BodyLength, body: Reader) -> Request {
+        Request {
+            method: Method::Post,
+            version: Version::Http11,
+            host: b"localhost".to_vec(),
+            raw_path: b"/".to_vec(),
+            path: b"/".to_vec(),
+            asked_path: None,
+            query: None,
+            fields: Vec::new(),
+            peer: [127, 0, 0, 1].into(),
+            secure: false,
+            user: None,
+            length,
+            body,
+            inside: None,
+            hops: 0,
+        }
+    }
+
+    #[test]
+    fn beginnings_of_bodies_are_counted_while_they_are_there() {
+        let all = Arc::new(Gathered::default());
+        let (mut writer, reader) = pipe(GATHERED_BODY_BYTES);
+        writer.write_some(&[b'x'; 10_000]).unwrap();
+        writer.finish();
+        let (asked, here) = wait(Asked::of(request(BodyLength::Chunked, reader), &all))
+            .ok()
+            .unwrap();
+        assert_eq!((asked.length, all.bytes()), (Some(10_000), 10_000));
+        drop(here);
+        assert_eq!(all.bytes(), 0);
+    }
+
+    #[test]
+    fn without_room_a_body_of_known_length_goes_on_and_another_does_not() {
+        let all = Arc::new(Gathered::default());
+        let mut others = all.share();
+        assert!(others.grow(GATHERED_BYTES_ALL_MAX - 5_000));
+        let asked = |length| {
+            let (mut writer, reader) = pipe(GATHERED_BODY_BYTES);
+            writer.write_some(&[b'x'; 60_000]).unwrap();
+            wait(Asked::of(request(length, reader), &all))
+        };
+        let (_, here) = asked(BodyLength::Length(90_000)).ok().unwrap();
+        let body = here.body.unwrap();
+        assert!(body.reader.is_some());
+        assert!(body.ahead.len() <= 5_000 + GATHERED_PART_BYTES);
+        assert!(all.bytes() <= GATHERED_BYTES_ALL_MAX);
+        drop(body);
+        let error = asked(BodyLength::Chunked).err();
+        assert_eq!(error, Some(Ungathered::NoRoom));
+        assert_eq!(all.bytes(), GATHERED_BYTES_ALL_MAX - 5_000);
     }
 }

@@ -223,15 +223,24 @@ fn is_passing(error: &io::Error) -> bool {
 
 impl Kept {
     /// Says as much of this as can be said at once, and gives the connection to this worker; `is_all`
-    /// if nothing more will follow. Errors: the other end has gone, and has heard nothing of it.
-    pub fn begin(self, bytes: &[u8], is_all: bool) -> io::Result<(Link, usize)> {
+    /// if nothing more will follow. Errors: the other end has gone, and has heard nothing of it. Where
+    /// it has, but its answer can't be waited for, that is said apart.
+    pub fn begin(self, bytes: &[u8], is_all: bool) -> io::Result<(io::Result<Link>, usize)> {
         let said = match send(self.as_fd(), bytes, SendFlags::NOSIGNAL) {
             Err(Errno::AGAIN | Errno::INTR) => 0,
             said => said?,
         };
-        let link = match self {
-            Kept::With(_, fd) if is_all && said == bytes.len() => Link::Listening(fd),
-            kept if is_all && said == bytes.len() => {
+        match self.given(is_all && said == bytes.len()) {
+            Err(error) if said == 0 => Err(error),
+            link => Ok((link, said)),
+        }
+    }
+
+    /// With this worker from now on, if it can be; to be listened to alone, or to be told more too.
+    fn given(self, is_told: bool) -> io::Result<Link> {
+        Ok(match self {
+            Kept::With(_, fd) if is_told => Link::Listening(fd),
+            kept if is_told => {
                 let fd = match kept {
                     Kept::With(_, fd) => fd.into_inner(),
                     Kept::Unix(stream) => OwnedFd::from(stream),
@@ -244,8 +253,7 @@ impl Kept {
             Kept::With(_, fd) => Link::Unix(UnixStream::from_std(fd.into_inner().into())?),
             Kept::Unix(stream) => Link::Unix(UnixStream::from_std(stream)?),
             Kept::Tcp(stream) => Link::Tcp(TcpStream::from_std(stream)?),
-        };
-        Ok((link, said))
+        })
     }
 
     /// It has not been closed, and nothing came that nobody asked for.

@@ -73,7 +73,7 @@ async fn run(
     request: Request,
     script: Option<Script>,
 ) -> Result<Response, Fault> {
-    let (asked, here) = taken_apart(request).await?;
+    let (asked, here) = taken_apart(request, &settings.bounds).await?;
     let (programs, bounds) = (Arc::clone(&settings.programs), settings.bounds.clone());
     let find = move |asked: &Asked| settings.order(asked, script);
     programs.run(Arc::new(asked), here, bounds, find).await

@@ -1,7 +1,8 @@
 //! One call of a script, whoever runs it: the head of its answer, then the body as it comes, with the
 //! request's body going the other way all the while; bounds on silence, time and size.
 
-use super::asked::{Asked, Here};
+use super::asked::{Asked, Here, Ungathered};
+use super::gathered::Gathered;
 use super::pipe::{Broken, Writer, pipe};
 use super::{Body, Fault, Inside, Response};
 use crate::limits;
@@ -26,9 +27,12 @@ pub trait Peer: 'static {
     /// Moves what goes on beside its output: input, and words for the log. Has any input moved?
     fn poll_aside(&mut self, cx: &mut Context<'_>) -> bool;
 
+    /// Is it the client whose input is waited for?
+    fn is_fed(&self) -> bool;
+
     /// Is it kept waiting for input by a client that sends next to nothing, while others wait for its
-    /// place?
-    fn is_dripped_at(&self) -> bool;
+    /// place? From then on somebody counts on that.
+    fn is_dripped_at(&mut self) -> bool;
 
     /// Reads output; 0 bytes are its end.
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize>;
@@ -57,6 +61,10 @@ pub struct Bounds {
     pub queue: usize,
     /// So long nothing may move, unless it is the client that is waited for.
     pub silent: Duration,
+    /// So long a client may pause in its body, where it has a reason that others don't have.
+    pub patience: Duration,
+    /// Where the beginnings of bodies are counted.
+    pub gathered: Arc<Gathered>,
     /// The whole call.
     pub whole: Duration,
     /// Of the response's body.
@@ -393,7 +401,11 @@ impl<P: Peer> Exchange<P> {
             if !is_its_turn {
                 self.moved = now;
             }
-            let due = (self.moved + self.bounds.silent).min(self.started + self.bounds.whole);
+            let silent = match self.peer.is_fed() {
+                true => self.bounds.silent.max(self.bounds.patience),
+                false => self.bounds.silent,
+            };
+            let due = (self.moved + silent).min(self.started + self.bounds.whole);
             if due <= now {
                 return Poll::Ready(Late::Silence);
             }
@@ -424,11 +436,17 @@ async fn elsewhere(
 }
 
 /// What a handler needs before it can begin: the request in two, or why there is none.
-pub async fn taken_apart(request: super::Request) -> Result<(Asked, Here), Fault> {
+pub async fn taken_apart(request: super::Request, bounds: &Bounds) -> Result<(Asked, Here), Fault> {
     // It is to send back what came, passwords and all.
     if request.method == Method::Trace {
         return Err(Fault::new("script", Reject::METHOD_NOT_ALLOWED));
     }
-    let asked = Asked::of(request).await;
-    asked.map_err(|_| Fault::new("script", Reject::BODY_SLOW))
+    let asked = Asked::of(request, &bounds.gathered).await;
+    asked.map_err(|why| {
+        let reject = match why {
+            Ungathered::Broken => Reject::BODY_SLOW,
+            Ungathered::NoRoom => Reject::CALLS_BUSY,
+        };
+        Fault::new("script", reject)
+    })
 }

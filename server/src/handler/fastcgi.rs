@@ -4,6 +4,7 @@
 use super::asked::{Asked, Place, Upload};
 use super::backend::{Backend, Kept, Link, detach};
 use super::exchange::{Bounds, Ended, Exchange, Peer, taken_apart};
+use super::gathered::Share;
 use super::paced::Paced;
 use super::pipe::Taken;
 use super::said::Said;
@@ -78,7 +79,7 @@ async fn run(
     request: Request,
     script: Option<Script>,
 ) -> Result<Response, Fault> {
-    let (asked, mut here) = taken_apart(request).await?;
+    let (asked, mut here) = taken_apart(request, &settings.bounds).await?;
     // Backends read as much as CONTENT_LENGTH says; without it they would take the body for empty.
     if here.body.is_some() && asked.length.is_none() {
         return Err(Fault::new(NAME, Reject::LENGTH_NEEDED));
@@ -95,7 +96,7 @@ async fn run(
             .backend
             .slots
             .enter(settings.bounds.queue, patience);
-        let slot = slot.await;
+        let slot = Upload::queued(&mut body, slot).await;
         let slot = slot.map_err(|_| Fault::new(NAME, Reject::CALLS_BUSY))?;
         let mut talk = Talk::new(&settings, slot, &head, body.take(), &asked);
         let is_kept = talk.begin_kept();
@@ -178,6 +179,8 @@ struct Talk {
     /// The rest of the request's body.
     reader: Option<Paced>,
     chunk: Vec<u8>,
+    /// Of what was gathered, while that is in `out`.
+    share: Option<Share>,
     /// All of it is in `out`.
     is_told: bool,
     /// From the backend, and how far it was looked at.
@@ -198,9 +201,9 @@ impl Talk {
         body: Option<Upload>,
         asked: &Asked,
     ) -> Talk {
-        let (ahead, reader) = match body {
-            Some(body) => (body.ahead, body.reader),
-            None => (Vec::new(), None),
+        let (ahead, share, reader) = match body {
+            Some(body) => (body.ahead, body.share, body.reader),
+            None => (Vec::new(), None, None),
         };
         let mut talk = Talk {
             link: None,
@@ -210,8 +213,9 @@ impl Talk {
             keep: settings.keep,
             out: head.to_vec(),
             out_at: 0,
-            reader: reader.map(|reader| Paced::new(reader, Arc::clone(&settings.backend.slots))),
+            reader: reader.map(|reader| Paced::new(reader, settings.bounds.patience)),
             chunk: ahead,
+            share,
             is_told: false,
             input: vec![0; limits::PROGRAM_FIRST_BYTES],
             input_at: 0,
@@ -223,6 +227,7 @@ impl Talk {
         };
         if !talk.chunk.is_empty() {
             talk.frame();
+            talk.chunk = Vec::new();
         }
         if talk.reader.is_none() {
             talk.finish_input();
@@ -251,8 +256,20 @@ impl Talk {
         let Ok((link, said)) = kept.begin(&self.out, self.is_told) else {
             return false;
         };
-        self.link = Some(link);
-        self.out_at = said;
+        match link {
+            Ok(link) => {
+                self.link = Some(link);
+                self.out_at = said;
+            }
+            // It has heard of the request, and may do what it says.
+            Err(error) => {
+                log::error!(
+                    "{}: its answer can't be waited for: {error}",
+                    self.backend.address
+                );
+                self.be_silent();
+            }
+        }
         true
     }
 
@@ -363,7 +380,10 @@ impl Peer for Talk {
                 }
                 continue;
             }
-            self.out.clear();
+            match self.share.take() {
+                Some(_) => self.out = Vec::new(),
+                None => self.out.clear(),
+            }
             self.out_at = 0;
             let Some(reader) = &mut self.reader else {
                 break;
@@ -382,8 +402,13 @@ impl Peer for Talk {
         has_moved
     }
 
-    fn is_dripped_at(&self) -> bool {
+    fn is_fed(&self) -> bool {
+        self.reader.as_ref().is_some_and(Paced::is_awaited)
+    }
+
+    fn is_dripped_at(&mut self) -> bool {
         self.reader.as_ref().is_some_and(Paced::is_dripping)
+            && self.slot.as_mut().is_some_and(Slot::give_way)
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {

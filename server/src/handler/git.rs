@@ -103,7 +103,7 @@ impl Handler for Git {
     }
 }
 
-async fn run(settings: Arc<Settings>, request: Request) -> Result<Response, Fault> {
+async fn run(settings: Arc<Settings>, mut request: Request) -> Result<Response, Fault> {
     let refused = |reject| Fault::new("git", reject);
     // Before the body is waited for: most of what is asked in vain has none, but some may be large.
     let path = request.path.strip_prefix(&*settings.prefix);
@@ -117,7 +117,11 @@ async fn run(settings: Arc<Settings>, request: Request) -> Result<Response, Faul
     if wanted.is_first {
         bounds.held_bytes = limits::GIT_HELD_BYTES;
     }
-    let (asked, here) = taken_apart(request).await?;
+    if wanted.is_push {
+        bounds.patience = Duration::from_secs(limits::PUSH_PAUSE_SECONDS);
+        request.body.be_patient(bounds.patience);
+    }
+    let (asked, here) = taken_apart(request, &bounds).await?;
     let programs = Arc::clone(&settings.programs);
     let push = settings.push_begins(&wanted);
     let find = move |asked: &Asked| settings.order(asked, &wanted);

@@ -10,6 +10,7 @@ pub mod backend;
 pub mod cgi;
 pub mod exchange;
 pub mod fastcgi;
+pub mod gathered;
 pub mod git;
 mod paced;
 pub mod pipe;

@@ -5,11 +5,9 @@
 //! it, but only to them.
 
 use super::pipe::{Broken, Reader, Taken};
-use super::slots::Slots;
 use crate::limits::{UPLOAD_BYTES_PER_SECOND, UPLOAD_GRACE_SECONDS};
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
@@ -17,26 +15,22 @@ use tokio::time::{Instant, Sleep, sleep};
 /// A reader that knows how long it was waited for.
 pub struct Paced {
     reader: Reader,
-    slots: Arc<Slots>,
-    bytes: u64,
-    /// In all, but for this time.
+    pace: Pace,
+    /// Waited for, but for this time and what `pace` knows of.
     waited: Duration,
     since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    is_dripping: bool,
 }
 
 impl Paced {
-    /// For a call that has one of these places.
-    pub fn new(reader: Reader, slots: Arc<Slots>) -> Paced {
+    /// For a client that may pause for `patience`, or for as long as anybody may if that is longer.
+    pub fn new(reader: Reader, patience: Duration) -> Paced {
         Paced {
             reader,
-            slots,
-            bytes: 0,
+            pace: Pace::new(patience.as_secs().max(UPLOAD_GRACE_SECONDS)),
             waited: Duration::ZERO,
             since: None,
             timer: None,
-            is_dripping: false,
         }
     }
 
@@ -55,54 +49,128 @@ impl Paced {
                     self.waited += since.elapsed();
                 }
                 if let Ok(Taken::Bytes(count)) = taken {
-                    self.bytes += *count as u64;
+                    self.pace.bring(*count as u64);
                 }
             }
         }
         taken
     }
 
-    /// Do others wait for the place of a client that sends next to nothing?
+    /// Is it waited for just now?
+    pub fn is_awaited(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Is it waited for, and brings next to nothing?
     pub fn is_dripping(&self) -> bool {
-        self.is_dripping
+        self.is_awaited() && self.pace.is_drip
     }
 
     /// Looks at the pace, now and every second.
     fn wait(&mut self, cx: &mut Context<'_>) {
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(LOOK)));
+        self.since.get_or_insert_with(Instant::now);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(SECOND)));
         while timer.as_mut().poll(cx).is_ready() {
-            timer.as_mut().reset(Instant::now() + LOOK);
-            let is_drip = is_drip(self.waited + since.elapsed(), self.bytes);
-            self.is_dripping |= is_drip && self.slots.are_wanted();
+            let now = Instant::now();
+            timer.as_mut().reset(now + SECOND);
+            if let Some(since) = self.since.replace(now) {
+                self.waited += now - since;
+            }
+            while let Some(rest) = self.waited.checked_sub(SECOND) {
+                self.waited = rest;
+                self.pace.wait_a_second();
+            }
         }
     }
 }
 
-/// Is this next to nothing for so long a wait?
-fn is_drip(waited: Duration, bytes: u64) -> bool {
-    let seconds = waited.as_secs();
-    seconds >= UPLOAD_GRACE_SECONDS && bytes < seconds.saturating_mul(UPLOAD_BYTES_PER_SECOND)
+/// What a client may still owe. Each second of waiting costs, what it brings pays, and neither is
+/// remembered for long: no burst at its beginning buys hours, and who was slow then isn't for ever.
+struct Pace {
+    credit: u64,
+    credit_max: u64,
+    /// Since the last second of waiting was over.
+    brought: u64,
+    is_drip: bool,
 }
 
-const LOOK: Duration = Duration::from_secs(1);
+impl Pace {
+    fn new(grace_seconds: u64) -> Pace {
+        let credit = grace_seconds.saturating_mul(UPLOAD_BYTES_PER_SECOND);
+        Pace {
+            credit,
+            credit_max: credit,
+            brought: 0,
+            is_drip: false,
+        }
+    }
+
+    fn bring(&mut self, bytes: u64) {
+        self.brought = self.brought.saturating_add(bytes);
+        self.is_drip &= self.had() < UPLOAD_BYTES_PER_SECOND;
+    }
+
+    fn wait_a_second(&mut self) {
+        let left = self.had().checked_sub(UPLOAD_BYTES_PER_SECOND);
+        self.is_drip = left.is_none();
+        self.credit = left.unwrap_or(0);
+        self.brought = 0;
+    }
+
+    fn had(&self) -> u64 {
+        self.credit
+            .saturating_add(self.brought)
+            .min(self.credit_max)
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const RATE: u64 = UPLOAD_BYTES_PER_SECOND;
+
+    /// In which seconds it drips, if it brings so much in each.
+    fn drips(grace_seconds: u64, brought: &[u64]) -> Vec<usize> {
+        let mut pace = Pace::new(grace_seconds);
+        let mut all = Vec::new();
+        for (second, bytes) in brought.iter().enumerate() {
+            pace.bring(*bytes);
+            pace.wait_a_second();
+            if pace.is_drip {
+                all.push(second);
+            }
+        }
+        all
+    }
+
     #[test]
     fn what_is_a_drip() {
-        let rate = UPLOAD_BYTES_PER_SECOND;
-        for (seconds, bytes, is) in [
-            (0, 0, false),
-            (UPLOAD_GRACE_SECONDS - 1, 0, false),
-            (UPLOAD_GRACE_SECONDS, 0, true),
-            (10, 10 * rate - 1, true),
-            (10, 10 * rate, false),
-        ] {
-            let waited = Duration::from_secs(seconds);
-            assert_eq!(is_drip(waited, bytes), is, "{seconds} {bytes}");
-        }
+        assert_eq!(drips(3, &[0, 0, 0]), []);
+        assert_eq!(drips(3, &[0, 0, 0, 0, 0]), [3, 4]);
+        assert_eq!(drips(3, &[RATE; 9]), []);
+        assert_eq!(drips(3, &[RATE - 1, RATE - 1, 0, 0, 0]), [3, 4]);
+        // A burst buys no more than the grace.
+        assert_eq!(drips(3, &[1 << 30, 0, 0, 0]), [3]);
+        // Who was slow early isn't for ever.
+        assert_eq!(drips(3, &[0, 0, 0, 0, 0, RATE, RATE]), [3, 4]);
+        assert_eq!(drips(300, &[0; 302]), [300, 301]);
+    }
+
+    #[test]
+    fn what_comes_ends_a_drip() {
+        let mut pace = Pace::new(0);
+        pace.wait_a_second();
+        assert!(pace.is_drip);
+        pace.bring(RATE - 1);
+        assert!(pace.is_drip, "not enough");
+        let mut pace = Pace::new(1);
+        pace.wait_a_second();
+        pace.wait_a_second();
+        assert!(pace.is_drip);
+        pace.bring(RATE);
+        assert!(!pace.is_drip);
     }
 }

@@ -4,11 +4,13 @@
 //! without [`Writer::finish`] broke off: the reader learns it, so half a body is never taken for a
 //! whole one. A reader that is dropped is told to the writer at its next write.
 
+use crate::limits::BODY_GRACE_SECONDS;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// The other end has gone, or the body broke off.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -29,6 +31,8 @@ pub fn pipe(capacity: usize) -> (Writer, Reader) {
         bytes: VecDeque::new(),
         capacity,
         finished: false,
+        is_queued: false,
+        patience: Duration::from_secs(BODY_GRACE_SECONDS),
         writer_gone: false,
         reader_gone: false,
         writer_waits: None,
@@ -56,6 +60,10 @@ struct Shared {
     bytes: VecDeque<u8>,
     capacity: usize,
     finished: bool,
+    /// Its reader waits for a place, and takes nothing until it has one.
+    is_queued: bool,
+    /// Of the reader with who writes.
+    patience: Duration,
     writer_gone: bool,
     reader_gone: bool,
     writer_waits: Option<Waker>,
@@ -114,6 +122,16 @@ impl Writer {
             shared.writer_waits = Some(cx.waker().clone());
         }
         Ok(shared.bytes.len())
+    }
+
+    /// Does its reader wait for a place, so that it takes nothing whoever writes?
+    pub fn is_queued(&self) -> bool {
+        self.shared.borrow().is_queued
+    }
+
+    /// So long the peer may pause before its rate counts.
+    pub fn patience(&self) -> Duration {
+        self.shared.borrow().patience
     }
 
     /// The body is complete.
@@ -191,6 +209,21 @@ impl Reader {
         !shared.bytes.is_empty() || shared.finished || shared.writer_gone
     }
 
+    /// From now on it waits for a place, or has one: what lies in the pipe meanwhile isn't to keep other
+    /// bodies of the same peer from coming.
+    pub fn queue(&mut self, is_queued: bool) {
+        let mut shared = self.shared.borrow_mut();
+        shared.is_queued = is_queued;
+        if let Some(waker) = shared.writer_waits.take() {
+            waker.wake();
+        }
+    }
+
+    /// The peer has a reason for longer pauses than others.
+    pub fn be_patient(&mut self, patience: Duration) {
+        self.shared.borrow_mut().patience = patience;
+    }
+
     /// [`Reader::poll_take`] as a future.
     pub async fn take(&mut self, out: &mut Vec<u8>, max: usize) -> Result<Taken, Broken> {
         poll_fn(|cx| self.poll_take(cx, out, max)).await
@@ -251,6 +284,19 @@ mod tests {
             reader.poll_take(&mut cx(), &mut out, 9),
             Poll::Ready(Err(Broken))
         );
+    }
+
+    #[test]
+    fn a_reader_says_how_it_waits() {
+        let (writer, mut reader) = pipe(4);
+        assert_eq!(writer.patience(), Duration::from_secs(BODY_GRACE_SECONDS));
+        reader.be_patient(Duration::from_secs(300));
+        assert_eq!(writer.patience(), Duration::from_secs(300));
+        assert!(!writer.is_queued());
+        reader.queue(true);
+        assert!(writer.is_queued());
+        reader.queue(false);
+        assert!(!writer.is_queued());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use super::asked::{Asked, Here, Upload};
 use super::exchange::{Bounds, Ended, Exchange, Peer};
+use super::gathered::{Gathered, Share};
 use super::paced::Paced;
 use super::pipe::Taken;
 use super::reaper::{Reaper, reap};
@@ -35,6 +36,7 @@ use tokio::time::timeout;
 /// The ledger of programs that run for requests: how many may, and who waits for their end.
 pub struct Programs {
     slots: Arc<Slots>,
+    gathered: Arc<Gathered>,
     reaper: Arc<Reaper>,
     pool: Pool,
 }
@@ -63,6 +65,7 @@ impl Programs {
     pub fn new(max: usize) -> Programs {
         Programs {
             slots: Arc::new(Slots::new(max)),
+            gathered: Arc::default(),
             reaper: Arc::default(),
             pool: Pool::new("anthill-spawn", limits::PROGRAM_THREADS, SPAWN_QUEUE_MAX),
         }
@@ -71,6 +74,11 @@ impl Programs {
     /// From now on with so many places.
     pub fn resize(&self, max: usize) {
         self.slots.resize(max);
+    }
+
+    /// Where the beginnings of bodies are counted, for backends too.
+    pub fn gathered(&self) -> &Arc<Gathered> {
+        &self.gathered
     }
 
     /// Waits for the end of programs that no call wants any more; blocks, for a few seconds at most.
@@ -97,7 +105,7 @@ impl Programs {
     pub async fn start<F>(
         &self,
         asked: &Arc<Asked>,
-        body: Option<Upload>,
+        mut body: Option<Upload>,
         bounds: Bounds,
         find: F,
     ) -> Result<Exchange<Running>, Fault>
@@ -105,7 +113,8 @@ impl Programs {
         F: FnOnce(&Asked) -> Result<Order, Fault> + Send + 'static,
     {
         let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
-        let slot = self.slots.enter(bounds.queue, patience).await;
+        let slot = self.slots.enter(bounds.queue, patience);
+        let slot = Upload::queued(&mut body, slot).await;
         let slot = slot.map_err(|_| Fault::new("script", Reject::CALLS_BUSY))?;
         let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(asked));
         let has_body = body.is_some();
@@ -122,7 +131,7 @@ impl Programs {
             let why = format!("{}: {error}", asked.line());
             Fault::because("script", Reject::SCRIPT_NOT_STARTED, why)
         };
-        let running = Running::new(started, body, &self.slots, asked).map_err(failed)?;
+        let running = Running::new(started, body, bounds.patience, asked).map_err(failed)?;
         Ok(Exchange::new(running, asked, bounds))
     }
 }
@@ -329,11 +338,11 @@ impl Running {
     fn new(
         started: Started,
         body: Option<Upload>,
-        slots: &Arc<Slots>,
+        patience: Duration,
         asked: &Asked,
     ) -> io::Result<Running> {
         Ok(Running {
-            input: Input::new(started.stdin, body, slots)?,
+            input: Input::new(started.stdin, body, patience)?,
             stdout: Some(Receiver::from_owned_fd_unchecked(started.stdout)?),
             stderr: Some(Receiver::from_owned_fd_unchecked(started.stderr)?),
             group: started.group,
@@ -378,8 +387,13 @@ impl Peer for Running {
         self.input.poll(cx)
     }
 
-    fn is_dripped_at(&self) -> bool {
+    fn is_fed(&self) -> bool {
+        self.input.reader.as_ref().is_some_and(Paced::is_awaited)
+    }
+
+    fn is_dripped_at(&mut self) -> bool {
         self.input.reader.as_ref().is_some_and(Paced::is_dripping)
+            && self.group.slot.as_mut().is_some_and(Slot::give_way)
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
@@ -401,8 +415,13 @@ impl Peer for Running {
                 Ended::Broken(Reject::SCRIPT_ENDED_EARLY, how(status))
             }
             Some(Ok(status)) => Ended::Complaining(how(status)),
-            // It closed its output and goes on; or somebody else has waited for it.
-            _ => Ended::Well,
+            // Somebody else has waited for it, so that nobody knows.
+            Some(Err(error)) => Ended::Broken(
+                Reject::SCRIPT_ENDED_EARLY,
+                format!("how it ended can't be known: {error}"),
+            ),
+            // It closed its output and goes on.
+            None => Ended::Well,
         }
     }
 
@@ -433,19 +452,22 @@ struct Input {
     stdin: Option<Sender>,
     reader: Option<Paced>,
     chunk: Vec<u8>,
+    /// Of what was gathered, while that is in `chunk`.
+    share: Option<Share>,
     at: usize,
 }
 
 impl Input {
-    fn new(stdin: Option<OwnedFd>, body: Option<Upload>, slots: &Arc<Slots>) -> io::Result<Input> {
-        let (ahead, reader) = match body {
-            Some(body) => (body.ahead, body.reader),
-            None => (Vec::new(), None),
+    fn new(stdin: Option<OwnedFd>, body: Option<Upload>, patience: Duration) -> io::Result<Input> {
+        let (ahead, share, reader) = match body {
+            Some(body) => (body.ahead, body.share, body.reader),
+            None => (Vec::new(), None, None),
         };
         Ok(Input {
             stdin: stdin.map(Sender::from_owned_fd_unchecked).transpose()?,
-            reader: reader.map(|reader| Paced::new(reader, Arc::clone(slots))),
+            reader: reader.map(|reader| Paced::new(reader, patience)),
             chunk: ahead,
+            share,
             at: 0,
         })
     }
@@ -455,7 +477,10 @@ impl Input {
         let mut has_moved = false;
         while let Some(stdin) = &mut self.stdin {
             if self.at == self.chunk.len() {
-                self.chunk.clear();
+                match self.share.take() {
+                    Some(_) => self.chunk = Vec::new(),
+                    None => self.chunk.clear(),
+                }
                 self.at = 0;
                 let Some(reader) = &mut self.reader else {
                     self.stdin = None;

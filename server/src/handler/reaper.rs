@@ -163,12 +163,18 @@ impl Reaper {
             }
         }
         self.changed.notify_all();
-        while !state.leaving.is_empty() && state.has_thread {
-            let left = give_up.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        while !state.leaving.is_empty() {
+            let now = Instant::now();
+            if now >= give_up {
                 return log::error!("{} programs don't end", state.leaving.len());
             }
-            state = self.wait(state, give_up);
+            let mut until = give_up;
+            if !state.has_thread {
+                // There was none to be had, so it is done here.
+                state.leaving.retain_mut(|leaving| !leaving.step(now));
+                until = give_up.min(now + LOOK);
+            }
+            state = self.wait(state, until);
         }
     }
 
@@ -193,8 +199,7 @@ impl Reaper {
                 self.changed.notify_all();
                 return;
             }
-            let look = Duration::from_millis(PROGRAM_LOOK_MILLISECONDS);
-            state = self.wait(state, Instant::now() + look);
+            state = self.wait(state, now + LOOK);
         }
     }
 }
@@ -274,6 +279,7 @@ fn terminate(leader: Pid) {
     let _ = kill_process_group(leader, Signal::CONT);
 }
 
+const LOOK: Duration = Duration::from_millis(PROGRAM_LOOK_MILLISECONDS);
 const GRACE: Duration = Duration::from_secs(PROGRAM_GRACE_SECONDS);
 /// It only looks and sends signals.
 const STACK_BYTES: usize = 128 * 1024;

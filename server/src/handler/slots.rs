@@ -8,7 +8,11 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A place; dropping it gives it to who waits.
-pub struct Slot(#[expect(dead_code, reason = "it is held, not looked at")] OwnedSemaphorePermit);
+pub struct Slot {
+    permit: Option<OwnedSemaphorePermit>,
+    slots: Arc<Slots>,
+    is_leaving: bool,
+}
 
 /// There is no place, and none in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +22,8 @@ pub struct Busy;
 pub struct Slots {
     free: Arc<Semaphore>,
     waiting: AtomicUsize,
+    /// Places that were promised to who waits, and aren't free yet.
+    leaving: AtomicUsize,
     size: Mutex<Size>,
 }
 
@@ -34,6 +40,7 @@ impl Slots {
         Slots {
             free: Arc::new(Semaphore::new(max)),
             waiting: AtomicUsize::new(0),
+            leaving: AtomicUsize::new(0),
             size: Mutex::new(Size { max, owed: 0 }),
         }
     }
@@ -61,20 +68,23 @@ impl Slots {
         async move {
             slots.settle();
             if let Ok(permit) = Arc::clone(&slots.free).try_acquire_owned() {
-                return Ok(Slot(permit));
+                return Ok(slots.slot(permit));
             }
             let _waiting = Waiting::enter(&slots.waiting, queue_max)?;
             let permit = Arc::clone(&slots.free).acquire_owned();
             match tokio::time::timeout(patience, permit).await {
-                Ok(Ok(permit)) => Ok(Slot(permit)),
+                Ok(Ok(permit)) => Ok(slots.slot(permit)),
                 _ => Err(Busy),
             }
         }
     }
 
-    /// Does anybody wait for a place?
-    pub fn are_wanted(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+    fn slot(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Slot {
+        Slot {
+            permit: Some(permit),
+            slots: Arc::clone(self),
+            is_leaving: false,
+        }
     }
 
     /// Takes away what is owed, if it is free by now.
@@ -82,6 +92,32 @@ impl Slots {
         let mut size = self.size.lock().unwrap_or_else(PoisonError::into_inner);
         if size.owed > 0 {
             size.owed -= self.free.forget_permits(size.owed);
+        }
+    }
+}
+
+impl Slot {
+    /// Promises this place to somebody who waits; true if somebody does to whom no other was promised.
+    pub fn give_way(&mut self) -> bool {
+        let slots = &self.slots;
+        let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);
+        let more = |leaving| {
+            let is_wanted = leaving < slots.waiting.load(Ordering::Relaxed);
+            is_wanted.then_some(leaving + 1)
+        };
+        if !self.is_leaving {
+            self.is_leaving = slots.leaving.fetch_update(set, read, more).is_ok();
+        }
+        self.is_leaving
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // Whoever waits has it before the promise is forgotten.
+        self.permit = None;
+        if self.is_leaving {
+            self.slots.leaving.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -129,6 +165,32 @@ mod tests {
             let second = slots.enter(1, Duration::from_secs(60));
             let (second, ()) = tokio::join!(second, async { drop(first) });
             assert!(second.is_ok());
+        });
+    }
+
+    #[test]
+    fn as_many_give_way_as_wait() {
+        wait(async {
+            let slots = Arc::new(Slots::new(2));
+            let mut first = slots.enter(0, NONE).await.unwrap();
+            let mut other = slots.enter(0, NONE).await.unwrap();
+            assert!(!first.give_way());
+            let waits = slots.enter(1, Duration::from_secs(60));
+            let gives = async {
+                assert!(first.give_way());
+                assert!(!other.give_way(), "one waits, and one goes already");
+                assert!(first.give_way());
+                drop(first);
+            };
+            let (third, ()) = tokio::join!(waits, gives);
+            assert!(third.is_ok());
+            assert!(!other.give_way(), "nobody waits any more");
+            let waits = slots.enter(1, Duration::from_secs(60));
+            let gives = async {
+                assert!(other.give_way());
+                drop(other);
+            };
+            assert!(tokio::join!(waits, gives).0.is_ok());
         });
     }
 

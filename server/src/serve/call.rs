@@ -9,6 +9,7 @@ use crate::handler::{Body, Fault, LocalBoxFuture, Response};
 use crate::world::SecureFields;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// A request that became a live call.
 pub(super) struct Call {
@@ -18,6 +19,9 @@ pub(super) struct Call {
     pub(super) upload: Option<Writer>,
     /// Of the body, how much lies in the pipe.
     pub(super) held: usize,
+    /// Of that, how much counts against the window of all bodies: none while its handler waits for a
+    /// place, for a client that sends more than one is not to lock itself out by those.
+    pub(super) counted: usize,
     /// How much has come.
     pub(super) seen: u64,
     /// When it was last our turn: the rate counts from there.
@@ -26,6 +30,15 @@ pub(super) struct Call {
     pub(super) is_head: bool,
     pub(super) secure_fields: Option<Arc<SecureFields>>,
     pub(super) download: Option<Download>,
+}
+
+/// What the peer may send again.
+#[derive(Default)]
+pub(super) struct Granted {
+    /// On the stream.
+    pub(super) of_stream: usize,
+    /// On all streams together.
+    pub(super) of_all: usize,
 }
 
 /// A response's body on its way.
@@ -49,28 +62,40 @@ impl Call {
             return false;
         }
         self.held += bytes.len();
+        self.counted += bytes.len();
         if ended {
             upload.end();
         }
         true
     }
 
-    /// How many bytes the handler has taken since this was last asked.
-    pub(super) fn poll_taken(&mut self, cx: &mut Context<'_>) -> usize {
+    /// What the handler has taken since this was last asked.
+    pub(super) fn poll_taken(&mut self, cx: &mut Context<'_>) -> Granted {
         if self.held == 0 {
-            return 0;
+            return Granted::default();
         }
         let held = match self.upload.as_mut().map(|upload| upload.held(cx)) {
-            Some(Ok(held)) => held,
+            Some(Ok(held)) => held.min(self.held),
             // Its reader has gone, and what it held with it.
             Some(Err(_)) | None => {
                 self.upload = None;
                 0
             }
         };
-        let taken = self.held - held.min(self.held);
-        self.held -= taken;
-        taken
+        let is_queued = self.upload.as_ref().is_some_and(Writer::is_queued);
+        let counted = if is_queued { 0 } else { self.counted.min(held) };
+        let granted = Granted {
+            of_stream: self.held - held,
+            of_all: self.counted - counted,
+        };
+        (self.held, self.counted) = (held, counted);
+        granted
+    }
+
+    /// So long the peer may pause in its body.
+    pub(super) fn patience(&self) -> Duration {
+        let upload = self.upload.as_ref();
+        upload.map_or(Duration::ZERO, Writer::patience)
     }
 
     /// The handler's answer, once.

@@ -32,6 +32,7 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 use tokio::task::spawn_local;
 
 /// A connection and what it keeps between two reads.
@@ -495,7 +496,8 @@ impl Connection {
                     }
                 }
                 Step::More { consumed } => {
-                    self.worker.phase_body(self.slot, held.seen);
+                    let patience = Duration::from_secs(limits::BODY_GRACE_SECONDS);
+                    self.worker.phase_body(self.slot, held.seen, patience);
                     return Ok(Thrown::More(at + consumed));
                 }
                 Step::End { consumed } => {

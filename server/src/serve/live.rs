@@ -239,7 +239,8 @@ impl Exchange<'_> {
         }
         match &self.call.upload {
             Some(upload) if self.wants_body => {
-                worker.phase_body(self.connection.slot, upload.seen);
+                let patience = upload.writer.patience();
+                worker.phase_body(self.connection.slot, upload.seen, patience);
             }
             _ => worker.phase(self.connection.slot, Phase::Busy),
         }

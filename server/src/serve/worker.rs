@@ -198,8 +198,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
 /// A lingering close lasts at most this long.
 const LINGER_MS: u64 = 5_000;
-/// A body may take this long before its rate counts.
-pub(super) const BODY_GRACE_MS: u64 = 10_000;
 
 /// Runs a worker until it is drained; blocks its thread.
 pub fn run(
@@ -562,8 +560,9 @@ impl Worker {
         }
     }
 
-    /// A body of which `seen` bytes have come so far must go on at the least rate.
-    pub(super) fn phase_body(&self, row: usize, seen: u64) {
+    /// A body of which `seen` bytes have come so far must go on at the least rate, but may pause so
+    /// long.
+    pub(super) fn phase_body(&self, row: usize, seen: u64, patience: Duration) {
         let now = self.clock.millis();
         let rate = u64::from(self.world.borrow().limits.body_rate_bytes_per_second.max(1));
         let mut rows = self.rows.borrow_mut();
@@ -574,7 +573,8 @@ impl Worker {
             row.since_ms = now;
             row.seen = seen;
         }
-        row.deadline_ms = row.since_ms + BODY_GRACE_MS + (seen - row.seen) * 1_000 / rate;
+        row.deadline_ms =
+            row.since_ms + patience.as_millis() as u64 + (seen - row.seen) * 1_000 / rate;
     }
 
     /// A connection that has many things to wait for sets the earliest deadline of them itself, and

@@ -4,7 +4,7 @@ use super::conditions::{Verdict, judge_by, range_applies_by};
 use super::stored::{Kept, Part, Stored};
 use super::variant::Variant;
 use crate::wire::date::parse_http_date;
-use crate::wire::fields::ETag;
+use crate::wire::fields::{Coding, ETag};
 use crate::wire::head::{Head, Method};
 use crate::wire::range::{Ranges, parse_ranges};
 use crate::wire::status::Status;
@@ -40,7 +40,9 @@ fn answer(variant: &Variant, head: &Head<'_>) -> (Status, Part) {
         Verdict::NotModified => return (Status::NOT_MODIFIED, Part::Nothing),
         Verdict::Proceed => {}
     }
-    let Some(range) = asks.range.filter(|_| head.method == Method::Get) else {
+    // Compressed here it isn't sent in parts: it may be another each time.
+    let has_parts = head.method == Method::Get && variant.coding != Coding::Gzip;
+    let Some(range) = asks.range.filter(|_| has_parts) else {
         return (own, whole);
     };
     if asks.if_range.is_some() && !range_applies_by(asks, tag, modified()) {

@@ -41,6 +41,10 @@ impl<'a> Place<'a> {
     }
 }
 
+fn is_hidden(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(hidden)
+}
+
 impl Site {
     /// The path below the root of the file that answers for `path`, with its first slash: what guards
     /// must look at beside the path that was asked for.
@@ -66,13 +70,15 @@ impl Site {
                 // What is hidden or forbidden isn't replaced by another page.
                 Err(Some(found)) if found != Reject::NO_INDEX => return Resource::Refused(found),
                 Err(Some(found)) => refusal = found,
-                Err(None) if bare.split(|byte| *byte == b'/').any(hidden) => {
-                    return Resource::Refused(Reject::DOTFILE);
-                }
+                Err(None) if is_hidden(bare) => return Resource::Refused(Reject::DOTFILE),
                 Err(None) => {}
             }
         }
-        Resource::Refused(refusal)
+        // Where nothing is tried, what is asked instead isn't to see hidden names either.
+        match refusal == Reject::NOT_FOUND && is_hidden(bare) {
+            true => Resource::Refused(Reject::DOTFILE),
+            false => Resource::Refused(refusal),
+        }
     }
 
     /// One try; the error is what it says if no later one finds anything.

@@ -322,7 +322,7 @@ impl HostBuilder<'_> {
         let root = site
             .root
             .as_ref()
-            .map(|root| self.open_site(root))
+            .map(|root| self.open_site(root, true))
             .transpose()?;
         let log = match &site.log {
             Some(log) => access(self.config, log, self.supplies)?,
@@ -367,7 +367,7 @@ impl HostBuilder<'_> {
             Some(config::Target::Rewrite(to)) => {
                 Some(Target::Rewrite(to.get_ref().as_bytes().into()))
             }
-            Some(config::Target::Root(root)) => Some(Target::Site(self.open_site(root)?)),
+            Some(config::Target::Root(root)) => Some(Target::Site(self.open_site(root, false)?)),
             Some(config::Target::Cgi(cgi)) => Some(Target::Handler(Arc::new(self.cgi(
                 &cgi.folder,
                 &prefix,
@@ -607,6 +607,8 @@ impl HostBuilder<'_> {
         Bounds {
             queue: limits.script_queue,
             silent: Duration::from_secs(limits.script_silent_seconds.into()),
+            patience: Duration::ZERO,
+            gathered: Arc::clone(self.supplies.programs.gathered()),
             whole: Duration::from_secs(limits.script_seconds.into()),
             output_bytes: limits.script_output_bytes,
             held_bytes: 0,
@@ -647,7 +649,7 @@ impl HostBuilder<'_> {
         Stage {
             cache: self.supplies.cache.clone(),
             rule,
-            route: route_number(&site, self.site.root.as_ref(), route),
+            route: route_number(&site, self.site, route),
             site,
         }
     }
@@ -681,8 +683,9 @@ impl HostBuilder<'_> {
         Ok(allow)
     }
 
-    fn open_site(&self, root: &Spanned<PathBuf>) -> Result<Arc<Site>, OperatorError> {
-        let rules = self.rules(root.get_ref())?;
+    /// The files of a folder: the site's own, or a route's.
+    fn open_site(&self, root: &Spanned<PathBuf>, is_own: bool) -> Result<Arc<Site>, OperatorError> {
+        let rules = self.rules(root.get_ref(), is_own)?;
         if let Some(same) = self.previous.and_then(|world| world.site_with(&rules)) {
             return Ok(same);
         }
@@ -697,13 +700,14 @@ impl HostBuilder<'_> {
         Ok(Arc::new(site))
     }
 
-    fn rules(&self, root: &Path) -> Result<SiteRules, OperatorError> {
+    fn rules(&self, root: &Path, is_own: bool) -> Result<SiteRules, OperatorError> {
         let site = self.site;
         let mut rules = SiteRules::new(root);
         rules.index.clone_from(&site.index);
         rules.try_paths.clone_from(&site.try_paths);
-        // What a handler answers is no file, though its program may lie in the site.
-        if self.fallback().is_some() {
+        // What a handler answers is no file, though its program may lie in the site. For a route's own
+        // folder there is no such end.
+        if is_own && self.fallback().is_some() {
             rules.try_paths.pop();
         }
         rules.errors = site
@@ -750,11 +754,20 @@ const PAGES_RULE: Rule = Rule {
 };
 
 /// Tells what a route's handler makes from what others make, over reloads and restarts: by the site's
-/// name, the route's path, and what is said of the handler, wherever in the file that stands.
-fn route_number(site: &str, root: Option<&Spanned<PathBuf>>, route: &config::Route) -> u64 {
+/// name, the route's path, what is said of the handler, and which other paths lead to one, wherever in
+/// the file that stands.
+fn route_number(name: &str, site: &config::Site, route: &config::Route) -> u64 {
     let cookies = route.cache.as_ref().map(|cache| cache.ignore_cookies);
-    let root = root.map(|root| root.get_ref());
-    let mut said = format!("{site}\n{}\n{cookies:?}\n{root:?}\n", route.path.get_ref());
+    let root = site.root.as_ref().map(|root| root.get_ref());
+    let mut said = format!("{name}\n{}\n{cookies:?}\n{root:?}\n", route.path.get_ref());
+    // Both lead to handlers by other paths than those that pages are kept under.
+    let rewrites = site.routes.iter().filter_map(|route| match &route.target {
+        Some(config::Target::Rewrite(to)) => Some((route.path.get_ref(), to.get_ref())),
+        _ => None,
+    });
+    let mut rewrites: Vec<_> = rewrites.collect();
+    rewrites.sort();
+    said.push_str(&format!("{rewrites:?}\n{:?}\n", site.try_paths));
     let handler = format!("{:?}{:?}", route.target, route.scripts);
     for part in handler.split("span: ") {
         // What follows is `12..34, value: …`.

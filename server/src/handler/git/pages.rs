@@ -16,7 +16,7 @@ use super::sent::{PAGE_POLICY, counted, html, refused, style, with_slash};
 use super::shown_list;
 use super::tag::Tag;
 use super::wanted_page::WantedPage;
-use crate::handler::asked::Asked;
+use crate::handler::asked::{Asked, Ungathered};
 use crate::handler::{Fault, Handler, LocalBoxFuture, Request, Response};
 use crate::wire::fields::Fields;
 use crate::wire::head::Method;
@@ -103,8 +103,13 @@ async fn answer(
     place.head.clone_from(&wanted.head);
     place.id.clone_from(&wanted.id);
     let tag = Tag::new(&own, &request);
-    let asked = Asked::of(request).await;
-    let (asked, _) = asked.map_err(|_| refused(Reject::BODY_SLOW))?;
+    let asked = Asked::of(request, &settings.bounds.gathered).await;
+    let (asked, _) = asked.map_err(|why| {
+        refused(match why {
+            Ungathered::Broken => Reject::BODY_SLOW,
+            Ungathered::NoRoom => Reject::CALLS_BUSY,
+        })
+    })?;
     let making = Making {
         reading: Reading {
             settings,

@@ -129,6 +129,7 @@ impl Reading {
         };
         let body = (!input.is_empty()).then_some(Upload {
             ahead: input,
+            share: None,
             reader: None,
         });
         let order = self.order(from, command)?;

@@ -3,7 +3,7 @@
 
 use super::super::access::Line;
 use super::super::body::Body;
-use super::super::call::Call;
+use super::super::call::{Call, Granted};
 use super::super::dispatch::{Dispatched, Reply, dispatch};
 use super::super::inside::View;
 use super::super::live;
@@ -529,6 +529,7 @@ impl Session<'_> {
             answering: Some(handler.handle(request)),
             upload,
             held: 0,
+            counted: 0,
             seen: 0,
             since_ms: now_ms,
             seen_then: 0,
@@ -553,7 +554,7 @@ impl Session<'_> {
         let State::Live(call) = &mut stream.work.state else {
             return false;
         };
-        let taken = call.poll_taken(cx);
+        let granted = call.poll_taken(cx);
         if call.held > 0 {
             // What waits for the handler doesn't count against the peer.
             (call.since_ms, call.seen_then) = (now_ms, call.seen);
@@ -561,13 +562,13 @@ impl Session<'_> {
         match call.poll_answer(cx) {
             Poll::Pending | Poll::Ready(None) => {}
             Poll::Ready(Some(Ok(response))) => {
-                self.h2.taken(id, taken);
+                self.grant(id, &granted);
                 self.begin_response(id, response);
                 return true;
             }
             Poll::Ready(Some(Err(fault))) => {
                 fault.log();
-                self.h2.taken(id, taken);
+                self.grant(id, &granted);
                 self.fail_call(id, fault.reject);
                 return true;
             }
@@ -578,11 +579,14 @@ impl Session<'_> {
             // It wasn't the peer that made it stand still.
             stream.work.moved_ms = now_ms;
         }
-        if taken > 0 {
-            self.h2.taken(id, taken);
-        }
+        self.grant(id, &granted);
         // Whether there is more to do now shows in what is filled into `out`.
-        taken > 0
+        granted.of_stream > 0 || granted.of_all > 0
+    }
+
+    fn grant(&mut self, id: u32, granted: &Granted) {
+        self.h2.taken_by_all(granted.of_all as u32);
+        self.h2.taken_of(id, granted.of_stream as u32);
     }
 
     /// Writes the head of a handler's response and sets its body going.
@@ -633,13 +637,13 @@ impl Session<'_> {
         match (body, &mut stream.work.state) {
             // The handler is done: its call is no more than its bytes.
             (handler::Body::Whole(bytes), state) => {
-                let held = match state {
-                    State::Live(call) => call.held,
+                let counted = match state {
+                    State::Live(call) => call.counted,
                     _ => 0,
                 };
                 *state = State::Body(Body::bytes(bytes));
                 stream.ready = true;
-                self.h2.taken_by_all(held as u32);
+                self.h2.taken_by_all(counted as u32);
             }
             (body, State::Live(call)) => call.begin(body),
             _ => {}
@@ -674,11 +678,11 @@ impl Session<'_> {
             return self.finish(id);
         }
         if let Some(stream) = self.h2.stream(id) {
-            let held = stream.work.held();
+            let counted = stream.work.counted();
             stream.ready = true;
             stream.left = small.body.len() as u64;
             stream.work.state = State::Body(Body::bytes(small.body));
-            self.h2.taken_by_all(held as u32);
+            self.h2.taken_by_all(counted as u32);
         }
     }
 }

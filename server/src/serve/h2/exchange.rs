@@ -118,10 +118,10 @@ impl Exchange {
         Poll::Ready(true)
     }
 
-    /// Bytes of the request's body that its handler has not taken.
-    pub(super) fn held(&self) -> usize {
+    /// Bytes of the request's body that its handler has not taken, and that keep others from coming.
+    pub(super) fn counted(&self) -> usize {
         match &self.state {
-            State::Live(call) => call.held,
+            State::Live(call) => call.counted,
             _ => 0,
         }
     }

@@ -1,14 +1,15 @@
 //! Deadlines: whatever is waited for of the peer, the earliest one counts, and when it has passed
 //! what was late is ended: a stream alone where that is enough, else the connection.
 
-use super::super::worker::{BODY_GRACE_MS, Phase};
+use super::super::worker::Phase;
 use super::exchange::State;
 use super::{IDLE, Session, Stage};
-use crate::limits::Limits;
+use crate::limits::{BODY_GRACE_SECONDS, Limits};
 use crate::wire::h2::stream::{Remote, Stream};
 use crate::wire::h2::{Code, Fatal};
 use crate::wire::reject::Reject;
 use std::task::Context;
+use std::time::Duration;
 
 /// How long we wait for a peer to hear that we are leaving.
 const LEAVE_MS: u64 = 1_000;
@@ -147,13 +148,16 @@ fn body_due(stream: &Stream<Box<super::Exchange>>, limits: &Limits) -> Option<u6
     if stream.remote == Remote::Ended {
         return None;
     }
-    let (since_ms, seen) = match &stream.work.state {
-        State::Discard(discard) => (discard.since_ms, discard.seen),
+    let (since_ms, seen, patience) = match &stream.work.state {
+        State::Discard(discard) => {
+            let patience = Duration::from_secs(BODY_GRACE_SECONDS);
+            (discard.since_ms, discard.seen, patience)
+        }
         State::Live(call) if call.upload.is_some() && call.held == 0 => {
-            (call.since_ms, call.seen - call.seen_then)
+            (call.since_ms, call.seen - call.seen_then, call.patience())
         }
         _ => return None,
     };
     let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
-    Some(since_ms + BODY_GRACE_MS + seen * 1_000 / rate)
+    Some(since_ms + patience.as_millis() as u64 + seen * 1_000 / rate)
 }

@@ -325,7 +325,7 @@ impl Session<'_> {
     /// A stream isn't in the table any more.
     fn forget(&mut self, work: &Exchange) {
         // What its handler hadn't taken will never be.
-        self.h2.taken_by_all(work.held() as u32);
+        self.h2.taken_by_all(work.counted() as u32);
         let streams = &self.worker.h2.streams;
         streams.set(streams.get() - 1);
         if self.h2.open() == 0 {

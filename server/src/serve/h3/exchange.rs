@@ -7,7 +7,7 @@ use super::super::access::{Line, Record};
 use super::super::body::{Body, Filled};
 use super::super::dispatch::{Dispatched, Reply, dispatch};
 use super::super::small::{RETRY_AFTER, Small, refusal_fields};
-use super::super::worker::{BODY_GRACE_MS, Worker};
+use super::super::worker::Worker;
 use super::live::Live;
 use super::session::{Session, now, varint};
 use crate::handler::LocalBoxFuture;
@@ -349,15 +349,15 @@ impl Exchange {
     }
 
     /// Throws the body away; says why the request is refused if that takes too long.
-    async fn discard(&mut self, limits: &Limits) -> Result<Option<Reject>, Stop> {
+    async fn discard(&mut self, bounds: &Limits) -> Result<Option<Reject>, Stop> {
         let since_ms = self.worker().clock.millis();
         loop {
-            let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
-            let due_ms = since_ms + BODY_GRACE_MS + self.seen * 1_000 / rate;
+            let rate = u64::from(bounds.body_rate_bytes_per_second.max(1));
+            let due_ms = since_ms + limits::BODY_GRACE_SECONDS * 1_000 + self.seen * 1_000 / rate;
             let left_ms = due_ms.saturating_sub(self.worker().clock.millis());
             let part = poll_fn(|cx| self.poll_body(cx));
             match timeout(Duration::from_millis(left_ms), part).await {
-                Ok(Ok(Some(_))) if self.seen > limits.body_discard_bytes => {
+                Ok(Ok(Some(_))) if self.seen > bounds.body_discard_bytes => {
                     return Ok(Some(Reject::BODY_TOO_LARGE));
                 }
                 Ok(Ok(Some(_))) => self.worker().clock.tick(),

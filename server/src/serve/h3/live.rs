@@ -7,8 +7,8 @@ use super::super::call::Call;
 use super::super::inside::View;
 use super::super::live;
 use super::super::small::Small;
-use super::super::worker::BODY_GRACE_MS;
 use super::exchange::{Exchange, Stop, write_chunks};
+use super::session::Session;
 use crate::handler::pipe::{Writer, pipe};
 use crate::handler::{Body, Handler, Response};
 use crate::limits;
@@ -21,6 +21,7 @@ use bytes::Bytes;
 use quinn::SendStream;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -35,6 +36,8 @@ pub(super) struct Live {
     bytes_max: u64,
     /// More of the body is waited for, since then, when so much of it was there.
     wants_body: bool,
+    /// Its handler waits for a place: what has come of the body keeps no other from coming.
+    queued: Option<Queued>,
     since_ms: u64,
     seen_then: u64,
     /// On its way to the peer.
@@ -76,6 +79,7 @@ impl Live {
             answering: Some(handler.handle(request)),
             upload: None,
             held: 0,
+            counted: 0,
             seen: 0,
             since_ms: now_ms,
             seen_then: 0,
@@ -89,6 +93,7 @@ impl Live {
             part: Bytes::new(),
             bytes_max: world.limits.body_bytes,
             wants_body: false,
+            queued: None,
             since_ms: now_ms,
             seen_then: 0,
             out: [out.into(), Bytes::new()],
@@ -104,6 +109,10 @@ impl Live {
     /// Moves the request's body.
     fn poll_upload(&mut self, exchange: &mut Exchange, cx: &mut Context<'_>) -> Result<(), Stop> {
         self.wants_body = false;
+        let is_queued = self.upload.as_ref().is_some_and(Writer::is_queued);
+        if is_queued != self.queued.is_some() {
+            self.queued = is_queued.then(|| Queued::new(&exchange.session));
+        }
         while let Some(writer) = &mut self.upload {
             match writer.poll_room(cx) {
                 Poll::Ready(Ok(_)) => {}
@@ -288,7 +297,11 @@ impl Live {
         if self.wants_body {
             let rate = u64::from(limits.body_rate_bytes_per_second.max(1));
             let seen = exchange.seen - self.seen_then;
-            return self.since_ms + BODY_GRACE_MS + seen * 1_000 / rate;
+            let patience = self
+                .upload
+                .as_ref()
+                .map_or(Duration::ZERO, Writer::patience);
+            return self.since_ms + patience.as_millis() as u64 + seen * 1_000 / rate;
         }
         u64::MAX
     }
@@ -300,6 +313,22 @@ impl Live {
             true => Err(Stop::Stream(Code::H3_REQUEST_CANCELLED)),
             false => self.cut(exchange, Reject::BODY_SLOW),
         }
+    }
+}
+
+/// Widens the connection's window by that of a stream for as long as it is there.
+struct Queued(Rc<Session>);
+
+impl Queued {
+    fn new(session: &Rc<Session>) -> Queued {
+        session.queue(1);
+        Queued(Rc::clone(session))
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.queue(-1);
     }
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Session {
     calm: RefCell<Calm>,
     /// Requests under way.
     open: Cell<usize>,
+    /// Of those, how many have a body and wait for a place.
+    queued: Cell<u32>,
     /// It has had no request since then.
     idle_ms: Cell<u64>,
     /// The number of the next request that comes.
@@ -95,6 +97,7 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
         control: RefCell::default(),
         calm: RefCell::default(),
         open: Cell::new(0),
+        queued: Cell::new(0),
         idle_ms: Cell::new(worker.clock.millis()),
         next_id: Cell::new(0),
         stage: Cell::new(Stage::Open),
@@ -311,6 +314,15 @@ impl Session {
             limits::H3_UNACKNOWLEDGED_BYTES_MAX,
         );
         self.quic.set_send_window(window);
+    }
+
+    /// So many more wait for a place, or fewer: what has come of their bodies is beside the window.
+    pub(super) fn queue(&self, more: i32) {
+        let queued = self.queued.get().saturating_add_signed(more);
+        self.queued.set(queued);
+        let more = queued.saturating_mul(limits::H3_STREAM_WINDOW_BYTES);
+        let window = limits::H3_CONNECTION_WINDOW_BYTES.saturating_add(more);
+        self.quic.set_receive_window(window.into());
     }
 
     /// Will this connection end when what is under way has ended?

@@ -166,10 +166,15 @@ impl<T> Connection<T> {
     /// it is worth a frame.
     pub fn taken(&mut self, id: u32, bytes: usize) {
         self.taken_by_all(bytes as u32);
+        self.taken_of(id, bytes as u32);
+    }
+
+    /// The same for this stream alone: for all together it was said before.
+    pub fn taken_of(&mut self, id: u32, bytes: u32) {
         let Some(stream) = self.place(id).map(|at| &mut self.streams[at]) else {
             return;
         };
-        stream.taken += bytes as u32;
+        stream.taken += bytes;
         let more = stream.taken;
         if more >= WINDOW_BYTES / 2 && stream.remote != Remote::Ended {
             stream.taken = 0;
