@@ -107,7 +107,9 @@ impl Checker<'_> {
             if let Some(users) = &route.users {
                 self.file(users, USER_FILE)?;
             }
-            if let Some(Target::Root(root)) = &route.target {
+            if let Some(Target::Root(root)) = &route.target
+                && self.config.deployment_at(root.get_ref()).is_none()
+            {
                 self.folder(root)?;
             }
             if let Some(Target::Git(git)) = &route.target {

@@ -231,8 +231,9 @@ fn spawn(program: &sys::Program<'_>) -> io::Result<Pid> {
     sys::spawn(program)
 }
 
-/// What it maps of files doesn't count. It has begun by now, and can't have taken much.
-fn bound_memory(leader: Pid, bytes: u64) -> io::Result<()> {
+/// Bounds what a program that has just begun, and what it starts from now on, may take. What it maps of
+/// files doesn't count.
+pub fn bound_memory(leader: Pid, bytes: u64) -> io::Result<()> {
     let limit = Rlimit {
         current: Some(bytes),
         maximum: Some(bytes),
