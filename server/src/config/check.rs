@@ -107,9 +107,7 @@ impl Checker<'_> {
             if let Some(users) = &route.users {
                 self.file(users, USER_FILE)?;
             }
-            if let Some(Target::Root(root)) = &route.target
-                && self.config.deployment_at(root.get_ref()).is_none()
-            {
+            if let Some(Target::Root(root)) = &route.target {
                 self.folder(root)?;
             }
             if let Some(Target::Git(git)) = &route.target {

@@ -242,11 +242,7 @@ impl Config {
 
     /// What fills this site's folder, if anything does; it may be another site's too.
     pub fn deployment_to(&self, site: &Site) -> Option<Deployment<'_>> {
-        self.deployment_at(site.root.as_ref()?.get_ref())
-    }
-
-    /// What fills this folder.
-    pub fn deployment_at(&self, root: &Path) -> Option<Deployment<'_>> {
+        let root = site.root.as_ref()?.get_ref();
         let mut all = self.deployments().into_iter();
         all.find(|it| it.root.get_ref() == root)
     }

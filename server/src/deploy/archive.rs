@@ -100,6 +100,9 @@ impl Git {
     fn borrowing<'c>(&self, command: &'c mut Command, sha256: bool) -> &'c mut Command {
         let own = bare::folder(&self.bare, sha256);
         command.env("GIT_DIR", &own).current_dir(&own);
+        // It finds its own parts all the same, and nothing else: that `gpg.program` isn't to be run, older
+        // versions don't read here.
+        command.env("PATH", &own);
         let shallow = self.folder.join("shallow");
         if shallow.is_file() {
             command.env("GIT_SHALLOW_FILE", shallow);
