@@ -326,6 +326,22 @@ fn a_service_is_printed_for_each_system() {
             assert!(checked.success, "{init}: {}", checked.errors());
         }
     }
+    // What it deploys and what is pushed to is written beside what the service manager knows of.
+    let more = "[[site]]\nnames = [\"git.test\"]\n[[site.route]]\npath = \"/\"\ngit = \"repos\"\nusers = \"users\"\n\
+                push = true\ndeploy = { repository = \"a\", site = \"www.test\" }\n\
+                [[site]]\nnames = [\"www.test\"]\nroot = \"sites/www\"\n";
+    folder.write("anthill.toml", server_table("") + &site_table("") + more);
+    let unit = done_in(&folder, &["service", "print", "--init", "systemd"]).stdout;
+    for written in ["sites", "repos"] {
+        let line = format!("\nReadWritePaths={}\n", folder.path(written).display());
+        assert!(unit.contains(&line), "{unit}");
+    }
+    folder.write(
+        "anthill.toml",
+        server_table("") + &site_table("") + &more.replace("push = true\n", ""),
+    );
+    let unit = done_in(&folder, &["service", "print", "--init", "systemd"]).stdout;
+    assert!(!unit.contains("/repos\n"), "{unit}");
     let wrong = done_in(&folder, &["service", "print", "--init", "launchd"]);
     assert_eq!(wrong.code, Some(2));
     assert!(wrong.stderr.contains("systemd, openrc, sysv"), "{wrong:?}");

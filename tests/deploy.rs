@@ -472,7 +472,7 @@ fn a_tree_as_git_has_it() {
     push(&server, &["main"]);
     serves(&server, "/", "whole");
     serves(&server, "/again.html", "whole");
-    serves(&server, "/v.txt", &id);
+    serves(&server, "/v.txt", "$Format:%H$");
     serves(&server, "/gr%C3%B6%C3%9Fe/a%20page.html", "odd names");
     serves(&server, &format!("/{deep}page.html"), "deep");
     serves(&server, &format!("/{long}/{long}.html"), "long");
@@ -764,13 +764,18 @@ fn nobody_is_disturbed_while_it_is_deployed() {
 
 /// A server whose git waits with an archive as long as there is a file `hold`.
 fn slow() -> Server {
-    let folder = folder();
+    slow_in(folder())
+}
+
+fn slow_in(folder: Folder) -> Server {
     let real = tool("git");
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = archive ]; then\n  echo x >> '{0}/archives'\n  \
-         while [ -e '{0}/hold' ]; do sleep 0.02; done\nfi\nexec '{1}' \"$@\"\n",
+         while [ -e '{0}/hold' ]; do '{2}' 0.02; done\n  ulimit -d > '{0}/memory'\nfi\n\
+         exec '{1}' \"$@\"\n",
         folder.path("").display(),
-        real.display()
+        real.display(),
+        tool("sleep").display()
     );
     folder.write("bin/git", script);
     fs::set_permissions(folder.path("bin/git"), fs::Permissions::from_mode(0o755)).expect("a mode");
@@ -830,6 +835,174 @@ fn of_many_pushes_the_last_one_wins() {
     serves(&server, "/", "three");
     // The second one never was.
     assert_eq!(archives(&server), 3);
+}
+
+/// A push of all that lies in the work tree, in the background; it has arrived when this returns.
+fn push_and_leave(server: &Server, content: &str) -> std::process::Child {
+    let folder = &server.folder;
+    let commit = commit(folder, "index.html", content.as_bytes());
+    let url = as_ant(&server.http("/push/tools/site.git"));
+    let mut push = command(folder, &["-C", "seed", "push", &url, "main"]);
+    let push = push.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+    wait_until(PATIENCE, "the branch", || {
+        let there = git(folder, &["-C", "repos/tools/site.git", "rev-parse", "main"]);
+        (there == commit).then_some(())
+    });
+    push.expect("git")
+}
+
+/// What the push said at its end, which is a good one.
+fn said(push: std::process::Child) -> String {
+    let done = push.wait_with_output().expect("its end");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{said}");
+    said
+}
+
+#[test]
+fn a_start_and_a_reload_dont_wait_for_ever() {
+    let folder = folder();
+    folder.write("hold", "");
+    let server = slow_in(folder);
+    let folder = &server.folder;
+    server.errors.wait_for("that it takes a while", |line| {
+        line.contains("empty until main of tools/site.git is deployed")
+    });
+    assert_eq!(page(&server, "/").0, "404");
+    // It goes on by itself, and git is bounded.
+    wait_until(PATIENCE, "git at work", || {
+        (archives(&server) == 2).then_some(())
+    });
+    // Another one isn't waited for, while that is so.
+    let list = "deploy = [{ repository = \"tools/site\", site = \"www.test\" },\n\
+                { repository = \"tools/site.git\", site = \"b.test\" }]\n";
+    let second = "[[site]]\nnames = [\"b.test\"]\nroot = \"b\"\nhttp = \"serve\"\n";
+    server.reload(&config_with("", "push = true\n", list, second));
+    let of_b = || {
+        let ran = server.curl(&["-H", "Host: b.test", &server.http("/")]);
+        ran.text()
+    };
+    assert_ne!(of_b(), "first");
+    fs::remove_file(folder.path("hold")).expect("removed");
+    until_served(&server, "/", "first");
+    wait_until(PATIENCE, "the other one", || {
+        (of_b() == "first").then_some(())
+    });
+    let memory = fs::read_to_string(folder.path("memory")).expect("a limit");
+    assert_eq!(memory.trim(), (512 * 1024).to_string(), "KiB");
+}
+
+#[test]
+fn who_waits_is_told_when_a_reload_changes_or_ends_it() {
+    let server = slow();
+    let folder = &server.folder;
+    folder.write("hold", "");
+    let push = push_and_leave(&server, "second");
+    wait_until(PATIENCE, "git at work", || {
+        (archives(&server) == 2).then_some(())
+    });
+    // Begun anew, within other bounds.
+    server.reload(&config("limits = { deploy_bytes = \"1 MiB\" }"));
+    wait_until(PATIENCE, "git at work again", || {
+        (archives(&server) == 3).then_some(())
+    });
+    fs::remove_file(folder.path("hold")).expect("removed");
+    let told = said(push);
+    assert!(told.contains("remote: deployed "), "{told}");
+    serves(&server, "/", "second");
+    folder.write("hold", "");
+    let push = push_and_leave(&server, "third");
+    wait_until(PATIENCE, "git at work", || {
+        (archives(&server) == 4).then_some(())
+    });
+    server.reload(&config_with("", "push = true\n", "", ""));
+    let told = said(push);
+    assert!(
+        told.contains("remote: not deployed: the server's configuration"),
+        "{told}"
+    );
+    serves(&server, "/", "second");
+}
+
+#[test]
+fn what_a_repository_is_configured_to_run_is_not_run() {
+    let folder = folder();
+    let repository = "repos/tools/site.git";
+    let run_it = format!("touch '{}'; cat", folder.path("ran").display());
+    for key in ["filter.x.smudge", "filter.x.clean"] {
+        git(&folder, &["-C", repository, "config", key, &run_it]);
+    }
+    let required = ["-C", repository, "config", "filter.x.required", "true"];
+    git(&folder, &required);
+    let gpg = format!("#!/bin/sh\ntouch '{}'\n", folder.path("checked").display());
+    folder.write("bin/gpg", gpg);
+    fs::set_permissions(folder.path("bin/gpg"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    folder.write(
+        "seed/.gitattributes",
+        "*.html filter=x\nv.txt export-subst\n",
+    );
+    folder.write("seed/v.txt", "$Format:%H %G?$");
+    commit(&folder, "index.html", b"filtered");
+    // As if somebody had signed it.
+    let signed = git(&folder, &["-C", "seed", "cat-file", "commit", "HEAD"]);
+    let signature =
+        "\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n";
+    folder.write("signed", signed.replacen("\n\n", signature, 1) + "\n");
+    let hash = [
+        "-C",
+        "seed",
+        "hash-object",
+        "-t",
+        "commit",
+        "-w",
+        "../signed",
+    ];
+    let id = git(&folder, &hash);
+    git(&folder, &["-C", "seed", "reset", "-q", "--hard", &id]);
+    let local = [
+        "-C",
+        "seed",
+        "push",
+        "-q",
+        "../repos/tools/site.git",
+        "main",
+    ];
+    git(&folder, &local);
+    // Both would be run by git itself.
+    let mut all = vec![folder.path("bin")];
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    all.extend(std::env::split_paths(&path));
+    let mut archive = command(&folder, &["-C", repository, "archive", "main"]);
+    archive.env("PATH", std::env::join_paths(all).expect("a path"));
+    let done = finish(archive, b"");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    for name in ["ran", "checked"] {
+        fs::remove_file(folder.path(name)).expect("it was run");
+    }
+    let server = slow_in(folder);
+    serves(&server, "/", "filtered");
+    let (_, version) = page(&server, "/v.txt");
+    assert_eq!(version, "$Format:%H %G?$");
+    for name in ["ran", "checked"] {
+        assert!(!server.folder.path(name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn a_large_push_asks_first_and_is_deployed() {
+    let server = start();
+    for repository in ["seed", "repos/tools/site.git"] {
+        let plain = ["-C", repository, "config", "core.compression", "0"];
+        git(&server.folder, &plain);
+    }
+    let buffer = ["-C", "seed", "config", "http.postBuffer", "65536"];
+    git(&server.folder, &buffer);
+    server.folder.write("seed/large", noise(1 << 19));
+    commit(&server.folder, "index.html", b"second");
+    let done = push(&server, &["main"]);
+    let told = done.stderr.matches("remote: deployed ").count();
+    assert_eq!(told, 1, "{done:?}");
+    serves(&server, "/", "second");
 }
 
 #[test]
@@ -1074,6 +1247,19 @@ fn mistakes_are_pointed_out() {
     );
     let sites = site("www") + "[[site]]\nnames = [\"v.test\"]\nroot = \"www/v\"\n";
     assert!(told(&nested, &sites).stderr.contains("lie in one another"));
+    for target in [
+        "cgi = \"www/cgi-bin\"",
+        "cgi = \"www\"",
+        "root = \"www/deep\"",
+    ] {
+        let sites = site("www") + &format!("[[site.route]]\npath = \"/x/\"\n{target}\n");
+        let done = told(&with(repository), &sites);
+        let said = &done.stderr;
+        assert!(
+            said.contains("which deployments replace whole") && said.contains('^'),
+            "{done:?}"
+        );
+    }
     let alone =
         "[[site.route]]\npath = \"/x/\"\nallow = []\n".to_owned() + &format!("deploy = {right}\n");
     let done = told(&alone, "");

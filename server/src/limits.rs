@@ -479,6 +479,14 @@ pub const DEPLOY_LINKS_MAX: usize = 4_096;
 pub const DEPLOY_SYNCED_SINGLY: u64 = 100;
 /// `git` that says nothing for so long while a branch is deployed is ended.
 pub const DEPLOY_SILENT_SECONDS: u64 = 60;
+/// Memory that git may take for an archive, bytes: a file in which something is to be filled in is taken
+/// in whole, and so is one that was packed as a difference. Pushed files may be of any size.
+pub const DEPLOY_MEMORY_BYTES: u64 = 512 << 20;
+/// All first deployments together have so long before the server starts without them, seconds: init systems
+/// end what isn't ready after a minute or so.
+pub const DEPLOY_FIRST_SECONDS: u64 = 10;
+/// One that was given up then has so long to clean up before nobody waits for it, seconds.
+pub const DEPLOY_GIVEN_UP_SECONDS: u64 = 2;
 /// What git complains of is kept up to this for the log.
 pub const DEPLOY_SAID_BYTES_MAX: usize = 4 * 1024;
 /// The answer to a push waits so long for its deployment: proxies and patience end soon after.

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use super::parse::Typed;
-use crate::config::{self, Account, Chosen, Config, LogTo, OperatorError, Overrides, reason};
+use crate::config::{
+    self, Account, Chosen, Config, LogTo, OperatorError, Overrides, Target, reason,
+};
 
 const SYSTEMD: &str = include_str!("../../../packaging/systemd/anthill.service.in");
 const OPENRC: &str = include_str!("../../../packaging/openrc/anthill.in");
@@ -335,6 +337,15 @@ fn writes(config: &Config) -> BTreeSet<PathBuf> {
     if !server.control.span().is_empty() {
         folders.extend(server.control.get_ref().parent().map(Path::to_owned));
     }
+    // Trees are made beside a root, and the link that the root is gets replaced.
+    let deployments = config.deployments();
+    let roots = deployments.iter().map(|it| it.root.get_ref());
+    folders.extend(roots.filter_map(|root| Some(root.parent()?.to_owned())));
+    let routes = config.sites.iter().flat_map(|site| &site.routes);
+    folders.extend(routes.filter_map(|route| match &route.target {
+        Some(Target::Git(git)) if git.push => Some(git.folder.get_ref().clone()),
+        _ => None,
+    }));
     folders
 }
 

@@ -120,7 +120,35 @@ pub(super) fn refuse_impossible(source: &Source<'_>, sites: &[Site]) -> Result<(
             None => taken.push((root, &deploy.site)),
         }
     }
+    for (folder, may_be_all) in folders(sites) {
+        let path = folder.get_ref();
+        let is_taken = |root: &Path| path.starts_with(root) && !(may_be_all && path == root);
+        if let Some((root, _)) = taken.iter().find(|(root, _)| is_taken(root)) {
+            let (path, root) = (path.display(), root.display());
+            let what = format!("{path} lies in {root}, which deployments replace whole");
+            let help = "a push may take it away: put it elsewhere; scripts of the site itself run by \
+                        `interpreter`";
+            return Err(source.error(folder.span(), what, help));
+        }
+    }
     Ok(())
+}
+
+/// Folders that have to be there, each with whether it may be one that is deployed: then it is a site's,
+/// and goes with it.
+fn folders(sites: &[Site]) -> Vec<(&Spanned<PathBuf>, bool)> {
+    let mut all = Vec::new();
+    for site in sites {
+        all.extend(site.root.iter().map(|root| (root, true)));
+        let targets = site.routes.iter().filter_map(|it| it.target.as_ref());
+        all.extend(targets.filter_map(|target| match target {
+            Target::Root(root) => Some((root, true)),
+            Target::Cgi(cgi) => Some((&cgi.folder, false)),
+            Target::Git(git) => Some((&git.folder, false)),
+            _ => None,
+        }));
+    }
+    all
 }
 
 /// The folder of the site with this name.

@@ -11,6 +11,7 @@ use crate::base::pool::Pool;
 use crate::config::{Config, OperatorError};
 use crate::deploy::{Failure, Old, Outcome, Plan, Turned, Unwanted, short};
 use crate::handler::pushed::{Pushed, Pushes, STOPPING};
+use crate::limits::DEPLOY_FIRST_SECONDS;
 use crate::site::Site;
 use crate::wire::json::quoted;
 use std::cell::RefCell;
@@ -29,7 +30,7 @@ pub(super) struct Deployments {
     all: Vec<Standing>,
     pool: Pool,
     /// Tries that were begun and haven't been heard of, of former configurations too.
-    under_way: usize,
+    under_way: Vec<Arc<Plan>>,
     pushed: UnboundedReceiver<Pushed>,
     done: (UnboundedSender<Done>, UnboundedReceiver<Done>),
 }
@@ -103,11 +104,13 @@ impl Drop for Waiting {
     }
 }
 
-/// Roots that aren't there yet are made, before a World is built of them. Blocks.
-pub(super) fn furnish(config: &Config) -> Result<(), OperatorError> {
+/// Roots that aren't there yet are made, before a World is built of them; what isn't deployed within this
+/// time is empty, and deployed later. Blocks.
+pub(super) fn furnish(config: &Config, patience: Duration) -> Result<(), OperatorError> {
+    let until = Instant::now() + patience;
     for deployment in config.deployments() {
-        let plan = Plan::of(&deployment, &config.server.limits);
-        plan.furnish().map_err(|failure| {
+        let plan = Plan::of(&deployment, &config.server);
+        plan.furnish(until).map_err(|failure| {
             let what = format!("the folder to deploy to can't be made: {failure}");
             let help = "a folder that the server may write to, and room on its disk";
             config.point(deployment.deploy.site.span(), what, help)
@@ -123,7 +126,7 @@ impl Deployments {
         let deployments = Deployments {
             all: Vec::new(),
             pool: Pool::new("anthill-deploy", 1, QUEUE_MAX),
-            under_way: 0,
+            under_way: Vec::new(),
             pushed,
             done: unbounded_channel(),
         };
@@ -145,9 +148,9 @@ impl Deployments {
     pub(super) fn plan(&mut self, config: &Config, https_port: Option<u16>) {
         let mut old = std::mem::take(&mut self.all);
         for deployment in config.deployments() {
-            let plan = Plan::of(&deployment, &config.server.limits);
-            let mut standing = match old.iter().position(|it| *it.plan == plan) {
-                Some(nth) => old.swap_remove(nth),
+            let plan = Plan::of(&deployment, &config.server);
+            let mut standing = match old.iter().position(|it| it.plan.is_like(&plan)) {
+                Some(nth) => old.swap_remove(nth).under(plan),
                 None => Standing::new(plan),
             };
             // Somebody may have mended what was wrong.
@@ -157,6 +160,7 @@ impl Deployments {
         }
         for left in old {
             left.unwanted.store(true, Ordering::Relaxed);
+            left.tell_all(NO_MORE);
         }
     }
 
@@ -210,7 +214,7 @@ impl Deployments {
         match queued {
             Ok(()) => {
                 standing.runs = true;
-                self.under_way += 1;
+                self.under_way.push(standing.plan.clone());
             }
             Err(gone) => {
                 log::error!("{}: not deployed: {gone}", standing.plan.site);
@@ -225,21 +229,46 @@ impl Deployments {
         while self.pushed.try_recv().is_ok() {}
         for standing in self.all.drain(..) {
             standing.unwanted.store(true, Ordering::Relaxed);
-            for waiting in standing.waiting.iter().chain(&standing.waiting_again) {
-                waiting.words.borrow_mut().push(STOPPING.to_owned());
-            }
+            standing.tell_all(STOPPING);
         }
     }
 
-    /// Waits for what was given up to be cleaned up, for a moment.
-    pub(super) async fn finish(&mut self) {
+    /// Waits for what was given up to be cleaned up, for a moment. Returns those that came to their end
+    /// all the same, or may do so yet: their roots lead to trees that nobody has served.
+    pub(super) async fn finish(&mut self) -> Vec<Arc<Plan>> {
         let until = tokio::time::Instant::now() + GRACE;
-        while self.under_way > 0 {
+        let mut turned = Vec::new();
+        while !self.under_way.is_empty() {
             match timeout_at(until, self.done.1.recv()).await {
-                Ok(_) => self.under_way -= 1,
-                Err(_) => return log::error!("a deployment doesn't end"),
+                Ok(Some(done)) => {
+                    self.ended(&done.plan);
+                    if let Outcome::Turned(_) = done.outcome {
+                        turned.push(done.plan);
+                    }
+                }
+                // The other end is held by ourselves, so it is that the time is over.
+                Ok(None) | Err(_) => {
+                    log::error!("a deployment doesn't end");
+                    turned.append(&mut self.under_way);
+                }
             }
         }
+        turned
+    }
+
+    /// The end of a try by a plan that is none any more.
+    fn came_late(&mut self, plan: &Plan, came: Came) {
+        let Came::Turned(turned) = came else { return };
+        log::info!("{}", plan.words(&turned));
+        let mut all = self.all.iter_mut();
+        if let Some(heir) = all.find(|it| it.plan.is_like(plan)) {
+            heir.serves(turned.commit);
+        }
+    }
+
+    fn ended(&mut self, plan: &Arc<Plan>) {
+        let position = self.under_way.iter().position(|it| Arc::ptr_eq(it, plan));
+        position.map(|nth| self.under_way.swap_remove(nth));
     }
 
     /// For people.
@@ -295,8 +324,12 @@ impl Deployments {
     }
 }
 
+/// For who has pushed to what a reload has taken away meanwhile.
+const NO_MORE: &str = "not deployed: the server's configuration no longer says so";
 /// At a stop, git is ended and half a tree removed within this time, or left behind.
 const GRACE: Duration = Duration::from_secs(5);
+/// First deployments are waited for so long.
+pub(super) const FURNISHING: Duration = Duration::from_secs(DEPLOY_FIRST_SECONDS);
 /// More never wait: one for each site.
 const QUEUE_MAX: usize = 65_536;
 
@@ -316,6 +349,37 @@ impl Standing {
         }
     }
 
+    /// The same by another plan, which tries anew for those who wait.
+    fn under(mut self, plan: Plan) -> Standing {
+        if *self.plan == plan {
+            return self;
+        }
+        self.unwanted.store(true, Ordering::Relaxed);
+        self.waiting.append(&mut self.waiting_again);
+        Standing {
+            plan: Arc::new(plan),
+            unwanted: Unwanted::default(),
+            runs: false,
+            again: false,
+            ..self
+        }
+    }
+
+    /// Those who wait are told this, whatever else they are told.
+    fn tell_all(&self, words: &str) {
+        for waiting in self.waiting.iter().chain(&self.waiting_again) {
+            waiting.words.borrow_mut().push(words.to_owned());
+        }
+    }
+
+    /// A tree of this commit is served.
+    fn serves(&mut self, commit: String) {
+        self.served = Some(Served {
+            commit,
+            at: Instant::now(),
+        });
+    }
+
     /// The commit that failed, unless it is to be tried again because somebody has pushed since.
     fn not_again(&self) -> Option<String> {
         let failed = self.failure.as_ref()?;
@@ -330,10 +394,7 @@ impl Standing {
             Came::Turned(turned) => {
                 log::info!("{}", self.plan.words(&turned));
                 self.failure = None;
-                self.served = Some(Served {
-                    commit: turned.commit,
-                    at: Instant::now(),
-                });
+                self.serves(turned.commit);
             }
             Came::Failed(commit, why) => {
                 let known = self.failure.as_ref().is_some_and(|it| it.why == why);
@@ -418,12 +479,17 @@ impl Plane {
     /// What a new configuration deploys to is made, where it isn't there.
     pub(super) async fn furnish(&self, config: &Config) -> Result<(), OperatorError> {
         let mut all = config.deployments().into_iter();
-        if all.all(|it| Plan::of(&it, &config.server.limits).is_furnished()) {
+        if all.all(|it| Plan::of(&it, &config.server).is_furnished()) {
             // Nor is there anything to wait for.
             return Ok(());
         }
         let of_job = config.clone();
-        let furnished = self.deployments.pool.run(move || furnish(&of_job)).await;
+        // What is under way is for somebody who waits; the new ones come after it.
+        let patience = match self.deployments.under_way.is_empty() {
+            true => FURNISHING,
+            false => Duration::ZERO,
+        };
+        let furnished = self.scans.run(move || furnish(&of_job, patience)).await;
         furnished.unwrap_or_else(|gone| Err(OperatorError::failure(format!("deploying: {gone}"))))
     }
 
@@ -437,14 +503,12 @@ impl Plane {
 
     /// A new tree is served, and only then told to who waits.
     async fn deployed(&mut self, done: Done) {
-        self.deployments.under_way -= 1;
+        self.deployments.ended(&done.plan);
         let mut all = self.deployments.all.iter_mut();
-        // One that a reload has taken away meanwhile is nobody's any more.
-        let Some(standing) = all.find(|it| Arc::ptr_eq(&it.plan, &done.plan)) else {
-            return;
-        };
-        standing.runs = false;
-        standing.has_branch = !matches!(done.outcome, Outcome::NoBranch);
+        if let Some(standing) = all.find(|it| Arc::ptr_eq(&it.plan, &done.plan)) {
+            standing.runs = false;
+            standing.has_branch = !matches!(done.outcome, Outcome::NoBranch);
+        }
         let came = match done.outcome {
             Outcome::Same(_) | Outcome::NoBranch => Came::Nothing,
             Outcome::StillFailed => Came::StillFailed,
@@ -456,7 +520,10 @@ impl Plane {
         };
         let mut all = self.deployments.all.iter_mut();
         let position = all.position(|it| Arc::ptr_eq(&it.plan, &done.plan));
-        let Some(nth) = position else { return };
+        let Some(nth) = position else {
+            // A reload has taken it away meanwhile, or given it another plan. The root is turned.
+            return self.deployments.came_late(&done.plan, came);
+        };
         let standing = &mut self.deployments.all[nth];
         standing.settle(came);
         if std::mem::take(&mut standing.again) {
@@ -478,9 +545,17 @@ impl Plane {
             let what = "its tree can't be read yet; the error log says why";
             return Err(Failure::new(what));
         }
-        // What scripts made of the old tree isn't what those of the new one would.
-        self.supplies.cache.purge(&plan.site, "/*");
+        self.forget_pages(plan);
         Ok(())
+    }
+
+    /// What scripts made of the old tree isn't what those of the new one would.
+    pub(super) fn forget_pages(&self, plan: &Plan) {
+        for place in self.places_of(plan) {
+            if let Some(host) = self.world.hosts.iter().nth(place.host) {
+                self.supplies.cache.purge(&host.names[0], "/*");
+            }
+        }
     }
 
     fn places_of(&self, plan: &Plan) -> Vec<Place> {

@@ -2,7 +2,7 @@
 //! each new World to them.
 
 use super::changes::{QUIET, Seen, look_at_files};
-use super::deployments::{Deployments, News, furnish};
+use super::deployments::{Deployments, FURNISHING, News, furnish};
 use super::greeting;
 use super::listeners::{LET_IN, Listeners};
 use super::socket::{self, ControlSocket, Question};
@@ -156,7 +156,7 @@ impl Plane {
         direct_errors(&config, &sinks, &error_log)?;
         let (tickets, self_signed) = tls_supplies(&config)?;
         let memory = config.server.memory_max.unwrap_or_else(memory_auto);
-        furnish(&config)?;
+        furnish(&config, FURNISHING)?;
         let (deployments, pushes) = Deployments::new();
         let origin = Instant::now();
         let budget = Arc::new(Budget::new(memory as usize));
@@ -737,7 +737,9 @@ impl Plane {
         }
         // What ran for requests that were cut off is not left behind.
         self.supplies.programs.finish();
-        self.deployments.finish().await;
+        for plan in self.deployments.finish().await {
+            self.forget_pages(&plan);
+        }
         self.save_hits();
         let state = self.config.server.state.get_ref();
         if let Err(error) = self.supplies.cache.save(state) {

@@ -1,13 +1,16 @@
 //! git, asked for the tip of a branch and for the tree of a commit.
 //!
-//! It gets an environment of its own: no configuration but the repository's, nothing that would ask,
-//! fetch or replace. One that falls silent, or that nobody waits for any more, is ended.
+//! It gets an environment of its own, with nothing that would ask, fetch or replace. A tree is read in a
+//! repository of ours that borrows the other's objects, so that no filter or program which that one names
+//! is run. One that falls silent, or that nobody waits for any more, is ended.
 
 use super::{Failure, Unwanted};
-use crate::handler::program::search_path;
-use crate::limits::{DEPLOY_SAID_BYTES_MAX, DEPLOY_SILENT_SECONDS};
+use crate::handler::git::bare;
+use crate::handler::program::{bound_memory, search_path};
+use crate::limits::{DEPLOY_MEMORY_BYTES, DEPLOY_SAID_BYTES_MAX, DEPLOY_SILENT_SECONDS};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
@@ -22,14 +25,30 @@ pub(super) struct Git {
     program: PathBuf,
     /// Where its own files are.
     folder: PathBuf,
+    /// Where our own repositories without objects are.
+    bare: PathBuf,
+}
+
+/// Where git reads.
+enum From {
+    /// The repository: its refs.
+    Refs,
+    /// Its objects, which have such names.
+    Objects { sha256: bool },
 }
 
 impl Git {
-    pub(super) fn of(folder: PathBuf) -> Result<Git, Failure> {
+    /// With the folder of our own repositories, which are made if they aren't there.
+    pub(super) fn of(folder: PathBuf, bare: PathBuf) -> Result<Git, Failure> {
+        bare::prepare(&bare).map_err(|error| Failure::at(&bare, &error))?;
         let path = search_path();
         let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
         match programs.find(|file| file.is_file()) {
-            Some(program) => Ok(Git { program, folder }),
+            Some(program) => Ok(Git {
+                program,
+                folder,
+                bare,
+            }),
             None => Err(Failure::new("there is no program `git`")),
         }
     }
@@ -38,7 +57,8 @@ impl Git {
     pub(super) fn tip(&self, branch: &str, unwanted: &Unwanted) -> Result<Option<String>, Failure> {
         let name = format!("refs/heads/{branch}");
         let format = "--format=%(refname) %(objecttype) %(objectname)";
-        let mut running = Archive::start(self, &["for-each-ref", format, &name], unwanted)?;
+        let arguments = ["for-each-ref", format, &name];
+        let mut running = Archive::start(self, From::Refs, &arguments, unwanted)?;
         let mut said = String::new();
         let read = (&mut running).take(TIP_BYTES_MAX).read_to_string(&mut said);
         running.end()?;
@@ -51,8 +71,48 @@ impl Git {
         });
         Ok(found)
     }
+
+    /// git, as it is run for us.
+    fn command(&self, from: &From) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env_clear().env("PATH", search_path());
+        command.envs(ENVIRONMENT);
+        match from {
+            // Where its files were checked out to, if anywhere, says nothing of a branch.
+            From::Refs => command
+                .env("GIT_DIR", &self.folder)
+                .env("GIT_WORK_TREE", &self.folder)
+                .current_dir(&self.folder),
+            From::Objects { sha256 } => self.borrowing(&mut command, *sha256),
+        };
+        // Whoever named the repository trusts it, whoever it belongs to.
+        let safe = [self.folder.as_os_str().as_bytes(), b"."].map(|it| ("safe.directory", it));
+        let fixed = CONFIG.map(|(key, value)| (key, value.as_bytes()));
+        let config = safe.into_iter().chain(fixed);
+        command.env("GIT_CONFIG_COUNT", (safe.len() + fixed.len()).to_string());
+        for (nth, (key, value)) in config.enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{nth}"), key);
+            command.env(format!("GIT_CONFIG_VALUE_{nth}"), OsStr::from_bytes(value));
+        }
+        command
+    }
+
+    fn borrowing<'c>(&self, command: &'c mut Command, sha256: bool) -> &'c mut Command {
+        let own = bare::folder(&self.bare, sha256);
+        command.env("GIT_DIR", &own).current_dir(&own);
+        // It finds its own parts all the same, and nothing else: that `gpg.program` isn't to be run, older
+        // versions don't read here.
+        command.env("PATH", &own);
+        let shallow = self.folder.join("shallow");
+        if shallow.is_file() {
+            command.env("GIT_SHALLOW_FILE", shallow);
+        }
+        command.env("GIT_OBJECT_DIRECTORY", self.folder.join("objects"))
+    }
 }
 
+/// The length of the longer names of objects.
+const SHA256_DIGITS: usize = 64;
 /// Branches whose names begin with the whole name of another one can't be, so one line comes.
 const TIP_BYTES_MAX: u64 = 64 * 1024;
 
@@ -75,29 +135,21 @@ impl<'u> Archive<'u> {
         commit: &str,
         unwanted: &'u Unwanted,
     ) -> Result<Archive<'u>, Failure> {
-        Archive::start(git, &["archive", "--format=tar", commit], unwanted)
+        let from = From::Objects {
+            sha256: commit.len() == SHA256_DIGITS,
+        };
+        let arguments = ["archive", "--format=tar", commit];
+        Archive::start(git, from, &arguments, unwanted)
     }
 
     fn start(
         git: &Git,
+        from: From,
         arguments: &[&str],
         unwanted: &'u Unwanted,
     ) -> Result<Archive<'u>, Failure> {
-        let mut command = Command::new(&git.program);
-        command.env_clear().env("PATH", search_path());
-        for (name, value) in ENVIRONMENT {
-            command.env(name, value);
-        }
-        // Whoever named the repository trusts it, whoever it belongs to.
-        for (nth, safe) in [git.folder.as_os_str().as_bytes(), b"."].iter().enumerate() {
-            command.env(format!("GIT_CONFIG_KEY_{nth}"), "safe.directory");
-            let safe = std::ffi::OsStr::from_bytes(safe);
-            command.env(format!("GIT_CONFIG_VALUE_{nth}"), safe);
-        }
+        let mut command = git.command(&from);
         let child = command
-            .env("GIT_CONFIG_COUNT", "2")
-            .env("GIT_DIR", &git.folder)
-            .current_dir(&git.folder)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -110,8 +162,7 @@ impl<'u> Archive<'u> {
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
         };
-        rustix::io::ioctl_fionbio(&stderr, true).map_err(|error| failed(error.into()))?;
-        Ok(Archive {
+        let archive = Archive {
             child,
             stdout,
             stderr: Some(stderr),
@@ -119,7 +170,20 @@ impl<'u> Archive<'u> {
             unwanted,
             given_up: None,
             is_over: false,
-        })
+        };
+        archive.bound().map_err(failed)?;
+        Ok(archive)
+    }
+
+    /// What it says is read as it comes, and what it may take is little.
+    fn bound(&self) -> io::Result<()> {
+        if let Some(stderr) = &self.stderr {
+            rustix::io::ioctl_fionbio(stderr, true)?;
+        }
+        match Pid::from_raw(self.child.id().cast_signed()) {
+            Some(pid) => bound_memory(pid, DEPLOY_MEMORY_BYTES),
+            None => Ok(()),
+        }
     }
 
     /// Waits until it says more.
@@ -232,7 +296,7 @@ impl Drop for Archive<'_> {
 }
 
 /// Nothing else reaches git.
-const ENVIRONMENT: [(&str, &str); 7] = [
+const ENVIRONMENT: [(&str, &str); 8] = [
     ("GIT_CONFIG_NOSYSTEM", "1"),
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_ATTR_NOSYSTEM", "1"),
@@ -240,7 +304,25 @@ const ENVIRONMENT: [(&str, &str); 7] = [
     ("GIT_TERMINAL_PROMPT", "0"),
     // What a commit is, its name says.
     ("GIT_NO_REPLACE_OBJECTS", "1"),
+    // What isn't there isn't asked for; older versions have nobody to ask.
     ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_ALLOW_PROTOCOL", "none"),
+];
+
+/// Settings of git that hold whatever a repository says.
+const CONFIG: [(&str, &str); 10] = [
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", "/dev/null"),
+    ("core.attributesFile", "/dev/null"),
+    // Larger files go through it piece by piece.
+    ("core.bigFileThreshold", "16m"),
+    ("core.deltaBaseCacheLimit", "32m"),
+    // `$Format:%G?$` in a file would have a signature checked, by a program that writes to a home.
+    ("gpg.program", "/bin/false"),
+    ("gpg.openpgp.program", "/bin/false"),
+    ("gpg.x509.program", "/bin/false"),
+    ("gpg.ssh.program", "/bin/false"),
+    ("protocol.allow", "never"),
 ];
 
 /// So often it is looked whether anybody still wants it.

@@ -11,14 +11,16 @@ mod unpack;
 
 pub use failure::Failure;
 
-use crate::config::Deployment;
+use crate::config::{Deployment, Server};
 use crate::handler::pushed::git_folder;
-use crate::limits::Limits;
+use crate::limits::DEPLOY_GIVEN_UP_SECONDS;
 use archive::{Archive, Git};
 use place::Place;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 /// What is deployed, from where to where.
@@ -34,6 +36,8 @@ pub struct Plan {
     pub branch: String,
     /// The site's root, a link or to become one.
     pub root: PathBuf,
+    /// Where our own repositories are, in which others' objects are read.
+    bare: PathBuf,
     bounds: Bounds,
 }
 
@@ -102,7 +106,7 @@ pub type Unwanted = Arc<AtomicBool>;
 
 impl Plan {
     /// Of what was configured.
-    pub fn of(deployment: &Deployment<'_>, limits: &Limits) -> Plan {
+    pub fn of(deployment: &Deployment<'_>, server: &Server) -> Plan {
         let name = deployment.site.names.first();
         Plan {
             site: name.map_or("*", |name| name.get_ref()).to_owned(),
@@ -110,11 +114,23 @@ impl Plan {
             repository: deployment.repository(),
             branch: deployment.deploy.branch.get_ref().clone(),
             root: deployment.root.get_ref().clone(),
+            // Not where pages of repositories have theirs: both make them when they need them.
+            bare: server.state.get_ref().join("deploy"),
             bounds: Bounds {
-                entries: limits.deploy_files as u64,
-                bytes: limits.deploy_bytes,
+                entries: server.limits.deploy_files as u64,
+                bytes: server.limits.deploy_bytes,
             },
         }
+    }
+
+    /// Is it the same but for how large a tree may be?
+    pub fn is_like(&self, other: &Plan) -> bool {
+        let bounds = other.bounds;
+        let with_its = Plan {
+            bounds,
+            ..self.clone()
+        };
+        with_its == *other
     }
 
     /// Is it this repository that was pushed to, by whatever name?
@@ -154,7 +170,7 @@ impl Plan {
         }
         let tip = git_folder(&self.repository)
             .ok_or_else(|| Failure::new(format!("{} is no repository", self.repository.display())))
-            .and_then(Git::of)
+            .and_then(|folder| Git::of(folder, self.bare.clone()))
             .and_then(|git| Ok((git.tip(&self.branch, unwanted)?, git)));
         let (commit, git) = match tip {
             Ok((Some(commit), git)) => (commit, git),
@@ -207,24 +223,62 @@ impl Plan {
         Place::of(&self.root).is_ok_and(|place| !place.is_to_be_made())
     }
 
-    /// Before a World is built of it, a root that isn't there is made: of the branch, or else it is
-    /// empty for now. Blocks.
-    pub fn furnish(&self) -> Result<(), Failure> {
+    /// Before a World is built of it, a root that isn't there is made: of the branch, if that is done by
+    /// then, or else it is empty for now. Blocks.
+    pub fn furnish(&self, until: Instant) -> Result<(), Failure> {
         if self.is_furnished() {
             return Ok(());
         }
-        match self.run(None, &Unwanted::default()) {
-            Outcome::Turned(turned) => {
+        match self.run_until(until) {
+            Some(Outcome::Turned(turned)) => {
                 log::info!("{}", self.words(&turned));
                 turned.old.remove();
                 return Ok(());
             }
-            Outcome::Same(_) | Outcome::NoBranch | Outcome::StillFailed => {}
-            Outcome::Failed(commit, failure) => {
+            Some(Outcome::Same(_) | Outcome::NoBranch | Outcome::StillFailed) => {}
+            Some(Outcome::Failed(commit, failure)) => {
                 log::error!("{}", self.complaint(commit.as_deref(), &failure));
+            }
+            None => {
+                let Plan { site, branch, .. } = self;
+                let shown = &self.shown;
+                log::info!(
+                    "{site}: empty until {branch} of {shown} is deployed, which takes a while"
+                );
             }
         }
         Place::of(&self.root)?.make_empty()
+    }
+
+    /// What came of it, if it came to its end by then. If it didn't, it is given up: who waits for the
+    /// disk can't be stopped at once, and is left behind to clean up.
+    fn run_until(&self, until: Instant) -> Option<Outcome> {
+        let patience = until.checked_duration_since(Instant::now())?;
+        let (plan, unwanted) = (self.clone(), Unwanted::default());
+        let (done, outcome) = mpsc::channel();
+        let of_thread = unwanted.clone();
+        let run = move || {
+            // After a while nobody listens any more.
+            let _ = done.send(plan.run(None, &of_thread));
+        };
+        let thread = thread::Builder::new().name("anthill-deploy".to_owned());
+        if let Err(error) = thread.spawn(run) {
+            let failure = Failure::new(format!("a thread can't be started: {error}"));
+            return Some(Outcome::Failed(None, failure));
+        }
+        match outcome.recv_timeout(patience) {
+            Ok(outcome) => Some(outcome),
+            Err(RecvTimeoutError::Disconnected) => {
+                let failure = Failure::new("it panicked; see the error log");
+                Some(Outcome::Failed(None, failure))
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                unwanted.store(true, Ordering::Relaxed);
+                let grace = Duration::from_secs(DEPLOY_GIVEN_UP_SECONDS);
+                let outcome = outcome.recv_timeout(grace).ok();
+                outcome.filter(|outcome| matches!(outcome, Outcome::Turned(_)))
+            }
+        }
     }
 
     /// For the log.

@@ -39,20 +39,29 @@ impl Drop for Draft {
 const EMPTY: &str = "empty";
 /// How drafts begin.
 const DRAFT: &str = "draft-";
+/// And links before they are moved to the root.
+const LINK: &str = "link-";
+
+/// One that no other thread has, of whichever process.
+fn own_name(begin: &str) -> String {
+    format!("{begin}{}", rustix::thread::gettid().as_raw_nonzero())
+}
+
+fn refuse_foreign(root: &Path, found: &Found) -> Result<(), Failure> {
+    let foreign = match found {
+        Found::Foreign => "it holds files that no deployment has put there: move it away",
+        Found::Link(_) => "it is a link, and not one of ours: remove it",
+        Found::Nothing | Found::EmptyFolder | Found::Deployed(_) => return Ok(()),
+    };
+    Err(Failure::new(format!("{}: {foreign}", root.display())))
+}
 
 impl Place {
     /// Refused where there is something that isn't ours.
     pub(super) fn of(root: &Path) -> Result<Place, Failure> {
         let at = |error: io::Error| Failure::at(root, &error);
         let found = found_at(root).map_err(at)?;
-        let foreign = match &found {
-            Found::Foreign => "it holds files that no deployment has put there: move it away",
-            Found::Link(_) => "it is a link, and not one of ours: remove it",
-            Found::Nothing | Found::EmptyFolder | Found::Deployed(_) => "",
-        };
-        if !foreign.is_empty() {
-            return Err(Failure::new(format!("{}: {foreign}", root.display())));
-        }
+        refuse_foreign(root, &found)?;
         let trees = deployed_folder(root).ok_or_else(|| at(io::ErrorKind::InvalidInput.into()))?;
         Ok(Place {
             root: root.to_owned(),
@@ -82,7 +91,8 @@ impl Place {
                 let _ = fs::remove_dir_all(&path);
             }
         }
-        let draft = self.trees.join(format!("{DRAFT}{}", std::process::id()));
+        // One that was given up may still wait for the disk in another thread, and clean up after that.
+        let draft = self.trees.join(own_name(DRAFT));
         let made = DirBuilder::new().mode(0o700).create(&draft);
         made.map_err(|error| Failure::at(&draft, &error))?;
         Ok(Draft(draft))
@@ -123,7 +133,10 @@ impl Place {
         fs::rename(draft.path(), &tree).map_err(at)?;
         sync(&self.trees);
         if let Err(failure) = self.link(OsStr::new(&name)) {
-            let _ = fs::remove_dir_all(&tree);
+            let leads_here = |found| matches!(found, Found::Deployed(now) if now == *name);
+            if !found_at(&self.root).is_ok_and(leads_here) {
+                let _ = fs::remove_dir_all(&tree);
+            }
             return Err(failure);
         }
         tree.canonicalize().map_err(at)
@@ -133,19 +146,32 @@ impl Place {
     fn link(&self, name: &OsStr) -> Result<(), Failure> {
         let at = |error: io::Error| Failure::at(&self.root, &error);
         let trees = Path::new(self.trees.file_name().unwrap_or_default());
-        let draft = self.trees.join("link");
+        let draft = self.trees.join(own_name(LINK));
         let _ = fs::remove_file(&draft); // of one who was cut off
         // As it stands beside the root, where it is moved to.
         symlink(trees.join(name), &draft).map_err(|error| Failure::at(&draft, &error))?;
-        if self.found == Found::EmptyFolder {
-            // Only if it is empty still.
-            fs::remove_dir(&self.root).map_err(at)?;
+        let turned = self
+            .make_way()
+            .and_then(|()| fs::rename(&draft, &self.root).map_err(at));
+        if turned.is_err() {
+            let _ = fs::remove_file(&draft); // the first error is the one to tell
         }
-        fs::rename(&draft, &self.root).map_err(at)?;
+        turned?;
         if let Some(above) = self.root.parent() {
             sync(above);
         }
         Ok(())
+    }
+
+    /// Somebody may have put something there since it was looked.
+    fn make_way(&self) -> Result<(), Failure> {
+        let at = |error: io::Error| Failure::at(&self.root, &error);
+        let found = found_at(&self.root).map_err(at)?;
+        refuse_foreign(&self.root, &found)?;
+        match found {
+            Found::EmptyFolder => fs::remove_dir(&self.root).map_err(at),
+            _ => Ok(()),
+        }
     }
 
     /// A root without anything in it, until something comes.
@@ -177,6 +203,12 @@ impl Place {
             if is_ours && name != now && name != before {
                 let time = fs::symlink_metadata(&path).and_then(|it| it.modified());
                 old.push((time.unwrap_or(SystemTime::UNIX_EPOCH), path));
+            }
+        }
+        for (name, path) in self.names() {
+            // Of one who was cut off before it was moved.
+            if name.as_encoded_bytes().starts_with(LINK.as_bytes()) {
+                let _ = fs::remove_file(&path);
             }
         }
         old.sort();

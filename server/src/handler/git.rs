@@ -5,6 +5,7 @@
 //! repositories (whose content a stranger may have pushed) aren't there. It gets an environment of
 //! its own, so that neither a user's configuration nor a client's fields reach git or its hooks.
 
+pub mod bare;
 pub mod check;
 mod html;
 mod looked;

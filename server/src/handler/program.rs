@@ -218,7 +218,7 @@ impl Started {
             grace: order.grace,
         };
         if let Some(bytes) = order.memory_bytes {
-            bound(leader, Resource::Data, bytes)?;
+            bound_memory(leader, bytes)?;
         }
         if let Some(seconds) = order.processor_seconds {
             bound(leader, Resource::Cpu, seconds)?;
@@ -243,6 +243,11 @@ fn spawn(program: &sys::Program<'_>) -> io::Result<Pid> {
         }
     }
     sys::spawn(program)
+}
+
+/// Bounds the memory of a program that has just begun, and of what it starts from now on, bytes.
+pub fn bound_memory(leader: Pid, most: u64) -> io::Result<()> {
+    bound(leader, Resource::Data, most)
 }
 
 /// What it maps of files doesn't count. It has begun by now, and can't have taken much.

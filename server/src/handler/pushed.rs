@@ -95,8 +95,15 @@ impl Push {
 
     async fn pass(mut self, mut from: Reader, mut to: Writer, can_grow: bool, patience: Patience) {
         // The one who reads has gone, or git has: there is nothing more to be sent.
-        if let Ok(answer) = pass_on(&mut from, &mut to).await
-            && let Ok(last) = self.last_words(answer, &mut to, can_grow, patience).await
+        let Ok(answer) = pass_on(&mut from, &mut to).await else {
+            return;
+        };
+        if answer.is_empty() {
+            // There is nothing to be told.
+            self.is_told = true;
+            return to.finish();
+        }
+        if let Ok(last) = self.last_words(answer, &mut to, can_grow, patience).await
             && to.write_all(&last).await.is_ok()
         {
             to.finish();
@@ -268,6 +275,21 @@ mod tests {
         assert!(is_whole && text.contains("0005\x01"), "{text}");
         assert!(text.contains("\x02it takes longer"), "{text}");
         assert!(listener.try_recv().is_ok());
+    }
+
+    #[test]
+    fn an_answer_without_anything_in_it_is_of_no_push() {
+        let (pushes, mut listener) = Pushes::new();
+        let push = pushes.begin("/a".into());
+        wait(async {
+            let (git, from) = pipe(PIPE_BYTES);
+            let (to, mut client) = pipe(PIPE_BYTES);
+            git.finish();
+            push.pass(from, to, true, with(LONG, LONG)).await;
+            let end = client.take(&mut Vec::new(), PIPE_BYTES).await;
+            assert_eq!(end, Ok(Taken::End));
+        });
+        assert!(listener.try_recv().is_err());
     }
 
     #[test]

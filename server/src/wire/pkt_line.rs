@@ -15,6 +15,8 @@ pub struct Answer {
     /// The first byte of the current line is next.
     begins: bool,
     bands: Bands,
+    /// Anything at all.
+    has_come: bool,
     /// These are no lines: all goes on as it came.
     is_foreign: bool,
 }
@@ -36,6 +38,7 @@ pub const KEEP_ALIVE: &[u8] = b"0005\x01";
 impl Answer {
     /// Takes what comes, and appends what can go on.
     pub fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
+        self.has_come |= !bytes.is_empty();
         while let [first, rest @ ..] = bytes {
             if self.is_foreign {
                 return out.extend_from_slice(bytes);
@@ -82,6 +85,12 @@ impl Answer {
             (Bands::Unknown | Bands::Yes, 1..=3) => Bands::Yes,
             _ => Bands::No,
         };
+    }
+
+    /// Nothing has come: a report on a push is something, so nothing was pushed. Clients ask so before
+    /// they send much, to learn whether they may (`http.postBuffer`).
+    pub fn is_empty(&self) -> bool {
+        !self.has_come
     }
 
     /// It has come to its last flush, and words can stand before it.

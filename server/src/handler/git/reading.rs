@@ -4,9 +4,9 @@
 //! where they are, by a command that runs nothing.
 
 use super::Settings;
+use super::bare;
 use super::looked::Repository;
 use super::wanted_page::Id;
-use crate::base::whole;
 use crate::handler::Fault;
 use crate::handler::asked::{Asked, Upload};
 use crate::handler::exchange::{Bounds, Collected, Exchange};
@@ -15,10 +15,7 @@ use crate::limits;
 use crate::wire::cgi::Variables;
 use crate::wire::reject::Reject;
 use std::ffi::CString;
-use std::fs::DirBuilder;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,7 +159,7 @@ impl Reading {
         match from {
             From::Refs => all.push("GIT_DIR", folder.as_os_str().as_bytes()),
             From::Objects { sha256 } => {
-                let bare = self.bare.join(FORMATS[usize::from(sha256)].0);
+                let bare = bare::folder(&self.bare, sha256);
                 all.push("GIT_DIR", bare.as_os_str().as_bytes());
                 let objects = folder.join("objects");
                 all.push("GIT_OBJECT_DIRECTORY", objects.as_os_str().as_bytes());
@@ -225,42 +222,9 @@ const CONFIG: [(&str, &str); 12] = [
     ("gpg.ssh.program", "/nonexistent"),
 ];
 
-/// Our own repositories, by the names of objects.
-const FORMATS: [(&str, &str); 2] = [
-    (
-        "sha1",
-        "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
-    ),
-    (
-        "sha256",
-        "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n\tobjectformat = sha256\n",
-    ),
-];
-
-/// What a repository says of its files, but for this: `export-subst` may ask for a commit's signature
-/// (`%G?`), which makes git run gpg on what a stranger has signed, or for a walk over its history.
-const ATTRIBUTES: &[u8] = b"* -export-subst\n";
-
-/// Makes them, where they aren't there.
+/// Makes our own repositories, where they aren't there.
 pub fn prepare(bare: &Path) -> Result<(), Fault> {
-    let made = |(name, config): &(&str, &str)| -> io::Result<()> {
-        let folder = bare.join(name);
-        let last = folder.join("info/attributes");
-        if last.is_file() {
-            return Ok(());
-        }
-        for part in ["refs", "objects", "info"] {
-            let mut builder = DirBuilder::new();
-            builder
-                .recursive(true)
-                .mode(0o700)
-                .create(folder.join(part))?;
-        }
-        whole::write(&folder.join("HEAD"), b"ref: refs/heads/none\n", 0o600)?;
-        whole::write(&folder.join("config"), config.as_bytes(), 0o600)?;
-        whole::write(&last, ATTRIBUTES, 0o600)
-    };
-    FORMATS.iter().try_for_each(made).map_err(|error| {
+    bare::prepare(bare).map_err(|error| {
         let why = format!("{}: {error}: the server has to write there", bare.display());
         Fault::because("git page", Reject::HANDLER_FAILED, why)
     })
