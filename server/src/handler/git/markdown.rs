@@ -46,10 +46,7 @@ fn is_deep(content: &[u8]) -> bool {
 /// How deep a line leads at most; 0 for one that opens nothing.
 fn nesting(line: &[u8]) -> usize {
     let (mut rest, mut columns, mut markers) = (line, 0, 0);
-    loop {
-        let Some((first, after)) = rest.split_first() else {
-            break;
-        };
+    while let Some((first, after)) = rest.split_first() {
         let length = match first {
             b' ' | b'\t' => {
                 columns += if *first == b'\t' { 4 } else { 1 };

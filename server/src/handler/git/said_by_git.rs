@@ -106,7 +106,7 @@ impl Hidden {
 /// Does a repository refuse fetches (`http.uploadpack`)? From what `config --list --null` says.
 pub fn refuses_fetches(said: &[u8]) -> bool {
     let settings = said.split(|byte| *byte == 0);
-    let last = settings.filter_map(|setting| {
+    let mut last = settings.rev().filter_map(|setting| {
         let rest = setting.strip_prefix(b"http.uploadpack")?;
         match rest.split_first() {
             // Without a value it is true.
@@ -118,7 +118,7 @@ pub fn refuses_fetches(said: &[u8]) -> bool {
             Some(_) => None,
         }
     });
-    last.last().unwrap_or(false)
+    last.next().unwrap_or(false)
 }
 
 /// A commit, as a list has it.
