@@ -64,6 +64,8 @@ impl Backend {
             .arg(folder.path("app.sock"));
         command.arg("--wsgi-file").arg(folder.path("app.py"));
         command.args(["--need-app", "--die-on-term", "--buffer-size", "32768"]);
+        // By itself it waits four seconds for a body, and then answers without.
+        command.args(["--socket-timeout", "60"]);
         Backend::start(command, &folder.path("app.sock"))
     }
 }
