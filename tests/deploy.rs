@@ -468,7 +468,7 @@ fn a_tree_as_git_has_it() {
         "sub",
     ];
     git(folder, &add);
-    let id = commit(folder, "index.html", b"whole");
+    commit(folder, "index.html", b"whole");
     push(&server, &["main"]);
     serves(&server, "/", "whole");
     serves(&server, "/again.html", "whole");
