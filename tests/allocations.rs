@@ -155,10 +155,14 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         https_port: None,
         challenges: Arc::default(),
         h3_port: Some(8443),
-        programs: Arc::new(anthill::handler::program::Programs::new(1)),
+        programs: Arc::new(anthill::handler::program::Programs::new(
+            1,
+            std::path::Path::new("/"),
+        )),
         readers: Arc::new(anthill::handler::git::readers::Readers::new(1)),
         backends: Arc::default(),
         pushes: Pushes::new().0,
+        lag: Arc::default(),
     };
     let world = build::build(&config, &supplies, None, now).expect("a World");
     let shared = Arc::new(Shared {

@@ -10,8 +10,11 @@ use std::time::Duration;
 use anthill::wire::h2::frame;
 
 use crate::support::h2::H2;
-use crate::support::wire::{BOTH, Wire, wait_until};
-use crate::support::{Folder, Ran, Server, eventually, lossy, run, server_table, site_table};
+use crate::support::wire::{BOTH, Over, Wire, wait_until};
+use crate::support::{
+    Folder, Ran, Server, eventually, kept_bodies, lose_kept_body, lossy, run, server_table,
+    site_table,
+};
 
 const ROUTE: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -66,7 +69,7 @@ fn curl(server: &Server, arguments: &[&str], url: &str) -> Ran {
 }
 
 /// Is there a process of this number that isn't only waited for?
-fn is_alive(pid: &str) -> bool {
+pub fn is_alive(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
     status.is_ok_and(|status| !status.contains(") Z "))
 }
@@ -102,6 +105,34 @@ fn the_same_over_every_version() {
         "a.cgi",
         &format!("{PLAIN}echo \"$SERVER_PROTOCOL $PATH_INFO\""),
     );
+    // Both ends of the connection are told, which the client knows too.
+    shell(
+        &server.folder,
+        "ends",
+        &format!("{PLAIN}echo \"$REMOTE_ADDR $REMOTE_PORT $SERVER_ADDR\""),
+    );
+    for (how, url) in [
+        ("--http1.1", server.http("/run/ends")),
+        ("--http1.1", server.https("/run/ends")),
+        ("--http2", server.https("/run/ends")),
+    ] {
+        let known = "%{local_ip} %{local_port} %{remote_ip}\\n";
+        let ran = curl(&server, &[how, "-w", known], &url);
+        let text = ran.text();
+        let (told, known) = text.split_once('\n').expect("two lines");
+        assert_eq!(told, known.trim_end(), "{how} {url}");
+    }
+    #[cfg(feature = "http3")]
+    {
+        let told = crate::h3::play(&server, &["fetch", "/run/ends"]);
+        let words: Vec<&str> = told.split_whitespace().collect();
+        assert_eq!(
+            (words[0], words[1], words[3]),
+            ("200", "127.0.0.1", "127.0.0.1"),
+            "{told}"
+        );
+        assert!(words[2].parse::<u16>().is_ok_and(|port| port > 0), "{told}");
+    }
     for (how, url, protocol) in [
         ("--http1.0", server.http(""), "HTTP/1.0"),
         ("--http1.1", server.https(""), "HTTP/1.1"),
@@ -375,6 +406,148 @@ fn a_script_that_dies_in_its_response_breaks_it_off() {
     });
 }
 
+/// What went wrong is in both logs, in words and by its number, over every version.
+#[test]
+fn what_went_wrong_is_said() {
+    let folder = folder();
+    let head =
+        |length: &str| format!("printf 'Content-Type: a/b\\nContent-Length: {length}\\n\\n'\n");
+    for (name, text) in [
+        ("page", "printf '<html>\\033[1m'".to_owned()),
+        ("long", "printf '<%0200d' 1".to_owned()),
+        ("bare", "echo '<html>'; echo; echo".to_owned()),
+        ("place", "printf 'Location: /a%%zz\\n\\n'".to_owned()),
+        ("less", format!("{}echo half", head("9"))),
+        ("more", format!("{}echo more", head("2"))),
+        ("killed", format!("{PLAIN}echo some; kill -9 $$")),
+        ("endless", format!("{PLAIN}exec yes")),
+        ("silent", format!("{PLAIN}echo some; exec sleep 1000")),
+        (
+            "talks",
+            format!("{PLAIN}while :; do echo .; sleep 0.3; done"),
+        ),
+    ] {
+        shell(&folder, name, &text);
+    }
+    let limits =
+        "limits = { script_output_bytes = 100000, script_silent_seconds = 3, script_seconds = 5 }";
+    let server = Server::start_in(folder, &config(limits, ""));
+    let logged = |name: &str, number: &str, words: &str| {
+        for version in VERSIONS {
+            let path = format!("/run/{name}?{version} ");
+            assert_eq!(rule(&server, &path), number, "{path}");
+            server.errors.wait_for(words, |line| {
+                line.contains(path.trim()) && line.contains(words)
+            });
+        }
+    };
+    let ask = |name: &str| {
+        let ask = |how: &str, query: &str, url: String| {
+            server.curl(&[
+                how,
+                "-w",
+                "%{http_code}",
+                &format!("{url}/run/{name}?{query}"),
+            ])
+        };
+        let ran = [
+            ask("--http1.1", "h1", server.http("")),
+            ask("--http2", "h2", server.https("")),
+        ];
+        #[cfg(feature = "http3")]
+        crate::h3::play(&server, &["ended", &format!("/run/{name}?h3")]);
+        ran
+    };
+    for (name, words) in [
+        (
+            "page",
+            "the empty line after it; it began with \"<html>\\x1b[1m\"",
+        ),
+        ("long", "000…\""),
+        ("bare", "a line without colon; it began with \"<html>\\n"),
+        ("place", "malformed percent-encoding in the path"),
+    ] {
+        for ran in ask(name) {
+            assert!(ran.text().ends_with("502"), "{name}: {}", ran.text());
+        }
+        logged(name, "712", words);
+    }
+    for (name, number, words) in [
+        ("less", "721", "4 bytes less than its Content-Length says"),
+        ("more", "721", "more than its Content-Length says"),
+        ("killed", "721", "signal 9"),
+        ("endless", "721", "more output than it may send"),
+        ("silent", "702", "s in its response"),
+        ("talks", "702", "it ran longer than 5 s"),
+    ] {
+        for ran in ask(name) {
+            assert!(!ran.success, "{name}: taken for whole");
+        }
+        logged(name, number, words);
+        logged(name, number, &format!("(rule {number})"));
+    }
+    no_zombies(&server);
+}
+
+/// A request's body that stops once the response has begun breaks it off, which the log has by its rule.
+#[test]
+fn a_body_that_stops_in_the_response_is_said() {
+    let folder = folder();
+    shell(
+        &folder,
+        "begins",
+        &format!("{PLAIN}echo begun; count=$(wc -c); echo $count"),
+    );
+    let limits = "h2c = true\nlimits = { body_rate_bytes_per_second = 1000000 }";
+    let server = Server::start_in(folder, &config(limits, ""));
+    let body = "x".repeat(60_000);
+    let stop_h1 = || {
+        let mut h1 = Wire::plain(&server);
+        h1.patience(PATIENCE);
+        h1.send(
+            "POST /run/begins?h1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n",
+        );
+        h1.send("x".repeat(70_000));
+        let begun = h1.response("POST");
+        assert!(begun.status == 200 && !begun.whole, "{begun:?}");
+    };
+    let stop_h2 = || {
+        let mut wire = Wire::plain(&server);
+        wire.patience(PATIENCE);
+        wire.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        let mut h2 = H2::on(wire);
+        h2.frame(frame::SETTINGS, 0, 0, b"");
+        let length = [("content-length", "100000")];
+        let id = h2.ask("POST", "/run/begins?h2", &length, false);
+        for part in body.as_bytes().chunks(10_000) {
+            h2.data(id, part, false);
+        }
+        // As the windows allow, the rest of what a script begins with.
+        while h2.until(frame::WINDOW_UPDATE).stream != id {}
+        h2.data(id, &body.as_bytes()[..10_000], false);
+        let begun = h2.response(id);
+        assert!(begun.status == 200 && !begun.whole, "{begun:?}");
+    };
+    thread::scope(|scope| {
+        scope.spawn(stop_h1);
+        scope.spawn(stop_h2);
+        #[cfg(feature = "http3")]
+        scope.spawn(|| {
+            let told = crate::h3::play(&server, &["stalled", "/run/begins?h3"]);
+            assert_eq!(told, "broken off");
+        });
+    });
+    for version in VERSIONS {
+        assert_eq!(rule(&server, &format!("/run/begins?{version} ")), "602");
+    }
+    no_zombies(&server);
+}
+
+#[cfg(feature = "http3")]
+const VERSIONS: [&str; 3] = ["h1", "h2", "h3"];
+#[cfg(not(feature = "http3"))]
+const VERSIONS: [&str; 2] = ["h1", "h2"];
+
 #[test]
 fn fifty_megabytes_both_ways_at_once() {
     let folder = folder();
@@ -465,6 +638,290 @@ fn bodies_that_are_counted_first_or_not_read_at_all() {
     no_zombies(&server);
 }
 
+/// A body over HTTP/2 whose length isn't said, as the windows allow.
+fn send_over_h2(server: &Server, over: Over, path: &str, body: &[u8]) -> String {
+    let mut h2 = H2::open(server, over);
+    let id = h2.ask("POST", path, &[], false);
+    let (mut window, mut all, mut at) = (65_535, 65_535, 0);
+    while at < body.len() {
+        let part = (body.len() - at).min(window).min(all).min(16_384);
+        if part > 0 {
+            h2.data(id, &body[at..at + part], false);
+            (at, window, all) = (at + part, window - part, all - part);
+            continue;
+        }
+        let frame = h2.next().expect("a frame");
+        if frame.kind == frame::WINDOW_UPDATE {
+            let more = if frame.stream == id {
+                &mut window
+            } else {
+                &mut all
+            };
+            *more += frame.code() as usize;
+        }
+        h2.note(&frame);
+    }
+    h2.data(id, b"", true);
+    h2.response(id).text()
+}
+
+const COUNTED: &str = "<?php echo $_SERVER['CONTENT_LENGTH'] ?? '-', ' ', \
+    md5(file_get_contents('php://input'));";
+
+/// Most programs read as much as CONTENT_LENGTH says: it is told however long a body is that came
+/// without it, and over every version.
+#[test]
+fn long_bodies_without_a_length_are_counted() {
+    let folder = folder();
+    folder.write("public/count.php", COUNTED);
+    let php = crate::support::tool("php-cgi8.2").display().to_string();
+    let route = format!("[[site.route]]\npath = \"/\"\ninterpreter = {{ \".php\" = \"{php}\" }}\n");
+    let server = Server::start_in(folder, &config("h2c = true", &route));
+    let left = || {
+        let state = fs::read_dir(server.folder.path("state")).expect("the state folder");
+        let mut names: Vec<_> = state
+            .map(|entry| entry.expect("a file").file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    let before = left();
+    for size in [65_536, 65_537, 3_000_000] {
+        let body: Vec<u8> = (0..size as u32).map(|at| (at % 251) as u8).collect();
+        let file = server.folder.path("body");
+        fs::write(&file, &body).expect("written");
+        let sum = run("md5sum", &[&file], b"").text();
+        let sum = sum.split(' ').next().expect("a sum").to_owned();
+        let expected = format!("{size} {sum}");
+        let data = format!("@{}", file.display());
+        for url in [server.http("/count.php"), server.https("/count.php")] {
+            let sent = ["--http1.1", "-H", "Transfer-Encoding: chunked"];
+            let ran = curl(
+                &server,
+                &[&sent[..], &["--data-binary", &data]].concat(),
+                &url,
+            );
+            assert_eq!(ran.text(), expected);
+        }
+        for over in BOTH {
+            assert_eq!(send_over_h2(&server, over, "/count.php", &body), expected);
+        }
+    }
+    #[cfg(feature = "http3")]
+    assert_eq!(
+        crate::h3::play(&server, &["counted", "/count.php", "3000000"]),
+        "counted"
+    );
+    assert_eq!(left(), before);
+    no_zombies(&server);
+}
+
+/// How many bodies are in files without a name.
+fn kept(server: &Server) -> usize {
+    kept_bodies(server).len()
+}
+
+/// While it comes it is in a file without a name, and its client has no script's place.
+#[test]
+fn bodies_that_are_kept_leave_nothing_behind() {
+    let folder = folder();
+    shell(
+        &folder,
+        "count",
+        &format!("count=$(wc -c)\n{PLAIN}echo $count"),
+    );
+    let config = config("limits = { scripts = 1, body_bytes = 250000 }", "");
+    let mut server = Server::start_in(folder, &config);
+    let begin = |over| {
+        let mut slow = Wire::over(&server, over);
+        slow.send(
+            "POST /run/count HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n",
+        );
+        slow.send(format!("30d40\r\n{}\r\n", "x".repeat(200_000)));
+        eventually("a file without a name", || {
+            (kept(&server) == 1).then_some(())
+        });
+        slow
+    };
+    for over in BOTH {
+        let mut slow = begin(over);
+        assert_eq!(
+            Wire::over(&server, over).get("/run/count", "").text(),
+            "0\n"
+        );
+        slow.send("1\r\nx\r\n0\r\n\r\n");
+        assert_eq!(slow.response("POST").text(), "200001\n");
+        wait_until(PATIENCE, "the end of the file", || {
+            (kept(&server) == 0).then_some(())
+        });
+        // A client that leaves takes it along.
+        drop(begin(over));
+        wait_until(PATIENCE, "the end of the file", || {
+            (kept(&server) == 0).then_some(())
+        });
+    }
+    let mut large = begin(Over::Plain);
+    large.send(format!("c351\r\n{}\r\n", "x".repeat(50_001)));
+    assert_eq!(large.response("POST").status, 413);
+    drop(large);
+    wait_until(PATIENCE, "the end of the file", || {
+        (kept(&server) == 0).then_some(())
+    });
+    let slow = begin(Over::Plain);
+    let names = || {
+        fs::read_dir(server.folder.path("state"))
+            .expect("the state folder")
+            .count()
+    };
+    let before = names();
+    server.signal("KILL");
+    assert_eq!(names(), before);
+    drop(slow);
+    assert_eq!(server.wait(PATIENCE), None);
+}
+
+#[test]
+fn bodies_that_can_not_be_kept_are_refused() {
+    let folder = folder();
+    shell(
+        &folder,
+        "count",
+        &format!("count=$(wc -c)\n{PLAIN}echo $count"),
+    );
+    let limits = "limits = { spooled_bytes = 1000000 }";
+    let server = Server::start_in(folder, &config(limits, ""));
+    let send = |query: &str, over, bytes: usize| {
+        let mut wire = Wire::over(&server, over);
+        wire.send(format!(
+            "POST /run/count?{query} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
+             {bytes:x}\r\n{}\r\n0\r\n\r\n",
+            "x".repeat(bytes)
+        ));
+        wire.response("POST")
+    };
+    for (nth, over) in BOTH.into_iter().enumerate() {
+        assert_eq!(send("fits", over, 250_000).text(), "250000\n");
+        let full = send(&format!("full{nth}"), over, 250_001);
+        assert_eq!(full.status, 503, "{full:?}");
+        assert!(full.field("retry-after").is_some(), "{full:?}");
+        assert_eq!(rule(&server, &format!("full{nth} ")), "722");
+    }
+    // What is known beforehand isn't kept.
+    let mut wire = Wire::plain(&server);
+    wire.send("POST /run/count HTTP/1.1\r\nHost: localhost\r\nContent-Length: 280000\r\n\r\n");
+    wire.send("x".repeat(280_000));
+    assert_eq!(wire.response("POST").text(), "280000\n");
+    // The disk, or what stands for it, is not there.
+    let state = server.folder.path("state");
+    fs::rename(&state, server.folder.path("elsewhere")).expect("renamed");
+    assert_eq!(send("gone", Over::Plain, 100_000).status, 507);
+    assert_eq!(rule(&server, "gone "), "723");
+    server.errors.wait_for("why", |line| {
+        line.contains("POST /run/count?gone: its body can't be kept in")
+            && line.contains("No such file")
+            && line.contains("(rule 723)")
+    });
+    assert_eq!(send("short", Over::Plain, 60_000).text(), "60000\n");
+}
+
+/// One client can't take the room of all others, and a script that isn't there takes none.
+#[test]
+fn bodies_of_one_client_leave_room_for_others() {
+    let folder = folder();
+    shell(
+        &folder,
+        "count",
+        &format!("count=$(wc -c)\n{PLAIN}echo $count"),
+    );
+    let limits = "limits = { spooled_bytes = 1000000 }";
+    let server = Server::start_in(folder, &config(limits, ""));
+    let begin = |host: u8, path: &str| {
+        let mut wire = Wire::of(&server, [127, 0, 0, host].into());
+        wire.send(format!(
+            "POST /run/{path} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
+             30d40\r\n{}\r\n",
+            "x".repeat(200_000)
+        ));
+        wire
+    };
+    assert_eq!(begin(1, "nobody").response("POST").status, 404);
+    let mut slow = begin(1, "count?slow");
+    eventually("a file without a name", || {
+        (kept(&server) == 1).then_some(())
+    });
+    let full = begin(1, "count?full").response("POST");
+    assert_eq!(full.status, 503, "{full:?}");
+    assert_eq!(rule(&server, "full "), "722");
+    let end = "0\r\n\r\n";
+    let mut other = begin(2, "count?other");
+    other.send(end);
+    assert_eq!(other.response("POST").text(), "200000\n");
+    slow.send(end);
+    assert_eq!(slow.response("POST").text(), "200000\n");
+    wait_until(PATIENCE, "the end of the files", || {
+        (kept(&server) == 0).then_some(())
+    });
+}
+
+/// What was kept and can't be read back is lost; that is said once.
+#[test]
+fn a_body_that_is_lost_on_the_disk_is_said() {
+    let folder = folder();
+    shell(
+        &folder,
+        "waits",
+        "while [ ! -e go ]; do sleep 0.05; done\nexec cat",
+    );
+    let server = start(folder);
+    let mut wire = Wire::plain(&server);
+    wire.send(format!(
+        "POST /run/waits HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
+         f4240\r\n{}\r\n0\r\n\r\n",
+        "x".repeat(1_000_000)
+    ));
+    // Whole, with a part of it in the script's pipe.
+    lose_kept_body(&server, 1_000_000);
+    server.folder.write("scripts/go", "");
+    assert_eq!(wire.response("POST").status, 507);
+    assert_eq!(rule(&server, "/run/waits "), "723");
+    let is_said = |line: &str| line.contains("can't be read back from the disk");
+    server.errors.wait_for("why", is_said);
+    server.errors.wait_for("why", |line| {
+        line.contains("POST /run/waits: ")
+            && line.contains("the rest of its request's body is lost")
+    });
+    no_zombies(&server);
+    let said = server.errors.all();
+    assert_eq!(said.iter().filter(|line| is_said(line)).count(), 1);
+}
+
+/// A disk that is full, or what the system has for a process that may write no longer file.
+#[test]
+fn a_full_disk_is_said() {
+    let folder = folder();
+    shell(
+        &folder,
+        "count",
+        &format!("count=$(wc -c)\n{PLAIN}echo $count"),
+    );
+    let mut command = Command::new("sh");
+    let text = "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\"";
+    command.args(["-c", text, env!("CARGO_BIN_EXE_anthill")]);
+    let server = Server::start_by(command, folder, &config("", ""));
+    let mut wire = Wire::plain(&server);
+    wire.send(format!(
+        "POST /run/count?full HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
+         493e0\r\n{}\r\n0\r\n\r\n",
+        "x".repeat(300_000)
+    ));
+    assert_eq!(wire.response("POST").status, 507);
+    assert_eq!(rule(&server, "full "), "723");
+    server
+        .errors
+        .wait_for("why", |line| line.contains("File too large"));
+    assert_eq!(Wire::plain(&server).get("/run/count", "").text(), "0\n");
+}
+
 #[test]
 fn statuses_and_redirects() {
     let folder = folder();
@@ -491,6 +948,17 @@ fn statuses_and_redirects() {
         "told",
         &format!("{PLAIN}echo \"$REQUEST_METHOD $QUERY_STRING $CONTENT_LENGTH\""),
     );
+    shell(
+        &folder,
+        "typed",
+        "printf 'Location: /index.html\\nContent-Type: text/plain\\n\\nover there'",
+    );
+    shell(
+        &folder,
+        "anchor",
+        "printf 'Location: /index.html#entry\\n\\n'",
+    );
+    shell(&folder, "odd", "printf 'Location: /index page\\n\\n'");
     shell(&folder, "loop", "printf 'Location: /run/loop\\n\\n'");
     shell(&folder, "lost", "printf 'Location: /nothing\\n\\n'");
     shell(&folder, "guarded", "printf 'Location: /guarded/\\n\\n'");
@@ -530,6 +998,14 @@ fn statuses_and_redirects() {
             (away.status, away.field("location")),
             (302, Some("https://a.test/b"))
         );
+        // With more than a path it is the client that goes there.
+        let typed = get("/run/typed");
+        assert_eq!((typed.status, typed.text().as_str()), (302, "over there"));
+        assert_eq!(typed.field("location"), Some("/index.html"));
+        let anchor = get("/run/anchor");
+        assert_eq!(anchor.status, 302);
+        assert_eq!(anchor.field("location"), Some("/index.html#entry"));
+        assert_eq!(get("/run/odd").status, 502);
         let page = get("/run/page");
         assert_eq!((page.status, page.text().as_str()), (200, "<p>hello</p>\n"));
         assert!(page.field("etag").is_some());
@@ -557,6 +1033,10 @@ fn statuses_and_redirects() {
         let ran = curl(&server, &[how], &server.https("/run/large"));
         assert!(ran.stdout == large, "{how}");
     }
+    server.errors.wait_for("what is wrong with it", |line| {
+        line.contains("its Location makes \"GET http://localhost/index page HTTP/1.1\"")
+    });
+    assert_eq!(rule(&server, "/run/odd "), "712");
     assert_eq!(rule(&server, "/run/loop "), "715");
     assert_eq!(rule(&server, "/run/guarded "), "403");
     no_zombies(&server);
@@ -657,6 +1137,58 @@ fn what_a_script_leaves_behind_is_ended_too() {
     );
     all_end(&pids(&server, "pids", 1));
     no_zombies(&server);
+}
+
+/// A child that holds the output doesn't hold the response up, nor does it stay.
+#[test]
+fn a_child_that_keeps_the_output_is_ended() {
+    let folder = folder();
+    let child = "sleep 1000 &\necho $! >> pids";
+    shell(&folder, "said", &format!("{PLAIN}echo done\n{child}"));
+    shell(
+        &folder,
+        "length",
+        &format!("printf 'Content-Type: a/b\\nContent-Length: 9\\n\\n'; echo done\n{child}"),
+    );
+    shell(&folder, "headless", child);
+    // It speaks now and then, and that counts.
+    shell(
+        &folder,
+        "speaks",
+        &format!(
+            "{PLAIN}echo one\n(sleep 0.2; echo two; sleep 0.2; echo three; exec sleep 1000) &"
+        ),
+    );
+    // As the guide has it.
+    let own = "setsid sh -c 'sleep 1000 & echo $! > own' </dev/null >/dev/null 2>&1";
+    shell(&folder, "own", &format!("{PLAIN}echo done\n{own}"));
+    let server = start(folder);
+    for over in BOTH {
+        let said = Wire::over(&server, over).get("/run/said", "");
+        assert!(said.whole && said.text() == "done\n", "{said:?}");
+        let speaks = Wire::over(&server, over).get("/run/speaks", "");
+        assert!(
+            speaks.whole && speaks.text() == "one\ntwo\nthree\n",
+            "{speaks:?}"
+        );
+    }
+    let length = Wire::plain(&server).get("/run/length", "");
+    assert_eq!((length.status, length.whole), (200, false), "{length:?}");
+    assert_eq!(Wire::plain(&server).get("/run/headless", "").status, 502);
+    assert_eq!(rule(&server, "/run/headless "), "711");
+    for name in ["said", "length", "headless", "speaks"] {
+        server.errors.wait_for("why", |line| {
+            line.contains(&format!("GET /run/{name}: script: "))
+                && line.contains("a child kept its output open")
+        });
+    }
+    all_end(&pids(&server, "pids", 4));
+    let own = Wire::plain(&server).get("/run/own", "");
+    assert!(own.whole && own.text() == "done\n", "{own:?}");
+    let own = &pids(&server, "own", 1)[0];
+    no_zombies(&server);
+    assert!(is_alive(own));
+    assert!(run("kill", &[own], b"").success);
 }
 
 /// A script that closes its output and goes on doesn't hold its response up.

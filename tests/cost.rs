@@ -57,13 +57,14 @@ fn calls_of_warm_requests(over: Over, size: usize) -> Vec<String> {
             Some((thread, name))
         });
         let begun: Vec<_> = begun.collect();
-        // The worker is who reads from connections.
-        let (worker, _) = begun.iter().rfind(|(_, name)| *name == "recvfrom")?;
+        // The worker is who reads from connections. On 32 bits, these calls have shorter names.
+        let is_receive = |name: &str| matches!(name, "recvfrom" | "recv");
+        let (worker, _) = begun.iter().rfind(|(_, name)| is_receive(name))?;
         let of_worker = begun.iter().filter(|(thread, _)| thread == worker);
         let mut calls: Vec<String> = of_worker
             .map(|(_, name)| match *name {
-                "recvfrom" => "receive".to_owned(),
-                "sendto" | "writev" => "send".to_owned(),
+                name if is_receive(name) => "receive".to_owned(),
+                "sendto" | "send" | "writev" => "send".to_owned(),
                 other => other.to_owned(),
             })
             .filter(|name| !name.starts_with("epoll_"))

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::cgi::is_alive;
 use crate::git::{Pusher, as_ant, command, git, is_sound, noise, try_git};
 use crate::lifecycle::in_own_mounts;
 use crate::support::wire::wait_until;
@@ -303,6 +304,349 @@ fn without_push_and_with_a_branch_that_comes_later() {
     git(&server.folder, &push);
     until_served(&server, "/", "live again");
     assert_eq!(trees(&server.folder).len(), 3, "the empty one among them");
+}
+
+#[test]
+fn a_repository_that_can_be_read_after_the_start_only_is_seen() {
+    let folder = folder();
+    let file = "repos/tools/site.git/config";
+    let config_of_git = fs::read(folder.path(file)).expect("there");
+    folder.write(file, "[core\n");
+    let server = counting(folder, &config(""));
+    let complains = |said: &str| said.contains("bad config line 1");
+    wait_until(PATIENCE, "a look at it", || {
+        complains(&status(&server)).then_some(())
+    });
+    assert_eq!(page(&server, "/").0, "404");
+    let failed_at = || {
+        let said = status(&server);
+        let line = said.lines().find(|line| line.contains("failed at"));
+        line.map(str::to_owned)
+    };
+    let since = failed_at();
+    // At the start, after it, and once more.
+    until_called(&server, LOOK, 3);
+    server.folder.write(file, config_of_git);
+    assert!(since.is_some() && failed_at().is_none_or(|line| Some(line) == since));
+    until_served(&server, "/", "first");
+    wait_until(PATIENCE, "the end of the failure", || {
+        failed_at().is_none().then_some(())
+    });
+    server.errors.wait_for("what is deployed", |line| {
+        line.contains("of tools/site.git is deployed")
+    });
+    // Complained of once before it served and once after that.
+    let complaints = server.errors.all();
+    let complaints = complaints.iter().filter(|line| complains(line)).count();
+    assert_eq!(complaints, 2);
+}
+
+#[test]
+fn a_repository_that_comes_back_is_watched() {
+    let server = Server::start_in(folder(), &config_with("", "", DEPLOY, ""));
+    let folder = &server.folder;
+    serves(&server, "/", "first");
+    let (there, away) = ("repos/tools/site.git", "away.git");
+    fs::rename(folder.path(there), folder.path(away)).expect("moved");
+    let until_failed = |has: bool| {
+        wait_until(PATIENCE, "a look at it", || {
+            (status(&server).contains("is no repository") == has).then_some(())
+        });
+    };
+    until_failed(true);
+    fs::rename(folder.path(away), folder.path(there)).expect("moved back");
+    until_failed(false);
+    // The first of them may be found by the look after that.
+    for content in ["second", "third"] {
+        let id = commit(folder, "index.html", content.as_bytes());
+        git(
+            folder,
+            &["-C", there, "fetch", "-q", "../../../seed", "main"],
+        );
+        git(folder, &["-C", there, "update-ref", "refs/heads/main", &id]);
+        until_served(&server, "/", content);
+    }
+}
+
+#[test]
+fn a_failure_ends_with_its_branch() {
+    let server = start();
+    let folder = &server.folder;
+    symlink("/etc/passwd", folder.path("seed/out")).expect("a link");
+    commit(folder, "index.html", b"second");
+    let done = push(&server, &["main"]);
+    assert!(
+        done.stderr.contains("NOT DEPLOYED: the link out"),
+        "{done:?}"
+    );
+    assert!(status(&server).contains("failed at"));
+    let delete = [
+        "-C",
+        "repos/tools/site.git",
+        "update-ref",
+        "-d",
+        "refs/heads/main",
+    ];
+    git(folder, &delete);
+    wait_until(PATIENCE, "the end of the failure", || {
+        let said = status(&server);
+        let is_over = !said.contains("failed at") && said.contains("the branch isn't there");
+        is_over.then_some(())
+    });
+    serves(&server, "/", "first");
+}
+
+/// The kernel has no descriptor for this commit's tree for a while.
+struct Unreadable {
+    strace: std::process::Child,
+    log: std::path::PathBuf,
+}
+
+impl Unreadable {
+    fn begin(server: &Server, id: &str) -> Unreadable {
+        let folder = server.folder.path("").canonicalize().expect("the folder");
+        let log = folder.join("strace");
+        let mut strace = Command::new(tool("strace"));
+        strace
+            .args(["-f", "-qq", "-o"])
+            .arg(&log)
+            .args(["-e", "trace=openat", "-e", "inject=openat:error=EMFILE"])
+            .arg("-P")
+            .arg(folder.join(".www.deployed").join(id))
+            .arg("-p")
+            .arg(server.pid().to_string());
+        let strace = strace.spawn().expect("strace");
+        let tasks = || {
+            let folder = format!("/proc/{}/task", server.pid());
+            let all = fs::read_dir(folder).expect("its threads");
+            all.map(|task| fs::read_to_string(task.expect("a thread").path().join("status")))
+                .all(|status| status.is_ok_and(|status| !status.contains("TracerPid:\t0\n")))
+        };
+        wait_until(PATIENCE, "the tracer", || tasks().then_some(()));
+        Unreadable { strace, log }
+    }
+
+    /// So often it was tried.
+    fn tries(&self) -> usize {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        text.lines().filter(|line| line.contains("EMFILE")).count()
+    }
+
+    fn end(mut self) {
+        let pid = self.strace.id().to_string();
+        let _ = Command::new("kill").arg(pid).status();
+        let _ = self.strace.wait();
+    }
+}
+
+const UNREADABLE: &str = "its tree can't be read yet";
+
+fn until_deployed(server: &Server, id: &str) {
+    server.errors.wait_for("what is deployed", |line| {
+        line.contains(&format!("{} of tools/site.git is deployed", &id[..7]))
+    });
+}
+
+#[test]
+fn a_tree_that_can_not_be_read_is_served_once_it_can() {
+    let server = start();
+    let id = commit(&server.folder, "index.html", b"second");
+    let unreadable = Unreadable::begin(&server, &id);
+    let told = format!("NOT DEPLOYED: {UNREADABLE}");
+    let done = push(&server, &["main"]);
+    assert!(done.stderr.contains(&told), "{done:?}");
+    serves(&server, "/", "first");
+    assert!(status(&server).contains(UNREADABLE));
+    let complains = |line: &str| line.contains("is not taken over");
+    server.errors.wait_for("why", complains);
+    // A look at the branch finds the same, and says so still.
+    let done = push(&server, &["main:other"]);
+    assert!(done.stderr.contains(&told), "{done:?}");
+    assert!(status(&server).contains(UNREADABLE));
+    let before = unreadable.tries();
+    wait_until(PATIENCE, "one more try", || {
+        (unreadable.tries() > before).then_some(())
+    });
+    unreadable.end();
+    until_served(&server, "/", "second");
+    wait_until(PATIENCE, "the end of the failure", || {
+        (!status(&server).contains("failed at")).then_some(())
+    });
+    until_deployed(&server, &id);
+    // Again and again, and said once.
+    let all = server.errors.all();
+    assert_eq!(all.iter().filter(|line| complains(line)).count(), 1);
+}
+
+/// A server with pages that are kept, the last tree of which can't be read.
+fn with_unread() -> (Server, String, Unreadable) {
+    let script = |said: &str| format!("echo Content-Type: text/plain; echo; echo {said}");
+    let folder = folder();
+    commit(&folder, "page.sh", script("first").as_bytes());
+    let repository = "../repos/tools/site.git";
+    git(&folder, &["-C", "seed", "push", "-q", repository, "main"]);
+    let site = "[[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n\
+                cache = { seconds = 100000 }\n";
+    let server = counting(folder, &config_with("", "push = true\n", DEPLOY, site));
+    for _ in 0..2 {
+        serves(&server, "/page.sh", "first\n");
+    }
+    let id = commit(&server.folder, "page.sh", script("second").as_bytes());
+    let unreadable = Unreadable::begin(&server, &id);
+    let done = push(&server, &["main"]);
+    assert!(done.stderr.contains(UNREADABLE), "{done:?}");
+    (server, id, unreadable)
+}
+
+#[test]
+fn a_tree_that_can_not_be_read_isnt_forgotten_for_one_that_is_refused() {
+    let (server, id, unreadable) = with_unread();
+    let link = server.folder.path("seed/out");
+    symlink("/etc/passwd", link).expect("a link");
+    commit(&server.folder, "index.html", b"third");
+    let done = push(&server, &["main"]);
+    let told = "NOT DEPLOYED: the link out";
+    assert!(done.stderr.contains(told), "{done:?}");
+    // By the push, and perhaps by the watch, which may have come first.
+    let archives = calls(&server, "archive");
+    until_called(&server, LOOK, calls(&server, LOOK) + 2);
+    assert!(status(&server).contains("the link out"));
+    serves(&server, "/page.sh", "first\n");
+    unreadable.end();
+    until_served(&server, "/page.sh", "second\n");
+    until_deployed(&server, &id);
+    assert!(status(&server).contains("the link out"));
+    // What was refused isn't made again.
+    assert_eq!(calls(&server, "archive"), archives);
+}
+
+#[test]
+fn a_tree_that_can_not_be_read_isnt_forgotten_with_its_branch() {
+    let (server, id, unreadable) = with_unread();
+    let repository = "repos/tools/site.git";
+    git(
+        &server.folder,
+        &["-C", repository, "update-ref", "-d", "refs/heads/main"],
+    );
+    wait_until(PATIENCE, "a look at the branch", || {
+        let said = status(&server);
+        let both = said.contains("the branch isn't there") && said.contains(UNREADABLE);
+        both.then_some(())
+    });
+    unreadable.end();
+    until_served(&server, "/page.sh", "second\n");
+    until_deployed(&server, &id);
+    wait_until(PATIENCE, "the end of the failure", || {
+        (!status(&server).contains("failed at")).then_some(())
+    });
+}
+
+#[test]
+fn deployments_and_pages_share_their_repositories() {
+    let folder = folder().with("state/deploy/sha1/HEAD", "ref: refs/heads/none\n");
+    let server = Server::start_in(folder, &config(""));
+    serves(&server, "/", "first");
+    let is_there = |name: &str| server.folder.path(name).exists();
+    assert!(is_there("state/git/sha1/config") && !is_there("state/deploy"));
+    let page = as_ant(&server.http("/push/tools/site/"));
+    let ran = server.curl(&["-f", &page]);
+    assert!(ran.success, "{}", ran.errors());
+}
+
+/// Whatever a git leaves at work in its group, of a deployment or a snapshot, that ended or was given up.
+#[test]
+fn what_git_leaves_behind_is_ended() {
+    let folder = folder();
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = archive ]; then\n  \
+         '{1}' 1000 < /dev/null > /dev/null 2>&1 &\n  echo $! >> '{0}/left'\n  \
+         while [ -e '{0}/hold' ]; do '{1}' 0.02; done\nfi\nexec '{2}' \"$@\"\n",
+        folder.path("").display(),
+        tool("sleep").display(),
+        tool("git").display(),
+    );
+    let server = with_git(folder, &script);
+    let folder = &server.folder;
+    let left = |count: usize| {
+        wait_until(PATIENCE, "what git started", || {
+            let text = fs::read_to_string(folder.path("left")).unwrap_or_default();
+            (text.lines().count() >= count && text.ends_with('\n')).then_some(text)
+        })
+    };
+    let all_end = |count: usize| {
+        let pids = left(count);
+        wait_until(PATIENCE, "the end of what it left", || {
+            (!pids.lines().any(is_alive)).then_some(())
+        });
+    };
+    serves(&server, "/", "first");
+    all_end(1);
+    let snapshot = as_ant(&server.http("/push/tools/site/snapshot/site-main.tar.gz"));
+    let ran = server.curl(&[&snapshot]);
+    assert!(
+        ran.success && ran.stdout.starts_with(b"\x1f\x8b"),
+        "{}",
+        ran.errors()
+    );
+    all_end(2);
+    folder.write("hold", "");
+    let mut curl = Command::new(tool("curl"));
+    let mut curl = curl.args(["-s", &snapshot]).spawn().expect("curl");
+    left(3);
+    curl.kill().expect("killed");
+    let _ = curl.wait();
+    all_end(3);
+    let push = push_and_leave(&server, "second");
+    left(4);
+    server.reload(&config_with("", "push = true\n", "", ""));
+    said(push);
+    all_end(4);
+}
+
+/// What failed is told by where it is on the site, and the log says where it is on the disk.
+#[test]
+fn who_pushes_learns_no_path_of_the_disk() {
+    let folder = folder();
+    let root = folder.path("").display().to_string();
+    let root = root.trim_end_matches('/');
+    // Which git says of a damaged pack, say, depends on its version.
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = archive ] && [ -e '{root}/damaged' ]; then\n  \
+         echo \"fatal: '{root}/repos/tools/site.git/objects' is damaged\" >&2; exit 128\nfi\n\
+         exec '{}' \"$@\"\n",
+        tool("git").display()
+    );
+    let server = with_git(folder, &script);
+    let folder = &server.folder;
+    let fails = |text: &str, told: &str, logged: &str| {
+        commit(folder, "index.html", text.as_bytes());
+        let done = push(&server, &["main"]);
+        assert!(
+            done.stderr.contains(&format!("NOT DEPLOYED: {told}")),
+            "{done:?}"
+        );
+        assert!(!done.stderr.contains(root), "{done:?}");
+        server
+            .errors
+            .wait_for(logged, |line| line.contains(&format!("{root}/{logged}")));
+        assert!(status(&server).contains(&format!("{root}/{logged}")));
+    };
+    fs::rename(folder.path(".www.deployed"), folder.path("trees")).expect("moved");
+    folder.write(".www.deployed", "a file");
+    let told = "the folder of deployed trees beside the site's: ";
+    fails("second", told, ".www.deployed: ");
+    fs::remove_file(folder.path(".www.deployed")).expect("removed");
+    fs::remove_file(folder.path("www")).expect("removed");
+    folder.write("www/index.html", "by hand");
+    fails(
+        "third",
+        "the site's folder: it holds files",
+        "www: it holds files",
+    );
+    fs::remove_dir_all(folder.path("www")).expect("removed");
+    folder.write("damaged", "");
+    let told = "git failed; the server's error log says why";
+    fails("fourth", told, "repos/tools/site.git/objects");
 }
 
 #[test]
@@ -777,6 +1121,15 @@ fn slow_in(folder: Folder) -> Server {
         real.display(),
         tool("sleep").display()
     );
+    with_git(folder, &script)
+}
+
+/// A server that finds this as git.
+fn with_git(folder: Folder, script: &str) -> Server {
+    start_with_git(folder, script, &config("limits = { drain_seconds = 10 }"))
+}
+
+fn start_with_git(folder: Folder, script: &str, config: &str) -> Server {
     folder.write("bin/git", script);
     fs::set_permissions(folder.path("bin/git"), fs::Permissions::from_mode(0o755)).expect("a mode");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -784,7 +1137,31 @@ fn slow_in(folder: Folder) -> Server {
     all.extend(std::env::split_paths(&path));
     let mut server = Command::new(env!("CARGO_BIN_EXE_anthill"));
     server.env("PATH", std::env::join_paths(all).expect("a path"));
-    Server::start_by(server, folder, &config("limits = { drain_seconds = 10 }"))
+    Server::start_by(server, folder, config)
+}
+
+/// A server whose git notes what it is called for.
+fn counting(folder: Folder, config: &str) -> Server {
+    let script = format!(
+        "#!/bin/sh\necho \"$1\" >> '{}/calls'\nexec '{}' \"$@\"\n",
+        folder.path("").display(),
+        tool("git").display()
+    );
+    start_with_git(folder, &script, config)
+}
+
+/// What git is called for when a branch is looked at.
+const LOOK: &str = "for-each-ref";
+
+fn calls(server: &Server, what: &str) -> usize {
+    let text = fs::read_to_string(server.folder.path("calls")).unwrap_or_default();
+    text.lines().filter(|line| *line == what).count()
+}
+
+fn until_called(server: &Server, what: &str, times: usize) {
+    wait_until(2 * PATIENCE, &format!("{times} calls of {what}"), || {
+        (calls(server, what) >= times).then_some(())
+    });
 }
 
 fn archives(server: &Server) -> usize {

@@ -11,7 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::wire::{BOTH, Wire, wait_until};
-use crate::support::{Folder, Server, eventually, run, server_table, site_table, tool};
+use crate::support::{
+    Folder, Server, eventually, lose_kept_body, run, server_table, site_table, tool,
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -165,6 +167,8 @@ fn php_applications() {
         let to = wire.get("/to.php", "");
         assert_eq!((to.status, to.field("location")), (302, Some("/page.html")));
         assert_eq!(wire.ask("HEAD", "/index.php", "").status, 200);
+        let asked = wire.ask("PROPFIND", "/index.php/dav/", "");
+        assert_eq!(asked.text(), "PROPFIND /index.php /dav/   0\n");
         let failed = wire.get("/fails.php?why", "");
         assert_eq!((failed.status, failed.text().as_str()), (500, "failed"));
         server.errors.wait_for("what it said", |line| {
@@ -210,22 +214,22 @@ fn large_bodies_both_ways_at_once() {
             );
         }
     }
-    // Without a length a backend would take nothing for all of it.
-    let sent = [
-        "-H",
-        "Transfer-Encoding: chunked",
-        "--data-binary",
-        &file,
-        "-o",
-        "/dev/null",
-    ];
-    let more = ["-w", "%{http_code}"];
-    let ran = server.curl(&[&sent[..], &more, &[&server.http("/echo.php")]].concat());
-    assert_eq!(ran.text(), "411", "{}", ran.errors());
-    let line = server
-        .output
-        .wait_for("a refusal", |line| line.contains(" 411 "));
-    assert!(line.contains("rule=720"), "{line}");
+    // One that comes without its length is counted before the backend is asked.
+    for url in [server.http("/echo.php"), server.https("/echo.php")] {
+        let sent = [
+            "-H",
+            "Transfer-Encoding: chunked",
+            "-H",
+            "Content-Type: x/y",
+        ];
+        let ran = server.curl(&[&sent[..], &["--data-binary", &file, &url]].concat());
+        assert!(
+            ran.stdout == body,
+            "{} bytes {}",
+            ran.stdout.len(),
+            ran.errors()
+        );
+    }
 }
 
 /// As many clients as like may come: there are never more connections than `keep` says, and they
@@ -359,6 +363,15 @@ fn a_python_application() {
             ]);
             let expected = format!("POST /app /  set -\n{body}");
             assert!(ran.text() == expected, "{protocol} {how}: {}", ran.errors());
+            let sent = [
+                how,
+                "-H",
+                "Transfer-Encoding: chunked",
+                "--data-binary",
+                &file,
+            ];
+            let ran = server.curl(&[&sent[..], &[&server.https("/app/")]].concat());
+            assert!(ran.text() == expected, "{protocol} {how}: {}", ran.errors());
         }
     }
 }
@@ -441,6 +454,16 @@ fn records_byte_by_byte_truncated_and_wrong() {
         scene(head[..20].to_vec()),
         // A whole head, and then nothing.
         scene([head.clone(), record(6, b"half")].concat()),
+        scene([head.clone(), record(6, b"half"), record(9, b"x")].concat()),
+        // Whoever answered was not content.
+        scene(
+            [
+                head.clone(),
+                record(6, b"hello"),
+                record(3, &[0, 0, 0, 7, 0, 0, 0, 0]),
+            ]
+            .concat(),
+        ),
         // Another protocol, another type, another request.
         scene(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
         scene(record(9, b"x")),
@@ -464,7 +487,9 @@ fn records_byte_by_byte_truncated_and_wrong() {
         (502, "717"),
         (502, "717"),
         (502, "717"),
-        (200, "broken"),
+        (200, "broken 717"),
+        (200, "broken 718"),
+        (200, "none"),
         (502, "718"),
         (502, "718"),
         (502, "718"),
@@ -479,12 +504,20 @@ fn records_byte_by_byte_truncated_and_wrong() {
         let path = format!("/app/{nth}/");
         let response = Wire::plain(&server).get(&path, "");
         assert_eq!(response.status, status, "{nth}: {response:?}");
-        assert_eq!(response.whole, rule != "broken", "{nth}: {response:?}");
+        assert_eq!(
+            response.whole,
+            !rule.starts_with("broken"),
+            "{nth}: {response:?}"
+        );
         let line = server.output.wait_for(&path, |line| line.contains(&path));
-        match rule {
-            "none" => assert_eq!(response.text(), "hello", "{nth}"),
-            "broken" => assert_eq!(response.text(), "half"),
-            rule => assert!(line.contains(&format!("rule={rule}")), "{nth}: {line}"),
+        match rule.strip_prefix("broken ") {
+            None if rule == "none" => assert_eq!(response.text(), "hello", "{nth}"),
+            Some(_) => assert_eq!(response.text(), "half"),
+            None => {}
+        }
+        let number = rule.rsplit(' ').next().filter(|number| *number != "none");
+        if let Some(number) = number {
+            assert!(line.contains(&format!("rule={number}")), "{nth}: {line}");
         }
         assert_eq!(
             response.field("retry-after").is_some(),
@@ -498,6 +531,12 @@ fn records_byte_by_byte_truncated_and_wrong() {
     });
     server.errors.wait_for("why", |line| {
         line.contains("GET /app/5/: backend: ") && line.contains("closed the connection")
+    });
+    server.errors.wait_for("why", |line| {
+        line.contains("GET /app/6/: backend: ") && line.contains("(rule 718)")
+    });
+    server.errors.wait_for("how it ended", |line| {
+        line.contains("GET /app/7/: backend: it ended with 7")
     });
 }
 
@@ -635,8 +674,8 @@ fn kept_connections_that_end() {
     is_half_closed();
     ask("GET", 200);
     is_closed();
-    // This one ends when it is asked again, which may be done once more.
-    ask("GET", 200);
+    // This one ends when it is asked again, which may be done once more with what only asks.
+    ask("PROPFIND", 200);
     is_half_closed();
     is_closed();
     // And so does the next, and nobody knows whether it has done what it was asked.
@@ -709,6 +748,32 @@ fn a_slow_upload_holds_no_connection() {
     });
     slow.patience(PATIENCE);
     assert_eq!(slow.response("POST").status, 408);
+}
+
+/// What was kept and can't be read back is no fault of the backend.
+#[test]
+fn a_body_that_is_lost_on_the_disk_is_said() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
+    let server = actor_server(folder);
+    let mut wire = Wire::plain(&server);
+    wire.send(format!(
+        "POST /app/lost HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n\
+         2dc6c0\r\n{}\r\n0\r\n\r\n",
+        "x".repeat(3_000_000)
+    ));
+    // Nothing is read yet, and there is no room for all of it between the two.
+    let (mut backend, _) = listener.accept().expect("a connection");
+    lose_kept_body(&server, 3_000_000);
+    backend.read_to_end(&mut Vec::new()).expect("its end");
+    assert_eq!(wire.response("POST").status, 507);
+    let line = server
+        .output
+        .wait_for("the request", |line| line.contains("/app/lost"));
+    assert!(line.contains("rule=723"), "{line}");
+    server.errors.wait_for("why", |line| {
+        line.contains("POST /app/lost: ") && line.contains("the rest of its request's body is lost")
+    });
 }
 
 /// Who may run what was uploaded is warned of.

@@ -461,6 +461,17 @@ fn a_corrupt_repository_is_an_error_and_the_worker_goes_on() {
     server
         .errors
         .wait_for("how", |line| line.contains("script failed in its response"));
+    // It is no repository any more.
+    folder.write("repos/damaged.git/HEAD", "garbage\n");
+    for name in ["objects", "refs"] {
+        fs::create_dir(folder.path("repos/damaged.git").join(name)).expect("a folder");
+    }
+    let refs = "/all/damaged.git/info/refs?service=git-upload-pack";
+    let seen = refused(&server, "GET", refs);
+    assert_eq!(seen, ("502".to_owned(), "721".to_owned()));
+    server.errors.wait_for("why", |line| {
+        line.contains("damaged.git") && line.contains("git takes it for no repository")
+    });
     // It can, but not the pack.
     for object in run(
         "find",

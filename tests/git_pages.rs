@@ -3,14 +3,18 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use anthill::wire::h2::frame;
+
 use crate::git::{as_ant, command, commit, git, head, noise, try_git};
-use crate::support::wire::wait_until;
-use crate::support::{Folder, Server, finish, lossy, run, server_table, site_table};
+use crate::support::h2::H2;
+use crate::support::wire::{Over, wait_until};
+use crate::support::{Folder, Server, finish, lossy, run, server_table, site_table, tool};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
@@ -127,11 +131,13 @@ fn folder() -> Folder {
 }
 
 fn start_with(limits: &str) -> Server {
+    start_site(limits, "")
+}
+
+fn start_site(limits: &str, more: &str) -> Server {
     let limits = format!("limits = {{ {limits} }}\n");
-    Server::start_in(
-        folder(),
-        &(server_table(&limits) + &site_table("http = \"serve\"") + ROUTES),
-    )
+    let site = site_table(&format!("http = \"serve\"\n{more}"));
+    Server::start_in(folder(), &(server_table(&limits) + &site + ROUTES))
 }
 
 fn start() -> Server {
@@ -585,7 +591,10 @@ fn who_has_a_page_already() {
 
 #[test]
 fn pages_for_some_are_kept_by_nobody_else() {
-    let server = start();
+    // Whatever else the operator says of all pages.
+    let all =
+        "headers = [{ files = \"**\", set = { \"Cache-Control\" = \"public, max-age=3600\" } }]";
+    let server = start_site("git_pages_per_minute = 100000", all);
     let main = head(&server.folder, "seed");
     for path in [
         format!("/read/a/commit/?id={main}"),
@@ -646,12 +655,7 @@ fn who_asks_for_too_much_is_told_to_wait() {
         assert_eq!(page(id).status, 200);
     }
     let late = page(ids[3]);
-    assert_eq!(
-        (late.status, late.field("retry-after")),
-        (429, Some("1")),
-        "{}",
-        late.head
-    );
+    assert_eq!(late.status, 429, "{}", late.head);
     server.output.wait_for("its rule", |line| {
         line.contains(" 429 ") && line.contains("rule=605")
     });
@@ -660,12 +664,7 @@ fn who_asks_for_too_much_is_told_to_wait() {
         &server.https("/git/a/snapshot/a-main.tar.gz"),
         &["--http2"],
     );
-    assert_eq!(
-        (late.status, late.field("retry-after")),
-        (429, Some("1")),
-        "{}",
-        late.head
-    );
+    assert_eq!(late.status, 429, "{}", late.head);
     assert_eq!(status(&server, "/git/a/log/README.md"), 429);
     assert_eq!(status(&server, "/git/a/atom/"), 429);
     // What is at hand costs nothing, nor does what is quickly made; and git isn't held up.
@@ -684,6 +683,41 @@ fn who_asks_for_too_much_is_told_to_wait() {
         folder,
         &["clone", "-q", &server.http("/git/a.git"), "cloned"],
     );
+}
+
+/// One page of the kind in a minute: what the next one is told is most of that minute.
+#[test]
+fn who_is_told_to_wait_is_told_how_long() {
+    for (limits, first, next) in [
+        (
+            "git_heavy_per_minute = 1",
+            "atom/",
+            "snapshot/a-main.tar.gz",
+        ),
+        ("git_pages_per_minute = 1", "log/", "tree/"),
+        ("git_pages_per_minute = 1", "log/", "../"),
+    ] {
+        let server = start_with(limits);
+        get(&server, &format!("/git/a/{first}"));
+        let path = format!("/git/a/{next}").replace("/a/../", "/");
+        let mut heads = vec![
+            ask(&server, &server.http(&path), &[]).head,
+            ask(&server, &server.https(&path), &["--http2"]).head,
+            ask(&server, &server.http(&path), &["-I"]).head,
+        ];
+        #[cfg(feature = "http3")]
+        heads.push(crate::h3::play(&server, &["ask", &format!("GET {path}")]));
+        for head in &heads {
+            assert!(head.contains("429"), "{head}");
+            let head = head.to_ascii_lowercase();
+            assert_eq!(head.matches("retry-after").count(), 1, "{head}");
+            let (_, said) = head.split_once("retry-after").expect("how long");
+            let digits = said.trim_start_matches(|it: char| !it.is_ascii_digit());
+            let digits = digits.split(|it: char| !it.is_ascii_digit()).next();
+            let seconds: u32 = digits.unwrap_or_default().parse().expect("seconds");
+            assert!((2..=60).contains(&seconds), "{head}");
+        }
+    }
 }
 
 #[test]
@@ -1247,6 +1281,117 @@ fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
     let url = server.http("/git/a/plain/large");
     let content = fs::read(folder.path("seed/large")).expect("there");
     assert!(server.curl(&[&url]).stdout == content);
+}
+
+/// `ands.txt`, a small file that is a page of more than 3 MiB.
+fn add_large(folder: &Folder) {
+    let large = "&&&&&&&&&&&&&&&&&&&&&&&\n".repeat(20_000);
+    commit(folder, "seed", "ands.txt", large.as_bytes());
+    git(
+        folder,
+        &["-C", "seed", "push", "-q", "../repos/a.git", "main"],
+    );
+}
+
+/// Pages that aren't kept, on streams of which nobody takes anything: many more than there is memory for,
+/// for all together.
+fn use_up_share(server: &Server) -> (H2, Vec<u32>) {
+    let mut slow = H2::open(server, Over::Tls);
+    slow.grants = false;
+    let login = [("authorization", "Basic YW50OmNydW1i")];
+    let asked: Vec<u32> = (0..40)
+        .map(|_| slow.ask("GET", "/read/a/tree/ands.txt", &login, true))
+        .collect();
+    while !asked.iter().all(|id| slow.so_far(*id).is_some()) {
+        slow.until(frame::HEADERS);
+    }
+    (slow, asked)
+}
+
+#[test]
+fn who_takes_large_pages_slowly_takes_no_memory_from_others() {
+    let server = start();
+    add_large(&server.folder);
+    let path = "/read/a/tree/ands.txt";
+    let page = ask(&server, &as_ant(&server.https(path)), &[]);
+    assert_eq!(page.status, 200, "{}", page.head);
+    assert!(page.text.len() > 3 << 20, "{}", page.text.len());
+    let (slow, asked) = use_up_share(&server);
+    let status = |id: &u32| slow.so_far(*id).map(|response| response.status);
+    let statuses: Vec<_> = asked.iter().filter_map(status).collect();
+    assert!(statuses.contains(&200), "{statuses:?}");
+    assert!(statuses.contains(&503), "{statuses:?}");
+    let from = |address: &str| {
+        let more = ["--http1.1", "--interface", address];
+        ask(&server, &as_ant(&server.https(path)), &more)
+    };
+    assert_eq!(from("127.0.0.1").status, 503);
+    let other = from("127.0.0.2");
+    assert_eq!(other.status, 200, "{}", other.head);
+    assert_eq!(other.text.len(), page.text.len());
+    // It is given back with the connection.
+    drop(slow);
+    wait_until(PATIENCE, "room again", || {
+        (from("127.0.0.1").status == 200).then_some(())
+    });
+}
+
+/// One who waits for a page that another address asked for, and which that one can't have.
+#[test]
+fn who_waits_for_a_page_isnt_told_what_concerns_another() {
+    let folder = folder();
+    let script = format!(
+        "#!/bin/sh\necho x >> '{0}/calls'\nwhile [ -e '{0}/hold' ]; do '{1}' 0.02; done\n\
+         exec '{2}' \"$@\"\n",
+        folder.path("").display(),
+        tool("sleep").display(),
+        tool("git").display(),
+    );
+    folder.write("bin/git", script);
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path("bin/git"), mode).expect("a mode");
+    add_large(&folder);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut all = vec![folder.path("bin")];
+    all.extend(std::env::split_paths(&path));
+    let mut server = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    server.env("PATH", std::env::join_paths(all).expect("a path"));
+    let config = server_table("") + &site_table("http = \"serve\"") + ROUTES;
+    let server = Server::start_by(server, folder, &config);
+    let folder = &server.folder;
+    let calls = || {
+        let text = fs::read_to_string(folder.path("calls")).unwrap_or_default();
+        text.lines().count()
+    };
+    let (mut one, _) = use_up_share(&server);
+    let before = calls();
+    folder.write("hold", "");
+    let path = "/git/a/tree/ands.txt";
+    let first = one.ask("GET", path, &[], true);
+    wait_until(PATIENCE, "git at work", || (calls() > before).then_some(()));
+    let mut other = H2::open_from(&server, Ipv4Addr::new(127, 0, 0, 2));
+    let second = other.ask("GET", path, &[], true);
+    // What is answered after it came after it.
+    for _ in 0..2 {
+        assert_eq!(other.get("/").status, 200);
+    }
+    assert!(other.so_far(second).is_none());
+    fs::remove_file(folder.path("hold")).expect("removed");
+    while one.so_far(first).is_none() {
+        one.until(frame::HEADERS);
+    }
+    assert_eq!(one.so_far(first).map(|it| it.status), Some(503));
+    let page = other.response(second);
+    assert_eq!(page.status, 200, "{page:?}");
+    assert!(
+        page.whole && page.body.len() > 3 << 20,
+        "{}",
+        page.body.len()
+    );
+    drop(one);
+    server.output.wait_for("its rule", |line| {
+        line.contains(" 503 ") && line.contains("rule=606")
+    });
 }
 
 #[test]

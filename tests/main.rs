@@ -13,6 +13,7 @@ mod config;
 mod cost;
 mod deploy;
 mod fastcgi;
+mod fresh;
 mod git;
 mod git_pages;
 mod h2;
@@ -20,6 +21,7 @@ mod h2_attacks;
 mod h2_clients;
 #[cfg(feature = "http3")]
 mod h3;
+mod handlers;
 mod hits;
 mod hosts;
 mod http;

@@ -81,3 +81,61 @@ fn no_link_is_broken() {
         }
     }
 }
+
+/// What the guide shows of a configuration is one: what is left out around it is put there.
+#[test]
+fn every_example_of_a_configuration_is_right() {
+    let folder = crate::support::Folder::new().with("users.htpasswd", "");
+    for name in [
+        "public", "srv/git", "srv/site", "journal", "cgi-bin", "tools",
+    ] {
+        fs::create_dir_all(folder.path(name)).expect("a folder");
+    }
+    let init = ["init", "-q", "--bare", "-b", "main"];
+    let repository = folder.path("srv/git/tools/site.git").display().to_string();
+    let made = crate::support::run("git", &[&init[..], &[&repository]].concat(), b"");
+    assert!(made.success, "{}", made.errors());
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src");
+    let mut checked = 0;
+    for page in fs::read_dir(pages).expect("docs/src") {
+        let page = page.expect("a page").path();
+        let text = fs::read_to_string(&page).expect("its text");
+        for block in text.split("```toml\n").skip(1) {
+            let block = block.split("```").next().unwrap_or_default();
+            if NOT_ALONE.iter().any(|(key, _)| block.contains(key)) {
+                continue;
+            }
+            let mut whole = block.replace("\"/srv/", "\"srv/");
+            if !whole.contains("[server]") {
+                whole = crate::support::server_table("") + &whole;
+            } else {
+                whole = whole.replace("[server]", "[server]\nstate = \"state\"");
+            }
+            if !whole.contains("[[site]]") {
+                let site = crate::support::site_table("");
+                match whole.find("[[site.route]]") {
+                    Some(at) => whole.insert_str(at, &site),
+                    None => whole += &("\n".to_owned() + &site),
+                }
+            }
+            folder.write("anthill.toml", &whole);
+            let file = folder.path("anthill.toml");
+            let done = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
+            assert_eq!(done.code, Some(0), "{}:\n{whole}\n{done:?}", page.display());
+            checked += 1;
+        }
+    }
+    assert!(checked > 12, "{checked} examples");
+}
+
+/// Examples that need what only their reader has, and why they aren't checked.
+const NOT_ALONE: [(&str, &str); 8] = [
+    ("certificate", "a certificate"),
+    ("client_ca", "a certificate of a CA"),
+    ("tickets =", "keys in /etc"),
+    ("user  =", "an account"),
+    ("hook =", "a program"),
+    ("http3 =", "it shows two values of one key"),
+    ("errors = {", "pages of the site"),
+    ("price =", "a machine for the benchmark, no server"),
+];

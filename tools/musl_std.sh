@@ -2,7 +2,7 @@
 # that library's source. It is built along with the program, against Debian's musl and LLVM's
 # unwinder.
 
-# build_with_own_std: `cargo build` for $target into $target_dir.
+# build_with_own_std: `cargo build` for $target into $target_dir, with the words of $own_std.
 build_with_own_std() {
     setup musl_std
     unwinder=$PWD/target/musl-unwinder
@@ -25,7 +25,6 @@ C
     ar r "$unwinder/libunwind.a" "$unwinder/chk.o"
 
     export "CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')_LINKER=musl-gcc"
-    RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Clink-self-contained=no -Lnative=$unwinder" \
-        cargo build --locked --release -p anthill --target "$target" --target-dir "$target_dir" $features \
-        -Zbuild-std=std,panic_unwind
+    export RUSTFLAGS="-Clink-self-contained=no -Lnative=$unwinder"
+    build_for_target
 }

@@ -43,6 +43,8 @@ test       php-fpm8.2              php8.2-fpm
 test       uwsgi-core              uwsgi-core
 test       /usr/lib/uwsgi/plugins/python3_plugin.so  uwsgi-plugin-python3
 release    musl-gcc                musl-tools
+cross_arm64 aarch64-linux-gnu-gcc  gcc-aarch64-linux-gnu
+cross_armel arm-linux-gnueabi-gcc   gcc-arm-linux-gnueabi
 peers      nginx                   nginx-light
 peers      uwsgi-core              uwsgi-core
 peers      apache2                 apache2

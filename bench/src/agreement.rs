@@ -6,7 +6,7 @@
 
 use crate::driver::Driver;
 use crate::result::{Cell, Round, Run, Scenario, Usage};
-use crate::statistics::{Comparison, compare, median};
+use crate::statistics::{CONFIDENCE_OF_A_DIFFERENCE, Comparison, compare, median};
 
 /// Our generator and wrk on one server.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,15 +37,27 @@ pub struct Busy {
 /// What follows from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The medians differ by 5 % at most.
+    /// They differ by 5 % at most: the whole interval says so.
     Agree,
-    /// They differ by more.
+    /// They differ by more: the whole interval says so.
     Differ,
+    /// The interval lies on both sides of 5 %.
+    Undecided,
+    /// So few pairs that their interval isn't sure enough for either.
+    TooFew,
     /// A client was the limit, so that nothing follows for measuring servers.
     ClientBound(Driver),
 }
 
 impl Agreement<'_> {
+    /// `1 pair`, `7 pairs`
+    pub fn pairs_in_words(&self) -> String {
+        match self.pairs {
+            1 => "1 pair".to_owned(),
+            many => format!("{many} pairs"),
+        }
+    }
+
     /// What follows from it.
     pub fn verdict(&self) -> Verdict {
         if self.wrks.client > CLIENT_BOUND {
@@ -54,9 +66,16 @@ impl Agreement<'_> {
         if self.ours.client > CLIENT_BOUND {
             return Verdict::ClientBound(Driver::Embedded);
         }
-        match (self.found.ratio - 1.0).abs() <= TOLERANCE {
-            true => Verdict::Agree,
-            false => Verdict::Differ,
+        if self.found.confidence < CONFIDENCE_OF_A_DIFFERENCE {
+            return Verdict::TooFew;
+        }
+        let (low, high) = (self.found.low - 1.0, self.found.high - 1.0);
+        if low >= -TOLERANCE && high <= TOLERANCE {
+            Verdict::Agree
+        } else if low > TOLERANCE || high < -TOLERANCE {
+            Verdict::Differ
+        } else {
+            Verdict::Undecided
         }
     }
 }
@@ -65,8 +84,10 @@ impl Verdict {
     /// In a few words.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Agree => "within 5 %",
-            Self::Differ => "more than 5 % apart",
+            Self::Agree => "the whole interval is within 5 %",
+            Self::Differ => "the whole interval is more than 5 % apart",
+            Self::Undecided => "undecided: the interval is not all within 5 %, nor all beyond",
+            Self::TooFew => "undecided: too few pairs to tell",
             Self::ClientBound(Driver::Wrk) => "wrk is the limit, not the server",
             Self::ClientBound(_) => "our generator is the limit, not the server",
         }
@@ -203,12 +224,12 @@ mod tests {
 
     #[test]
     fn pairs_stand_beside_each_other() {
-        let run = run(&[104, 103, 110, 90], &[100, 100, 100], 0.8);
+        let run = run(&[1040, 1030, 1045, 1035, 1042, 900], &[1000; 5], 0.8);
         let found = agreements(&run);
         let [agreement] = &found[..] else {
             panic!("{found:?}");
         };
-        assert_eq!((agreement.contender, agreement.pairs), ("nginx", 3));
+        assert_eq!((agreement.contender, agreement.pairs), ("nginx", 5));
         assert_eq!(agreement.protocol, "TLS");
         assert_eq!(agreement.found.ratio, 1.04);
         assert_eq!(agreement.verdict(), Verdict::Agree);
@@ -217,8 +238,27 @@ mod tests {
 
     #[test]
     fn what_lies_apart_is_said() {
-        let apart = run(&[94, 93, 110], &[100, 100, 100], 0.8);
+        let apart = run(&[94, 93, 92, 93, 91], &[100; 5], 0.8);
         assert_eq!(agreements(&apart)[0].verdict(), Verdict::Differ);
+        // The median alone would pass.
+        let scattered = run(&[92, 98, 103, 97, 99], &[100; 5], 0.8);
+        assert_eq!(agreements(&scattered)[0].verdict(), Verdict::Undecided);
+        let words = crate::summary::agreement(&scattered);
+        assert!(
+            words.contains("-2.0 % (-8.0 to +3.0") && words.contains("undecided"),
+            "{words}"
+        );
+        // As little as one pair says nothing, however well it agrees.
+        for pairs in [1, 3] {
+            let few = run(&[101; 5][..pairs], &[100; 5][..pairs], 0.8);
+            assert_eq!(agreements(&few)[0].verdict(), Verdict::TooFew);
+            let words = crate::summary::agreement(&few);
+            let counted = ["1 pair)", "3 pairs)"][pairs / 2];
+            assert!(
+                words.contains(counted) && words.contains("too few"),
+                "{words}"
+            );
+        }
         let exhausted = run(&[140, 140, 140], &[100, 100, 100], 0.97);
         let verdict = agreements(&exhausted)[0].verdict();
         assert_eq!(verdict, Verdict::ClientBound(Driver::Wrk));

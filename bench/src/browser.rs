@@ -15,8 +15,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
+
+use crate::work_folder::WorkFolder;
 
 /// Why the browser could not be started or did not do as asked.
 #[derive(Debug, thiserror::Error)]
@@ -121,9 +122,7 @@ impl Browser {
     /// Starts it, and returns once it can be talked to.
     pub fn start(options: &Options) -> Result<Browser, Error> {
         let program = Browser::find()?;
-        let home = tempfile::Builder::new()
-            .prefix("anthill-browser-")
-            .tempdir()?;
+        let home = WorkFolder::create(&std::env::temp_dir())?;
         if let Some(authority) = options.authority {
             trust(home.path(), authority)?;
         }
@@ -328,14 +327,14 @@ impl Drop for Tab<'_> {
 struct Process {
     child: Child,
     log: mpsc::Receiver<String>,
-    _home: TempDir,
+    _home: WorkFolder,
 }
 
 impl Process {
     /// Starts it and reads in its log where it listens.
     fn start(
         program: &Path,
-        home: TempDir,
+        home: WorkFolder,
         hosts: &[(&str, IpAddr)],
     ) -> Result<(Process, String), Error> {
         let mut child = command(program, home.path(), hosts).spawn()?;

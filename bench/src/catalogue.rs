@@ -74,6 +74,8 @@ pub enum Ability {
     Files,
     /// It runs the site's scripts under `/cgi-bin/`.
     Cgi,
+    /// It runs them under `/kept/` too, and keeps what they answer for a minute.
+    PageCache,
     /// It forwards to members.
     Balancer,
     /// It can be run as the source document ran it.
@@ -94,6 +96,7 @@ impl std::fmt::Display for Ability {
             Ability::Files => "files",
             Ability::Cgi => "CGI scripts",
             Ability::Balancer => "balancing",
+            Ability::PageCache => "a page cache",
             Ability::Published => "the source document's settings",
         })
     }
@@ -331,6 +334,7 @@ macro_rules! templates {
 /// The built-in templates by name.
 const TEMPLATES: &[(&str, &str)] = templates![
     "anthill.toml" in "configurations",
+    "anthill-published.toml" in "configurations",
     "nginx.conf" in "configurations",
     "nginx-published.conf" in "configurations",
     "lighttpd.conf" in "configurations",
@@ -416,6 +420,8 @@ mod tests {
         assert_eq!(
             published,
             [
+                // Not of the source: us at its settings.
+                ("anthill", None, 10),
                 ("nginx", None, 10),
                 ("go-nethttp", Some(19), 10),
                 ("go-fasthttp", Some(19), 10),

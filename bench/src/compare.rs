@@ -1,15 +1,16 @@
 //! Two results beside each other: what got better, what got worse, and what can't be told apart.
 //!
 //! The rounds of two runs were not interleaved, so the machine may have drifted between them, and no
-//! round of one belongs to a round of the other. Only medians whose intervals don't meet are called
-//! different, and what stands in the way of comparing at all is said first.
+//! round of one belongs to a round of the other. Only what lies further apart than rounds scatter and
+//! machines drift is called different, and what stands in the way of comparing at all is said first.
 
 use crate::report::document::{Block, Document, Entry, Row, Section, Table};
 use crate::report::metric::{Better, Estimate, Metric};
 use crate::report::number;
 use crate::report::view::{View, entry, is_ours};
 use crate::result::{Run, Scenario};
-use crate::statistics::{Interval, Verdict};
+use crate::soundness::Standing;
+use crate::statistics::{self, Verdict};
 
 /// What two runs say of each other.
 #[derive(Debug, Clone, PartialEq)]
@@ -225,19 +226,9 @@ fn change(
         title: title.to_owned(),
         metric,
         ratio,
-        verdict: apart(before.interval, after.interval),
+        verdict: statistics::compare_runs(&after.alone(), &before.alone()),
         before,
         after,
-    }
-}
-
-/// Rounds of two runs are no pairs: only intervals that don't meet are a difference.
-fn apart(before: Option<Interval>, after: Option<Interval>) -> Verdict {
-    match (before, after) {
-        (Some(before), Some(after)) if after.low > before.high => Verdict::More,
-        (Some(before), Some(after)) if after.high < before.low => Verdict::Less,
-        (Some(_), Some(_)) => Verdict::WithinNoise,
-        _ => Verdict::TooFew,
     }
 }
 
@@ -274,6 +265,16 @@ fn doubts(before: &Run, after: &Run) -> Vec<String> {
     let (first, second) = (drivers(before), drivers(after));
     if first != second {
         doubts.push(format!("The clients differ: {first}; {second}."));
+    }
+    for (run, which) in [(before, "first"), (after, "second")] {
+        let measured = run.cells.iter().filter(|cell| !cell.rounds.is_empty());
+        let marked = measured.filter_map(|cell| Some((cell, Standing::of(run, cell).mark()?)));
+        doubts.extend(marked.map(|(cell, mark)| {
+            let mut scenarios = run.scenarios.iter();
+            let scenario = scenarios.find(|scenario| scenario.id == cell.scenario);
+            let title = scenario.map_or(&cell.scenario, |scenario| &scenario.title);
+            format!("In the {which}, {} {mark} in “{title}”.", cell.contender)
+        }));
     }
     for facts in before
         .contenders

@@ -4,7 +4,8 @@
 //! open theirs long before they can serve. What was written for it and how it was started is kept in
 //! its facts, which go into the result.
 //!
-//! Templates and commands may use these words: `{folder}` (its work folder), `{root}`, `{cgi_root}`,
+//! Templates and commands may use these words: `{folder}` (its work folder), `{pages}` (one in it that
+//! every user may write to), `{root}`, `{cgi_root}`,
 //! `{page}` (the file of the hello page), `{host}`, `{http}`, `{https}`, `{certificate}`, `{key}`,
 //! `{combined}`, `{workers}`, `{workers_double}`, `{connections_max}`, `{connections_hundreds}`,
 //! `{connections_proxied}` (for which the open files suffice, two each), `{open_files}`, `{access_log}`, and the key of each of its programs; these conditions: `tls`, `keep_alive`,
@@ -292,6 +293,8 @@ impl Plan {
         let https = SocketAddr::new(setup.host, port(setup.https)?);
         let folder = std::path::absolute(setup.folder).map_err(|error| io(setup.folder, error))?;
         crate::site::create_open(&folder).map_err(|error| io(&folder, error))?;
+        let pages = folder.join(PAGES);
+        crate::site::create_writable(&pages).map_err(|error| io(&pages, error))?;
         let page = match setup.role {
             Role::Published => {
                 published_page(entry, setup.site, &folder).map_err(|error| io(&folder, error))?
@@ -431,6 +434,7 @@ fn values(
     let connections_max = (2 * setup.connections).max(CONNECTIONS_MAX);
     values
         .word("folder", folder.display())
+        .word("pages", folder.join(PAGES).display())
         .word("root", root.display())
         .word("cgi_root", setup.site.cgi_root.display())
         .word("page", page.display())
@@ -692,6 +696,8 @@ const READY_WITHIN: Duration = Duration::from_secs(30);
 const READY_POLL: Duration = Duration::from_millis(10);
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
+/// Where a page cache is kept, in the work folder.
+const PAGES: &str = "pages";
 /// Slots that servers allocate beforehand; fewer than the documents' 1,500 would be no fair start.
 const CONNECTIONS_MAX: usize = 8_192;
 /// Open files of a server that are no connections; haproxy refuses to start without room for them.

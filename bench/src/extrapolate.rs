@@ -7,9 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use crate::result::{Failures, Parameter, Round, Run, Scenario, Usage};
 use crate::statistics::median;
+
+/// The name of the suite whose rows the CSV has: no other's are told apart by its columns.
+pub const SUITE: &str = "matrix";
 
 /// The columns of the CSV, in benchmark-web's order.
 pub const COLUMNS: [&str; 10] = [
@@ -86,34 +91,62 @@ pub fn points(run: &Run, contender: &str, cpus: u32) -> Vec<Point> {
     best.into_values().collect()
 }
 
-/// One contender's rows as benchmark-web writes them: a line for each round, sizes as `1k`, the mean
-/// latency in seconds, CPU times in seconds.
-pub fn csv(run: &Run, contender: &str) -> String {
-    let mut text = COLUMNS.join(",");
-    text.push('\n');
+/// One contender's rows as benchmark-web writes them: a line for each size, number of threads and of
+/// connections (medians of its rounds), sizes as `1k`, the mean latency in seconds, CPU times in
+/// seconds. Its columns don't say what is over TLS, which it never measured: a table has the rows of
+/// one protocol. `None` if there are none, as of any other suite.
+pub fn csv(run: &Run, contender: &str, tls: bool) -> Option<String> {
+    if run.suite != SUITE {
+        return None;
+    }
+    let wanted = if tls { "tls" } else { "plain" };
+    let mut text = String::new();
     for (scenario, rounds) in rows(run, contender) {
         let Some(size) = count(scenario, "size") else {
             continue;
         };
-        for round in rounds {
-            // A String takes whatever is written to it.
-            let _ = writeln!(
-                text,
-                "{},{},{},{:.2},{:.6},{},{:.2},{:.2},{:.2},{:.2}",
-                kilobytes(size),
-                count(scenario, "threads").unwrap_or(1),
-                count(scenario, "connections").unwrap_or(1),
-                round.rate(),
-                round.latency.as_ref().map_or(0.0, |l| l.mean_us / 1e6),
-                round.failures.get(Failures::STATUS).unwrap_or(&0),
-                round.server.user_seconds,
-                round.server.system_seconds,
-                round.client.user_seconds,
-                round.client.system_seconds,
-            );
+        if protocol(scenario) != wanted || rounds.is_empty() {
+            continue;
+        }
+        let of = |value: &dyn Fn(&Round) -> f64| {
+            median(&rounds.iter().map(value).collect::<Vec<_>>()).unwrap_or(0.0)
+        };
+        let mean = |round: &Round| round.latency.as_ref().map_or(0.0, |l| l.mean_us / 1e6);
+        let failed = |round: &Round| *round.failures.get(Failures::STATUS).unwrap_or(&0) as f64;
+        // A String takes whatever is written to it.
+        let _ = writeln!(
+            text,
+            "{},{},{},{:.2},{:.6},{:.0},{:.2},{:.2},{:.2},{:.2}",
+            kilobytes(size),
+            count(scenario, "threads").unwrap_or(1),
+            count(scenario, "connections").unwrap_or(1),
+            of(&Round::rate),
+            of(&mean),
+            of(&failed),
+            of(&|round| round.server.user_seconds),
+            of(&|round| round.server.system_seconds),
+            of(&|round| round.client.user_seconds),
+            of(&|round| round.client.system_seconds),
+        );
+    }
+    (!text.is_empty()).then(|| format!("{}\n{text}", COLUMNS.join(",")))
+}
+
+/// Writes a contender's tables: plain HTTP into `file`, TLS into another with `.tls` before its
+/// ending. Gives the files that were written.
+pub fn write_csv(run: &Run, contender: &str, file: &Path) -> io::Result<Vec<PathBuf>> {
+    let files = [
+        (false, file.to_owned()),
+        (true, file.with_extension("tls.csv")),
+    ];
+    let mut written = Vec::new();
+    for (tls, file) in files {
+        if let Some(text) = csv(run, contender, tls) {
+            std::fs::write(&file, text)?;
+            written.push(file);
         }
     }
-    text
+    Ok(written)
 }
 
 /// `512k`; what is no whole number of kilobytes stays in bytes.
@@ -223,12 +256,53 @@ mod tests {
     #[test]
     fn the_csv_has_benchmark_webs_columns() {
         assert_eq!(
-            csv(&matrix(), "nginx"),
-            "size,threads,connections,rps,latency,failed,server_usr,server_sys,client_usr,client_sys\n\
-             1k,1,8,40000.00,0.000250,3,2.00,4.00,1.00,3.00\n\
-             1k,2,8,50000.00,0.000250,3,2.00,4.00,1.00,3.00\n"
+            csv(&matrix(), "nginx", false).as_deref(),
+            Some(
+                "size,threads,connections,rps,latency,failed,server_usr,server_sys,client_usr,client_sys\n\
+                 1k,1,8,40000.00,0.000250,3,2.00,4.00,1.00,3.00\n\
+                 1k,2,8,50000.00,0.000250,3,2.00,4.00,1.00,3.00\n"
+            )
         );
+        assert_eq!(csv(&matrix(), "nginx", true), None);
+        let other = Run {
+            suite: "journal".to_owned(),
+            ..matrix()
+        };
+        assert_eq!(csv(&other, "nginx", false), None);
         assert_eq!(kilobytes(1500), "1500");
+    }
+
+    /// A key is there once in each: of several rounds the median, TLS apart.
+    #[test]
+    fn a_table_has_no_key_twice() {
+        let mut run = matrix();
+        let more: Vec<Round> = [420_000, 900_000]
+            .map(|requests| Round {
+                requests,
+                ..run.cells[0].rounds[0].clone()
+            })
+            .into();
+        run.cells[0].rounds.extend(more);
+        let mut tls = run.scenarios[0].clone();
+        tls.id = "tls".to_owned();
+        tls.parameters
+            .insert("tls".to_owned(), Parameter::Flag(true));
+        run.scenarios.push(tls);
+        let mut cell = run.cells[1].clone();
+        cell.scenario = "tls".to_owned();
+        run.cells.push(cell);
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("matrix.csv");
+        let written = write_csv(&run, "nginx", &file).expect("files");
+        assert_eq!(written, [file, folder.path().join("matrix.tls.csv")]);
+        let lines = |file: &Path| {
+            let text = std::fs::read_to_string(file).expect("a table");
+            text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let plain = lines(&written[0]);
+        assert_eq!(plain.len(), 2, "{plain:?}");
+        assert!(plain[0].starts_with("1k,1,8,42000.00,"), "{plain:?}");
+        assert!(lines(&written[1])[0].starts_with("1k,1,8,50000.00,"));
     }
 
     #[test]

@@ -27,11 +27,13 @@ pub mod result_file;
 pub mod resume;
 pub mod rounds;
 pub mod site;
+pub mod soundness;
 pub mod stage;
 pub mod statistics;
 pub mod suite;
 pub mod summary;
 pub mod template;
+pub mod work_folder;
 
 /// What results name as their writer.
 pub const TOOL: &str = concat!("anthill-bench ", env!("CARGO_PKG_VERSION"));

@@ -1,7 +1,7 @@
 //! The machine that a run was made on: what the kernel tells of it, and what only its owner knows.
 //!
-//! Price and name come from a machine profile, a TOML file (`name = "Pi Zero"`, `price = { amount =
-//! 14.40, currency = "GBP" }`). Temperature is that of the processor where a sensor says so, else the
+//! Price and name come from a machine profile, a TOML file (`name = "Pi Zero"`, `price = 14.40`,
+//! `currency = "GBP"`). Temperature is that of the processor where a sensor says so, else the
 //! hottest there is; virtual machines have none.
 
 use std::fs;
@@ -13,8 +13,7 @@ use crate::process;
 use crate::result::{Machine, Price};
 
 /// What the owner says of a machine.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
     /// Its name in tables; else the host's name.
     pub name: Option<String>,
@@ -30,6 +29,50 @@ pub struct ProfileError {
     problem: String,
 }
 
+/// A profile as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: Option<String>,
+    price: Option<toml::Value>,
+    currency: Option<String>,
+}
+
+impl Written {
+    /// The price: a number with its currency beside it, or a table of both.
+    fn price(&self) -> Result<Option<Price>, String> {
+        let amount = match &self.price {
+            None if self.currency.is_none() => return Ok(None),
+            None => return Err(format!("there is a currency but no price: {PRICE}")),
+            Some(toml::Value::Integer(whole)) => *whole as f64,
+            Some(toml::Value::Float(amount)) => *amount,
+            Some(table @ toml::Value::Table(_)) if self.currency.is_none() => {
+                let price: Result<Price, _> = table.clone().try_into();
+                let price =
+                    price.map_err(|error| format!("price: {}: {PRICE}", error.message()))?;
+                return sound(price).map(Some);
+            }
+            Some(other) => return Err(format!("price = {other}: {PRICE}")),
+        };
+        let Some(currency) = self.currency.clone() else {
+            return Err(format!("price = {amount} has no currency: {PRICE}"));
+        };
+        sound(Price { amount, currency }).map(Some)
+    }
+}
+
+fn sound(price: Price) -> Result<Price, String> {
+    match price.amount.is_finite() && price.amount > 0.0 {
+        true => Ok(price),
+        false => Err(format!(
+            "the price is {}, not more than nothing",
+            price.amount
+        )),
+    }
+}
+
+const PRICE: &str = "write price = 14.40 and below it currency = \"GBP\"";
+
 impl Profile {
     /// Reads a profile.
     pub fn load(path: &Path) -> Result<Profile, ProfileError> {
@@ -38,13 +81,12 @@ impl Profile {
             problem,
         };
         let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        let profile: Profile = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        match &profile.price {
-            Some(price) if !(price.amount.is_finite() && price.amount > 0.0) => Err(wrong(
-                format!("price.amount is {}, not more than nothing", price.amount),
-            )),
-            _ => Ok(profile),
-        }
+        let written: Written = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let price = written.price().map_err(wrong)?;
+        Ok(Profile {
+            name: written.name,
+            price,
+        })
     }
 }
 
@@ -201,6 +243,49 @@ mod tests {
             "Raspberry Pi 4 B"
         );
         assert_eq!(processor("", None), "");
+    }
+
+    #[test]
+    fn a_profile_has_a_price_with_its_currency() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("zero.toml");
+        let load = |text: &str| {
+            fs::write(&file, text).expect("a file");
+            Profile::load(&file).map_err(|error| error.to_string())
+        };
+        let pounds = Price {
+            amount: 14.4,
+            currency: "GBP".to_owned(),
+        };
+        for text in [
+            "name = \"Pi Zero\"\nprice = 14.40\ncurrency = \"GBP\"\n",
+            "name = \"Pi Zero\"\nprice = { amount = 14.40, currency = \"GBP\" }\n",
+        ] {
+            let profile = load(text).expect("a profile");
+            assert_eq!(profile.name.as_deref(), Some("Pi Zero"));
+            assert_eq!(profile.price, Some(pounds.clone()), "{text}");
+        }
+        assert_eq!(load("").expect("a profile"), Profile::default());
+        for (text, said) in [
+            (
+                "price = 14.40",
+                "price = 14.4 has no currency: write price = 14.40 and below it",
+            ),
+            ("price = \"14\"", "currency = \"GBP\""),
+            ("price = { amount = 3 }", "missing field `currency`: write"),
+            ("currency = \"GBP\"", "there is a currency but no price"),
+            (
+                "price = -1\ncurrency = \"GBP\"",
+                "the price is -1, not more than nothing",
+            ),
+            ("prize = 1", "unknown field `prize`"),
+        ] {
+            let error = load(text).expect_err(text);
+            assert!(
+                error.contains("zero.toml: ") && error.contains(said),
+                "{error}"
+            );
+        }
     }
 
     #[test]

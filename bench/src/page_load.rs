@@ -111,7 +111,9 @@ impl Counter {
             return;
         };
         if event.method == "Network.loadingFailed" {
-            request.failure = event.params["errorText"].as_str().map(str::to_owned);
+            // A status says more than that what came with it was dropped.
+            let error = event.params["errorText"].as_str().map(str::to_owned);
+            request.failure = request.failure.take().or(error);
         } else if !request.from_cache {
             request.transferred = event.params["encodedDataLength"]
                 .as_f64()
@@ -212,12 +214,12 @@ mod tests {
         for (method, params) in events {
             assert_eq!(feed(&mut counter, method, params), None, "{method}");
         }
-        let last = json!({"requestId": "c", "timestamp": 10.05, "encodedDataLength": 100});
-        let load = feed(&mut counter, "Network.loadingFinished", last).unwrap();
+        let last = json!({"requestId": "c", "timestamp": 10.05, "errorText": "net::ERR_ABORTED"});
+        let load = feed(&mut counter, "Network.loadingFailed", last).unwrap();
         assert_eq!((load.requests, load.from_cache), (3, 1));
         assert_eq!(
             (load.transferred_bytes, load.resource_bytes),
-            (2400, 53_100)
+            (2300, 53_100)
         );
         assert_eq!(load.failures, ["https://x/p: status 404"]);
         let rounded = [load.dom_content_loaded_ms, load.load_ms, load.finish_ms].map(f64::round);

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::browser::{Browser, Error, Options, Tab};
 use crate::page_load::{Counter, PageLoad};
-use crate::result::{Failures, Round};
+use crate::result::Round;
 use crate::site::Site;
 
 /// The page: of the size that the source document's has, with a style, a script and a font.
@@ -21,7 +21,7 @@ pub const PATH: &str = "/journal/2026/04/05.html";
 #[derive(Default)]
 pub struct PageStage {
     browser: Option<Browser>,
-    cached: Option<Round>,
+    cached: Option<Result<Round, Error>>,
 }
 
 impl PageStage {
@@ -39,11 +39,11 @@ impl PageStage {
         let cold = load(&mut tab, &url)?;
         let cached = reload(&mut tab, &url)?;
         self.cached = Some(round(&cached, &url));
-        Ok(round(&cold, &url))
+        round(&cold, &url)
     }
 
     /// What the second load in the same context took, once.
-    pub fn cached(&mut self) -> Option<Round> {
+    pub fn cached(&mut self) -> Option<Result<Round, Error>> {
         self.cached.take()
     }
 }
@@ -82,8 +82,14 @@ fn count(tab: &mut Tab, url: &str) -> Result<PageLoad, Error> {
     tab.watch(url, |event| counter.take(event))
 }
 
-fn round(load: &PageLoad, url: &str) -> Round {
-    let failed = load.failures.len() as u64;
+/// The round of a load; a page that lacks a part isn't whole, and how fast it was tells nothing.
+fn round(load: &PageLoad, url: &str) -> Result<Round, Error> {
+    if !load.failures.is_empty() {
+        return Err(Error::Page {
+            url: url.to_owned(),
+            message: format!("the page isn't whole: {}", load.failures.join("; ")),
+        });
+    }
     let extra = [
         ("requests", load.requests as f64),
         ("from_cache", load.from_cache as f64),
@@ -93,19 +99,15 @@ fn round(load: &PageLoad, url: &str) -> Round {
         ("load_ms", load.load_ms),
         ("finish_ms", load.finish_ms),
     ];
-    Round {
+    Ok(Round {
         driver: "chromium".to_owned(),
         command: url.to_owned(),
         seconds: load.finish_ms.max(load.load_ms) / 1e3,
-        requests: load.requests.saturating_sub(failed),
+        requests: load.requests,
         bytes: load.transferred_bytes,
-        failures: (failed > 0)
-            .then(|| (Failures::OTHER.to_owned(), failed))
-            .into_iter()
-            .collect(),
         extra: extra.map(|(key, value)| (key.to_owned(), value)).into(),
         ..Round::default()
-    }
+    })
 }
 
 /// The journal names its style, script, font and pictures from the root, so they must be there too.

@@ -144,13 +144,22 @@ fn bar(width: usize, done: usize, total: usize, left: Option<Duration>, step: St
 
 fn line(step: Step<'_>, round: &Round) -> String {
     let mut line = format!(
-        "{} · {} · round {} of {}: {:.0} requests/s",
+        "{} · {} · round {} of {}: ",
         step.scenario,
         step.contender,
         step.round + 1,
         step.rounds,
-        round.rate(),
     );
+    let extra = |name: &str| round.extra.get(name).copied();
+    // A browser's round is one load of a page.
+    if let Some(load) = extra("load_ms") {
+        let parsed = extra("dom_content_loaded_ms").unwrap_or_default();
+        line.push_str(&format!(
+            "load {load:.1} ms, DOMContentLoaded {parsed:.1} ms"
+        ));
+        return line;
+    }
+    line.push_str(&format!("{:.0} requests/s", round.rate()));
     if let Some(us) = round.server_us_per_request() {
         line.push_str(&format!(", {us:.1} µs CPU each"));
     }
@@ -208,5 +217,20 @@ mod tests {
             "{line}"
         );
         assert!(line.ends_with("7 timeout failures"), "{line}");
+    }
+
+    #[test]
+    fn a_page_has_load_times_and_no_rate() {
+        let extra = [("load_ms", 102.34), ("dom_content_loaded_ms", 88.0)];
+        let round = Round {
+            seconds: 0.1,
+            requests: 5,
+            extra: extra.map(|(key, value)| (key.to_owned(), value)).into(),
+            ..Round::default()
+        };
+        assert_eq!(
+            line(STEP, &round),
+            "tls-1500 · nginx · round 2 of 5: load 102.3 ms, DOMContentLoaded 88.0 ms"
+        );
     }
 }

@@ -26,7 +26,7 @@ pub struct Run {
     pub begun: String,
     /// RFC 3339, UTC; when the last round ended.
     pub ended: String,
-    /// False if it was interrupted or a part failed: what is here is sound, but not all of it.
+    /// False if it was interrupted or a part failed: not all of it is here, or not all is sound.
     pub complete: bool,
     /// The command line that asked for it.
     pub command: String,
@@ -166,7 +166,8 @@ pub struct Round {
     /// Failures by kind ([`Failures`]); an absent kind is zero.
     #[serde(default)]
     pub failures: BTreeMap<String, u64>,
-    /// How long requests took.
+    /// How long requests took: the right ones, and those that timed out with their timeout at least, if
+    /// our own generator asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
     /// The server's whole process tree.
@@ -184,13 +185,13 @@ pub struct Failures;
 impl Failures {
     /// No connection, or the handshake failed.
     pub const CONNECT: &'static str = "connect";
-    /// The connection broke off before a response was whole.
+    /// The connection broke off before the head of a response was whole.
     pub const CLOSED: &'static str = "closed";
     /// What came is not HTTP.
     pub const PROTOCOL: &'static str = "protocol";
     /// Another status than expected.
     pub const STATUS: &'static str = "status";
-    /// Another length or content than expected.
+    /// Another length or content than expected: cut off, too.
     pub const LENGTH: &'static str = "length";
     /// No response in time.
     pub const TIMEOUT: &'static str = "timeout";

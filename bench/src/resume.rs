@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::result::{ContenderFacts, Machine, Run};
 use crate::result_file::ReadError;
+use crate::soundness::is_sound;
 
 /// Why a run can't be gone on with; every message names the file.
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +25,8 @@ pub enum ResumeError {
     },
 }
 
-/// Takes what a file has into a run that is about to begin. Without a file nothing happens; what
-/// failed is tried again.
+/// Takes what a file has into a run that is about to begin. Without a file nothing happens. What
+/// failed is tried again: its rounds go with the reason, since they would look sound without it.
 pub fn take_up(run: &mut Run, path: &Path) -> Result<(), ResumeError> {
     if !path.exists() {
         return Ok(());
@@ -35,11 +36,9 @@ pub fn take_up(run: &mut Run, path: &Path) -> Result<(), ResumeError> {
         let path = path.to_owned();
         return Err(ResumeError::Differs { path, what });
     }
-    run.cells = old.cells;
-    run.cells.retain(|cell| !cell.rounds.is_empty());
-    for cell in &mut run.cells {
-        cell.failure = None;
-    }
+    run.cells = old.cells.clone();
+    run.cells
+        .retain(|cell| !cell.rounds.is_empty() && is_sound(&old, cell));
     for facts in &mut run.contenders {
         let known = old.contenders.iter().find(|known| known.name == facts.name);
         if let Some(known) = known.filter(|known| known.missing.is_none()) {
@@ -82,7 +81,7 @@ fn asked_for(run: &Run) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::result::{Cell, FORMAT, Round};
+    use crate::result::{Cell, FORMAT, Failures, Parameter, Round, Scenario};
 
     fn run(command: &str) -> Run {
         Run {
@@ -108,27 +107,46 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_kept_and_failures_forgotten() {
+    fn rounds_are_kept_and_what_failed_is_tried_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("hello.json");
         let mut begun = run("anthill bench run hello");
         take_up(&mut begun, &path).expect("nothing is there yet");
         assert!(begun.cells.is_empty() && begun.notes.is_empty());
         let mut old = run("anthill bench run hello");
-        let cell = |rounds| Cell {
+        old.scenarios = vec![Scenario {
+            id: "hello".to_owned(),
+            title: String::new(),
+            parameters: [("connections".to_owned(), Parameter::Count(1_500))].into(),
+        }];
+        let cell = |contender: &str, rounds: Vec<Round>, failure: Option<&str>| Cell {
             scenario: "hello".to_owned(),
-            contender: "nginx".to_owned(),
+            contender: contender.to_owned(),
             rounds,
-            failure: Some("it died".to_owned()),
+            failure: failure.map(str::to_owned),
         };
-        old.cells = vec![cell(vec![Round::default()]), cell(Vec::new())];
+        let right = Round {
+            requests: 100,
+            ..Round::default()
+        };
+        // Refusals are excused where there are so many connections, but not if there is nothing else.
+        let refused = Round {
+            failures: [(Failures::CONNECT.to_owned(), 3_000)].into(),
+            ..Round::default()
+        };
+        old.cells = vec![
+            cell("nginx", vec![right.clone()], None),
+            cell("apache", vec![right], Some("it died")),
+            cell("caddy", Vec::new(), Some("it died")),
+            cell("busybox", vec![refused.clone()], Some("nothing was right")),
+            cell("h2o", vec![refused], None),
+        ];
         old.contenders[0].commands = vec!["nginx -c nginx.conf".to_owned()];
         old.write(&path).expect("a file");
         let mut new = run("anthill bench run --resume hello");
         new.begun = "2026-11-21T10:00:00Z".to_owned();
         take_up(&mut new, &path).expect("the same run");
-        assert_eq!((new.cells.len(), new.cells[0].rounds.len()), (1, 1));
-        assert_eq!(new.cells[0].failure, None);
+        assert_eq!(new.cells, old.cells[..1]);
         assert_eq!(new.begun, old.begun);
         assert_eq!(new.contenders[0].commands, old.contenders[0].commands);
         assert!(new.notes[0].contains("before 2026-11-21"));

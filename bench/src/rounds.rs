@@ -8,6 +8,7 @@
 //!
 //! After each round the run is saved: whatever comes, what was measured isn't lost.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,12 +29,14 @@ pub struct Group {
 /// The order in which the scenarios of a group are measured on one start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// As they are listed.
+    /// As they are listed, but those that failed before come last.
     Listed,
-    /// As they are listed, and in every second round backwards, so that none is always the first.
+    /// As [`Order::Listed`], and in every second round backwards, so that none is always the first.
     Alternating,
     /// As they are listed, and where failures begin, the rest isn't asked for in that turn.
     Rising,
+    /// As they are listed, since each builds upon the one before it.
+    Chained,
 }
 
 /// What is to be measured next.
@@ -66,7 +69,15 @@ pub enum Trouble {
     Interrupted,
     /// It can't do this, which is no fault: in words.
     Unable(String),
-    /// The contender died, hung, answered wrongly or did not start; in words.
+    /// It answers, but failed in more than chance explains: the round is kept and says so, and it is
+    /// asked on.
+    Unsound {
+        /// What is written into the cell.
+        why: String,
+        /// What was measured, its failures named.
+        round: Box<Round>,
+    },
+    /// The contender died, hung, answered nothing rightly or did not start; in words.
     Failed {
         /// What is written into the cell.
         why: String,
@@ -94,6 +105,20 @@ pub struct Ending {
     pub failures: Vec<String>,
     /// Rounds that were measured now.
     pub rounds: usize,
+    /// How often the cell of a scenario and a contender came to nothing.
+    strikes: BTreeMap<(String, String), u32>,
+}
+
+impl Ending {
+    fn strike(&mut self, scenario: &Scenario, contender: &str, times: u32) {
+        let cell = (scenario.id.clone(), contender.to_owned());
+        *self.strikes.entry(cell).or_default() += times;
+    }
+
+    fn strikes(&self, scenario: &Scenario, contender: &str) -> u32 {
+        let cell = (scenario.id.clone(), contender.to_owned());
+        self.strikes.get(&cell).copied().unwrap_or(0)
+    }
 }
 
 /// What [`collect`] needs besides groups and a measurer.
@@ -140,6 +165,7 @@ pub fn collect(
                 }
             }
         }
+        collection.explain(group);
     }
     collection.progress.end();
     Ok(ending)
@@ -174,6 +200,30 @@ impl Collection<'_> {
         }
     }
 
+    /// Writes down why nothing was measured where a contender was never asked. In a rising load that
+    /// needs no words.
+    fn explain(&mut self, group: &Group) {
+        if group.order == Order::Rising {
+            return;
+        }
+        for contender in &group.contenders {
+            let of_group = |cell: &&Cell| {
+                let mut scenarios = group.scenarios.iter();
+                cell.contender == *contender && scenarios.any(|known| known.id == cell.scenario)
+            };
+            let mut cells = self.run.cells.iter().filter(of_group);
+            let why = cells.find_map(|cell| Some((cell.scenario.clone(), cell.failure.clone()?)));
+            let Some((scenario, why)) = why else {
+                continue;
+            };
+            for cell in &mut self.run.cells {
+                if of_group(&&*cell) && cell.rounds.is_empty() && cell.failure.is_none() {
+                    cell.failure = Some(format!("not asked, since in {scenario} {why}"));
+                }
+            }
+        }
+    }
+
     /// One contender's turn: started, asked for each scenario, stopped.
     fn take(
         &mut self,
@@ -187,11 +237,16 @@ impl Collection<'_> {
             return Ok(());
         }
         self.forget(group, turn);
+        let strikes = |nth: usize| ending.strikes(&group.scenarios[nth], turn.contender);
         let mut wanted: Vec<usize> = (0..group.scenarios.len())
-            .filter(|&nth| self.cell(group, nth, turn).failure.is_none())
+            .filter(|&nth| strikes(nth) < STRIKES_MAX)
             .collect();
         if group.order == Order::Alternating && turn.round % 2 == 1 {
             wanted.reverse();
+        }
+        if matches!(group.order, Order::Listed | Order::Alternating) {
+            // What the server died of before mustn't keep the rest from being asked for again.
+            wanted.sort_by_key(|&nth| strikes(nth));
         }
         self.progress.skip(group.scenarios.len() - wanted.len());
         let Some(&first) = wanted.first() else {
@@ -204,11 +259,17 @@ impl Collection<'_> {
                 ending.interrupted = true;
                 return Ok(());
             }
-            Err(Trouble::Unable(why) | Trouble::Failed { why, .. }) => {
-                self.progress.warn(&format!("{}: {why}", turn.contender));
-                ending.failures.push(format!("{}: {why}", turn.contender));
+            Err(
+                Trouble::Unable(why) | Trouble::Failed { why, .. } | Trouble::Unsound { why, .. },
+            ) => {
+                self.tell(format!("{}: {why}", turn.contender), ending);
+                // What never ran won't the next time either.
+                let mut cells = wanted.iter();
+                let ran = cells.any(|&nth| !self.cell(group, nth, turn).rounds.is_empty());
+                let strikes = if ran { 1 } else { STRIKES_MAX };
                 for &nth in &wanted {
-                    self.cell(group, nth, turn).failure = Some(why.clone());
+                    self.fail(group, nth, turn, &why);
+                    ending.strike(&group.scenarios[nth], turn.contender, strikes);
                 }
                 self.progress.skip(wanted.len());
                 return self.save(measurer);
@@ -268,14 +329,25 @@ impl Collection<'_> {
                 }
                 Err(Trouble::Unable(why)) => {
                     self.progress.skip(1);
-                    self.cell(group, nth, turn).failure = Some(why);
+                    self.fail(group, nth, turn, &why);
+                    ending.strike(&group.scenarios[nth], turn.contender, STRIKES_MAX);
+                    continue;
+                }
+                Err(Trouble::Unsound { why, round }) => {
+                    // Said once: the other rounds have counts of their own.
+                    if self.cell(group, nth, turn).failure.is_none() {
+                        let scenario = &group.scenarios[nth].id;
+                        self.tell(format!("{}, {scenario}: {why}", turn.contender), ending);
+                    }
+                    self.fail(group, nth, turn, &why);
+                    self.keep(group, nth, turn, *round);
+                    ending.rounds += 1;
+                    self.save(measurer)?;
                     continue;
                 }
                 Err(Trouble::Failed { why, round }) => {
                     let scenario = &group.scenarios[nth].id;
-                    let message = format!("{}, {scenario}: {why}", turn.contender);
-                    self.progress.warn(&message);
-                    ending.failures.push(message);
+                    self.tell(format!("{}, {scenario}: {why}", turn.contender), ending);
                     match round {
                         Some(round) => {
                             self.keep(group, nth, turn, *round);
@@ -283,18 +355,34 @@ impl Collection<'_> {
                         }
                         None => self.progress.skip(1),
                     }
-                    self.cell(group, nth, turn).failure = Some(why);
+                    self.fail(group, nth, turn, &why);
+                    ending.strike(&group.scenarios[nth], turn.contender, 1);
                     self.save(measurer)?;
                     true
                 }
             };
             if failed {
-                // What died or hangs can't be asked for the rest; in the next round it starts anew.
+                // What died or hangs can't be asked for the rest; in the next round it starts anew, and
+                // is asked for the rest first.
                 self.progress.skip(rest);
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// Tells the user of a failure, now and once.
+    fn tell(&mut self, message: String, ending: &mut Ending) {
+        if !ending.failures.contains(&message) {
+            self.progress.warn(&format!("failed: {message}"));
+            ending.failures.push(message);
+        }
+    }
+
+    /// Writes down why a cell isn't sound: the first reason stays.
+    fn fail(&mut self, group: &Group, nth: usize, turn: Turn<'_>, why: &str) {
+        let failure = &mut self.cell(group, nth, turn).failure;
+        failure.get_or_insert_with(|| why.to_owned());
     }
 
     fn keep(&mut self, group: &Group, nth: usize, turn: Turn<'_>, mut round: Round) {
@@ -327,10 +415,11 @@ impl Collection<'_> {
     }
 }
 
+/// Once may be chance, and twice: a server that fails three times in the same is left out of it.
+const STRIKES_MAX: u32 = 3;
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::result::{FORMAT, Failures, Machine};
 
@@ -540,8 +629,119 @@ mod tests {
         let (run, ending, _) = run(&[group(1)], &mut script, &stop);
         assert_eq!(run.cells[0].rounds[0].failures[Failures::STATUS], 5);
         assert_eq!(ending.failures.len(), 2);
-        // Once wrong, it isn't asked again.
-        assert_eq!(script.log.join(" "), "+a a0.0 -a +b b0.0 -b");
+        // It starts anew in the next round.
+        assert_eq!(
+            script.log.join(" "),
+            "+a a0.0 -a +b b0.0 -b +a a0.1 -a +b b0.1 -b"
+        );
+    }
+
+    #[test]
+    fn one_that_fails_in_part_is_asked_on_and_told_of_once() {
+        let mut script = script(|turn, scenario| {
+            let round = Box::new(right());
+            match (turn.contender, scenario) {
+                ("a", 0) => Err(Trouble::Unsound {
+                    why: format!("it failed in part, {}", turn.round),
+                    round,
+                }),
+                _ => Ok(*round),
+            }
+        });
+        let stop = AtomicBool::new(false);
+        let (run, ending, _) = run(&[group(2)], &mut script, &stop);
+        assert_eq!(
+            script.log.join(" "),
+            "+a a0.0 a1.0 -a +b b0.0 b1.0 -b +a a0.1 a1.1 -a +b b0.1 b1.1 -b"
+        );
+        assert_eq!(run.cells[0].rounds.len(), 2);
+        assert_eq!(
+            run.cells[0].failure.as_deref(),
+            Some("it failed in part, 0")
+        );
+        assert_eq!(ending.failures, ["a, s0: it failed in part, 0"]);
+    }
+
+    #[test]
+    fn one_that_dies_starts_anew_until_it_has_failed_three_times() {
+        let mut script = script(|turn, scenario| match (turn.contender, scenario) {
+            ("a", 1) => Err(Trouble::failed("it died")),
+            _ => Ok(right()),
+        });
+        let (mut run, stop) = (empty_run(), AtomicBool::new(false));
+        let collection = Collection {
+            run: &mut run,
+            rounds: 4,
+            stop: &stop,
+            progress: &mut Progress::silent(),
+            save: &mut |_| Ok(()),
+        };
+        let ending = collect(&[group(2)], &mut script, collection).expect("saving works");
+        let of_a: Vec<&str> = script
+            .log
+            .iter()
+            .filter(|step| step.starts_with('a'))
+            .map(String::as_str)
+            .collect();
+        assert_eq!(
+            of_a,
+            ["a0.0", "a1.0", "a0.1", "a1.1", "a0.2", "a1.2", "a0.3"]
+        );
+        assert_eq!(run.cells[0].rounds.len(), 4);
+        assert_eq!(ending.failures, ["a, s1: it died"]);
+    }
+
+    #[test]
+    fn one_that_dies_of_one_scenario_is_asked_for_the_others() {
+        let mut script = script(|turn, scenario| match (turn.contender, scenario) {
+            ("a", 0) => Err(Trouble::failed("it died")),
+            _ => Ok(right()),
+        });
+        let (mut run, stop) = (empty_run(), AtomicBool::new(false));
+        let collection = Collection {
+            run: &mut run,
+            rounds: 3,
+            stop: &stop,
+            progress: &mut Progress::silent(),
+            save: &mut |_| Ok(()),
+        };
+        collect(&[group(3)], &mut script, collection).expect("saving works");
+        let of_a: Vec<&str> = script
+            .log
+            .iter()
+            .filter(|step| step.starts_with('a'))
+            .map(String::as_str)
+            .collect();
+        assert_eq!(
+            of_a,
+            ["a0.0", "a1.1", "a2.1", "a0.1", "a1.2", "a2.2", "a0.2"]
+        );
+        let of_a = run.cells.iter().filter(|cell| cell.contender == "a");
+        let of_a: Vec<_> = of_a
+            .map(|cell| (cell.rounds.len(), cell.failure.as_deref()))
+            .collect();
+        assert_eq!(of_a, [(0, Some("it died")), (2, None), (2, None)]);
+    }
+
+    #[test]
+    fn what_was_never_asked_has_a_reason() {
+        let mut script = script(|turn, _| match turn.contender {
+            "a" => Err(Trouble::failed("it died")),
+            _ => Ok(right()),
+        });
+        let stop = AtomicBool::new(false);
+        let (run, _, _) = run(&[group(3)], &mut script, &stop);
+        let of_a = run.cells.iter().filter(|cell| cell.contender == "a");
+        let reasons: Vec<_> = of_a.map(|cell| cell.failure.as_deref()).collect();
+        assert_eq!(
+            reasons,
+            [
+                Some("it died"),
+                Some("it died"),
+                Some("not asked, since in s0 it died")
+            ]
+        );
+        assert_eq!(script.log.iter().filter(|step| *step == "a2.1").count(), 0);
     }
 
     #[test]

@@ -119,7 +119,9 @@ impl Site {
     pub const SIMPLE: &str = "<html><body><h1>Hello World!</h1></body></html>\n";
     /// A CGI script that makes a page of two XML files and some snippets of HTML.
     pub const COMPLEX_SCRIPT: &str = "/cgi-bin/complex.py";
-    /// What [`Site::COMPLEX_SCRIPT`] makes, as a file: the page cache.
+    /// The same script, behind the server's page cache.
+    pub const KEPT_SCRIPT: &str = "/kept/complex.py";
+    /// What [`Site::COMPLEX_SCRIPT`] makes, as a file.
     pub const CACHED_PAGE: &str = "/cached.html";
     /// The page that the journal's documents measured.
     pub const JOURNAL_BYTES: u64 = 5100;
@@ -244,6 +246,12 @@ pub fn create_open(folder: &Path) -> io::Result<()> {
         let _ = open_to_all(parent);
     }
     open_to_all(folder)
+}
+
+/// Makes a folder that every user may write to, as servers do that gave up root.
+pub fn create_writable(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o1777))
 }
 
 /// Whatever the umask is.

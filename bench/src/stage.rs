@@ -23,6 +23,7 @@ use crate::process::{Counting, Measuring, Tree};
 use crate::result::{ContenderFacts, Failures, Round, Run, Usage};
 use crate::rounds::{Measure, Order, Trouble, Turn};
 use crate::site::Site;
+use crate::soundness::{self, Load};
 use crate::suite::{Act, Case, Setting};
 
 /// Everything that a turn needs.
@@ -124,7 +125,11 @@ impl Measure for Stage<'_> {
             ..measured
         };
         self.still_answers(&measured.round, &plan, act, entry)?;
-        judge(measured, &plan, act.order == Order::Rising)
+        let load = match act.order {
+            Order::Rising => Load::Rising,
+            _ => Load::of(plan.connections),
+        };
+        judge(measured, &plan, load)
     }
 
     fn stop(&mut self, _turn: Turn<'_>) {
@@ -328,7 +333,7 @@ impl Stage<'_> {
             );
         }
         let file = match path {
-            Site::COMPLEX_SCRIPT => Site::CACHED_PAGE,
+            Site::COMPLEX_SCRIPT | Site::KEPT_SCRIPT => Site::CACHED_PAGE,
             _ if path.starts_with("/cgi-bin/") => return None,
             path => path,
         };
@@ -364,7 +369,8 @@ impl Stage<'_> {
         };
         if scenario > 0 {
             let cached = self.pages.cached();
-            return cached.ok_or_else(|| Trouble::failed("the page did not load before"));
+            let cached = cached.ok_or_else(|| Trouble::failed("the page did not load before"))?;
+            return cached.map_err(|error| Trouble::failed(error.to_string()));
         }
         let address = playing.contender.address(true);
         let round = self.pages.cold(&self.site, address);
@@ -485,22 +491,19 @@ impl Watch for Audience<'_> {
 }
 
 /// Whether a round is one of a server that works.
-fn judge(measured: Measured, plan: &Plan, failures_are_expected: bool) -> Result<Round, Trouble> {
+fn judge(measured: Measured, plan: &Plan, load: Load) -> Result<Round, Trouble> {
     let Measured { round, details } = measured;
-    let of = |kind: &str| round.failures.get(kind).copied().unwrap_or(0);
     let failed = round.failed();
-    if failures_are_expected && round.requests > 0 {
-        return Ok(round);
-    }
     let detail = |kind: &str| {
         details
             .get(kind)
             .map_or(String::new(), |d| format!(" ({d})"))
     };
     if round.requests == 0 {
+        let timeouts = round.failures.get(Failures::TIMEOUT).copied();
         let why = match failed {
             0 => format!("it is too slow: no answer in {:.1} s", round.seconds),
-            _ if of(Failures::TIMEOUT) == failed => format!(
+            _ if timeouts == Some(failed) => format!(
                 "it is too slow: no answer within {} s, {failed} times",
                 plan.timeout_seconds
             ),
@@ -511,11 +514,15 @@ fn judge(measured: Measured, plan: &Plan, failures_are_expected: bool) -> Result
             round: (failed > 0).then(|| Box::new(round)),
         });
     }
-    let wrong = of(Failures::STATUS) + of(Failures::LENGTH) + of(Failures::PROTOCOL);
-    if wrong as f64 > round.requests as f64 * WRONG_SHARE_MAX {
-        return Err(Trouble::Failed {
-            why: format!("it answers wrongly: {}", words(&round, &detail)),
-            round: Some(Box::new(round)),
+    if soundness::failed_in_part(&round, load) {
+        let asked = round.requests + failed;
+        return Err(Trouble::Unsound {
+            why: format!(
+                "it failed in part: {failed} of {asked} requests ({:.1} %): {}",
+                failed as f64 / asked as f64 * 100.0,
+                words(&round, &detail)
+            ),
+            round: Box::new(round),
         });
     }
     Ok(round)
@@ -571,5 +578,3 @@ fn load_average() -> Option<f64> {
 
 /// Often enough for a peak; each look takes the server's memory map for a moment.
 const MEMORY_EVERY: Duration = Duration::from_millis(200);
-/// A few refusals under overload are counted as failures; more is a server that doesn't work.
-const WRONG_SHARE_MAX: f64 = 0.01;

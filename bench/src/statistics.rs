@@ -74,7 +74,7 @@ pub enum Verdict {
     /// The difference is within the noise: another run could show the opposite.
     WithinNoise,
     /// So few rounds that two contenders that are the same would often look different: fewer than
-    /// five ([`CONFIDENCE_OF_A_DIFFERENCE`]).
+    /// five ([`CONFIDENCE_OF_A_DIFFERENCE`]) that don't lie far apart either.
     TooFew,
 }
 
@@ -104,19 +104,48 @@ pub struct Comparison {
     pub verdict: Verdict,
 }
 
+impl Comparison {
+    /// What is to be said beside the ratio: that nothing follows, or from how little something does.
+    pub fn remark(&self) -> &'static str {
+        match self.verdict {
+            Verdict::More | Verdict::Less if self.confidence < CONFIDENCE_OF_A_DIFFERENCE => {
+                "apart in all rounds"
+            }
+            verdict => verdict.remark(),
+        }
+    }
+
+    /// What too few rounds don't tell by their number they may tell by their distance.
+    fn or_far_apart(mut self, first: &[f64], second: &[f64]) -> Comparison {
+        if self.verdict == Verdict::TooFew && first.len().min(second.len()) >= ROUNDS_MIN {
+            self.verdict = FEW.judge(first, second).unwrap_or(Verdict::TooFew);
+        }
+        self
+    }
+}
+
 /// Compares interleaved rounds. The nth of both were measured one after the other, so what drifts
 /// on the machine is in both and falls out of their ratio; if one has fewer rounds, they are no
-/// pairs any more, and only intervals that don't meet are called a difference.
+/// pairs any more. Three or four rounds tell only what lies far apart.
 ///
 /// `None` if either has no values, or the second is zero.
 pub fn compare(first: &[f64], second: &[f64]) -> Option<Comparison> {
-    let (of_first, of_second) = (median(first)?, median(second)?);
-    if of_second == 0.0 {
+    if median(second)? == 0.0 {
         return None;
     }
     if first.len() == second.len() && second.iter().all(|value| *value != 0.0) {
         let ratios: Vec<f64> = first.iter().zip(second).map(|(a, b)| a / b).collect();
-        return Some(comparison(median(&ratios)?, interval(&ratios)));
+        let found = comparison(median(&ratios)?, interval(&ratios));
+        return Some(found.or_far_apart(first, second));
+    }
+    compare_unpaired(first, second)
+}
+
+/// Only intervals that don't meet are called a difference.
+fn compare_unpaired(first: &[f64], second: &[f64]) -> Option<Comparison> {
+    let (of_first, of_second) = (median(first)?, median(second)?);
+    if of_second == 0.0 {
+        return None;
     }
     let both = interval(first).zip(interval(second));
     let ratios = both.map(|(first, second)| Interval {
@@ -124,8 +153,83 @@ pub fn compare(first: &[f64], second: &[f64]) -> Option<Comparison> {
         high: first.high / second.low,
         confidence: (first.confidence + second.confidence - 1.0).max(0.0),
     });
-    Some(comparison(of_first / of_second, ratios))
+    Some(comparison(of_first / of_second, ratios).or_far_apart(first, second))
 }
+
+/// [`compare`] of rounds by their numbers: those of the same number were measured one after the other.
+/// If one has a round that the other lacks, they are no pairs.
+pub fn compare_rounds(first: &[Numbered], second: &[Numbered]) -> Option<Comparison> {
+    let by_number = |rounds: &[Numbered]| {
+        let mut rounds = rounds.to_vec();
+        rounds.sort_by_key(|(number, _)| *number);
+        rounds.into_iter().unzip()
+    };
+    let (numbers, first): (Vec<u32>, Vec<f64>) = by_number(first);
+    let (others, second): (Vec<u32>, Vec<f64>) = by_number(second);
+    match numbers == others {
+        true => compare(&first, &second),
+        false => compare_unpaired(&first, &second),
+    }
+}
+
+/// A round's number and its value.
+pub type Numbered = (u32, f64);
+
+/// Compares rounds that were not interleaved, as those of two runs: so many figures are that what one
+/// pair in a hundred shows by chance would be shown each time.
+pub fn compare_runs(first: &[f64], second: &[f64]) -> Verdict {
+    let (Some(one), Some(other)) = (interval(first), interval(second)) else {
+        return Verdict::TooFew;
+    };
+    if one.low <= other.high && other.low <= one.high {
+        return Verdict::WithinNoise;
+    }
+    match first.len().min(second.len()) {
+        0..ROUNDS_MIN => Verdict::TooFew,
+        ROUNDS_MIN..ROUNDS_OF_AN_INTERVAL => FEW.judge(first, second).unwrap_or(Verdict::TooFew),
+        _ => RUNS.judge(first, second).unwrap_or(Verdict::WithinNoise),
+    }
+}
+
+/// How far apart two sets of rounds must lie to be called different.
+#[derive(Debug, Clone, Copy)]
+struct Distance {
+    /// The larger median to the smaller, at least.
+    ratio: f64,
+    /// The gap between their intervals to the wider of these, at least.
+    gap: f64,
+}
+
+impl Distance {
+    fn judge(self, first: &[f64], second: &[f64]) -> Option<Verdict> {
+        let (of_first, of_second) = (median(first)?, median(second)?);
+        let (one, other) = (interval(first)?, interval(second)?);
+        let (verdict, gap, ratio) = match of_first > of_second {
+            true => (Verdict::More, one.low - other.high, of_first / of_second),
+            false => (Verdict::Less, other.low - one.high, of_second / of_first),
+        };
+        let wider = (one.high - one.low).max(other.high - other.low);
+        (gap > 0.0 && gap >= self.gap * wider && ratio >= self.ratio).then_some(verdict)
+    }
+}
+
+/// For three or four rounds: of two contenders that are the same, and whose rounds scatter by a tenth
+/// (standard deviation), one pair in five thousand lies so far apart, and by a fifth one in eight
+/// hundred.
+const FEW: Distance = Distance {
+    ratio: 1.25,
+    gap: 2.0,
+};
+/// For two runs of five rounds or more: what drifts between runs, a few percent, isn't in the rounds of
+/// either.
+const RUNS: Distance = Distance {
+    ratio: 1.05,
+    gap: 1.0,
+};
+/// Two rounds lie close together by chance often enough.
+const ROUNDS_MIN: usize = 3;
+/// From so many on an interval is sure enough for [`CONFIDENCE_OF_A_DIFFERENCE`].
+const ROUNDS_OF_AN_INTERVAL: usize = 5;
 
 fn comparison(ratio: f64, interval: Option<Interval>) -> Comparison {
     let Some(Interval {
@@ -227,6 +331,23 @@ mod tests {
     }
 
     #[test]
+    fn rounds_are_paired_by_their_numbers() {
+        let first = [100.0, 80.0, 60.0, 90.0, 70.0, 50.0];
+        let mut one: Vec<Numbered> = (0..).zip(first).collect();
+        let other: Vec<Numbered> = one.iter().map(|(n, value)| (*n, value * 0.9)).collect();
+        // A run that was resumed has them in another order.
+        one.rotate_left(2);
+        let found = compare_rounds(&one, &other).expect("a comparison");
+        assert_eq!(found.verdict, Verdict::More);
+        assert!((found.low - found.high).abs() < 1e-9);
+        // As many, but not the same: the first of one stands beside the second of the other.
+        let (without_first, without_last) = (&other[1..], &other[..5]);
+        let found = compare_rounds(without_first, without_last).expect("a comparison");
+        assert_eq!(found.verdict, Verdict::WithinNoise);
+        assert!(found.low < 0.7 && found.high > 1.4, "{found:?}");
+    }
+
+    #[test]
     fn a_difference_that_changes_sides_is_noise() {
         let found = compare(&[10.0, 12.0, 9.0], &[11.0, 11.0, 11.0]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::WithinNoise);
@@ -237,12 +358,68 @@ mod tests {
     fn few_rounds_tell_no_difference() {
         let found = compare(&[10.0], &[20.0]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::TooFew);
+        let found = compare(&[10.0; 2], &[20.0; 2]).expect("a comparison");
+        assert_eq!(found.verdict, Verdict::TooFew);
         // Three that agree may do so by chance; five hardly.
-        let found = compare(&[10.0; 3], &[20.0; 3]).expect("a comparison");
+        let found = compare(&[10.0, 10.1, 10.2], &[11.0, 11.1, 11.2]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::TooFew);
         let found = compare(&[10.0; 5], &[20.0; 5]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::Less);
+        assert_eq!(found.remark(), "");
         assert_eq!(compare(&[1.0], &[]), None);
         assert_eq!(compare(&[1.0], &[0.0]), None);
+    }
+
+    #[test]
+    fn three_rounds_tell_what_lies_far_apart() {
+        let found = compare(&[10.0, 10.5, 11.0], &[15.0, 15.5, 16.0]).expect("a comparison");
+        assert_eq!(found.verdict, Verdict::Less);
+        assert_eq!(found.remark(), "apart in all rounds");
+        // As far, but scattered more widely: the next three could lie elsewhere.
+        let found = compare(&[8.0, 10.5, 12.0], &[14.0, 15.5, 19.0]).expect("a comparison");
+        assert_eq!(found.verdict, Verdict::TooFew);
+        assert_eq!(found.remark(), "too few rounds to tell");
+    }
+
+    #[test]
+    fn two_runs_differ_by_more_than_chance_and_drift() {
+        let (calm, later) = ([10.0, 10.1, 10.2], [10.6, 10.7, 10.8]);
+        assert_eq!(compare_runs(&calm, &later), Verdict::TooFew);
+        assert_eq!(compare_runs(&calm, &[20.0, 20.1, 20.2]), Verdict::Less);
+        assert_eq!(compare_runs(&[0.0; 3], &[5.0; 3]), Verdict::Less);
+        let rounds = |from: f64| [0.0, 0.1, 0.2, 0.3, 0.4].map(|more| from + more);
+        assert_eq!(
+            compare_runs(&rounds(10.0), &rounds(10.45)),
+            Verdict::WithinNoise
+        );
+        assert_eq!(compare_runs(&rounds(11.5), &rounds(10.0)), Verdict::More);
+        assert_eq!(compare_runs(&[1.0], &[2.0]), Verdict::TooFew);
+    }
+
+    /// A server that didn't change, a hundred figures of it, fifty times over: all scatter by a tenth
+    /// around the same value (by a generator whose row is always the same).
+    #[test]
+    fn an_unchanged_server_gives_no_alarm() {
+        let mut state = 1u64;
+        let mut scattered = || {
+            let mut sum = 0.0;
+            for _ in 0..12 {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                sum += (state >> 33) as f64 / (1u64 << 31) as f64;
+            }
+            100.0 * (1.0 + 0.1 * (sum - 6.0))
+        };
+        for rounds in [3, 4, 5] {
+            let mut alarms = 0;
+            for _ in 0..5_000 {
+                let first: Vec<f64> = (0..rounds).map(|_| scattered()).collect();
+                let second: Vec<f64> = (0..rounds).map(|_| scattered()).collect();
+                let verdict = compare_runs(&first, &second);
+                alarms += u32::from(matches!(verdict, Verdict::More | Verdict::Less));
+            }
+            assert!(alarms <= 5, "{alarms} in 5,000 with {rounds} rounds");
+        }
     }
 }

@@ -2,34 +2,112 @@
 
 use crate::agreement::{Agreement, agreements};
 use crate::result::{Cell, Round, Run};
-use crate::statistics::{compare, interval, median};
+use crate::soundness::Standing;
+use crate::statistics::{Numbered, compare_rounds, interval, median};
 
-/// One table for each scenario, fastest first by CPU time for each request, where that is known.
+/// One table for each scenario, fastest first; below them those that refused a part, and last those that
+/// failed in part.
 pub fn text(run: &Run) -> String {
     let mut text = String::new();
     for scenario in &run.scenarios {
         let cells = run.cells.iter().filter(|cell| cell.scenario == scenario.id);
-        let mut rows: Vec<(&Cell, f64)> = cells
-            .filter_map(|cell| Some((cell, median(&values(cell, Round::rate))?)))
-            .collect();
-        rows.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let mut rows: Vec<Row> = cells.filter_map(|cell| Row::of(run, cell)).collect();
         if rows.is_empty() {
             continue;
         }
-        if rows.iter().all(|(cell, _)| loads_pages(cell)) {
-            text.push_str(&pages(&scenario.title, &rows));
+        if rows.iter().all(|row| loads_pages(row.cell)) {
+            text.push_str(&pages(&scenario.title, &mut rows));
             continue;
         }
-        text.push_str(&format!(
-            "\n{}\n  {:<26}{:>12}{:>21}{:>12}{:>10}{:>10}\n",
-            scenario.title, "", "requests/s", "interval", "µs CPU each", "p99 ms", "MB"
-        ));
-        for (nth, (cell, rate)) in rows.iter().enumerate() {
-            let before = nth.checked_sub(1).map(|before| rows[before].0);
-            text.push_str(&row(cell, *rate, before));
+        rows.sort_by(|a, b| {
+            let order = a.standing.rank().cmp(&b.standing.rank());
+            order.then(b.rate.total_cmp(&a.rate))
+        });
+        let failures = rows.iter().any(|row| failed(row.cell) > 0);
+        let head = if failures { "failed" } else { "" };
+        let head = format!(
+            "  {:<26}{:>12}{:>21}{:>12}{:>10}{:>10}{head:>18}",
+            "", "requests/s", "interval", "µs CPU each", "p99 ms", "MB"
+        );
+        text.push_str(&format!("\n{}\n{}\n", scenario.title, head.trim_end()));
+        for (nth, row) in rows.iter().enumerate() {
+            let before = nth.checked_sub(1).map(|before| &rows[before]);
+            let before = before.filter(|before| before.standing != Standing::Failed);
+            let line = row.line(before, failures);
+            text.push_str(&format!("{}\n", line.trim_end()));
         }
     }
     text
+}
+
+/// What a contender did in a scenario.
+struct Row<'r> {
+    cell: &'r Cell,
+    /// The median of its requests/s.
+    rate: f64,
+    standing: Standing,
+}
+
+impl Row<'_> {
+    /// `None` if nothing was measured.
+    fn of<'r>(run: &Run, cell: &'r Cell) -> Option<Row<'r>> {
+        Some(Row {
+            cell,
+            rate: median(&values(cell, Round::rate))?,
+            standing: Standing::of(run, cell),
+        })
+    }
+
+    /// `before` is the one above it, if that didn't fail.
+    fn line(&self, before: Option<&Row>, failures: bool) -> String {
+        let Row {
+            cell,
+            rate,
+            standing,
+        } = self;
+        let interval = interval(&values(cell, Round::rate)).map_or(String::new(), |interval| {
+            format!(
+                "{:.0}–{:.0} ({:.0} %)",
+                interval.low,
+                interval.high,
+                interval.confidence * 100.0
+            )
+        });
+        let of = |value: fn(&Round) -> Option<f64>| {
+            let known: Vec<f64> = cell.rounds.iter().filter_map(value).collect();
+            median(&known).map_or("–".to_owned(), |value| format!("{value:.1}"))
+        };
+        let compared = before.and_then(|before| compare_rounds(&rates(cell), &rates(before.cell)));
+        let remark = match (
+            standing.mark(),
+            compared.map_or("", |compared| compared.remark()),
+        ) {
+            (Some(mark), _) => format!("  {mark}"),
+            (None, "") => String::new(),
+            (None, remark) => format!("  (to the one above: {remark})"),
+        };
+        let failed = match (failures, failed(cell)) {
+            (false, _) => String::new(),
+            (true, 0) => format!("{:>18}", "–"),
+            (true, failed) => {
+                let asked = failed + cell.rounds.iter().map(|round| round.requests).sum::<u64>();
+                let share = failed as f64 / asked as f64 * 100.0;
+                format!("{:>18}", format!("{failed} ({share:.2} %)"))
+            }
+        };
+        format!(
+            "  {:<26}{rate:>12.0}{interval:>21}{:>12}{:>10}{:>10}{failed}{remark}",
+            cell.contender,
+            of(Round::server_us_per_request),
+            of(p99),
+            of(memory)
+        )
+    }
+}
+
+/// In all rounds, of all kinds.
+fn failed(cell: &Cell) -> u64 {
+    cell.rounds.iter().map(Round::failed).sum()
 }
 
 fn loads_pages(cell: &Cell) -> bool {
@@ -38,26 +116,29 @@ fn loads_pages(cell: &Cell) -> bool {
         .all(|round| round.extra.contains_key(LOAD))
 }
 
-/// A browser's figures: what one visitor waits for.
-fn pages(title: &str, rows: &[(&Cell, f64)]) -> String {
+/// A browser's figures: what one visitor waits for, who waits least first.
+fn pages(title: &str, rows: &mut [Row]) -> String {
     let mut text = format!(
         "\n{title}\n  {:<26}{:>20}{:>12}\n",
         "", "DOMContentLoaded ms", "load ms"
     );
-    for (cell, _) in rows {
-        let of = |name: &str| {
-            let known = cell
-                .rounds
-                .iter()
-                .filter_map(|round| round.extra.get(name).copied());
-            let known: Vec<f64> = known.collect();
-            median(&known).map_or("–".to_owned(), |value| format!("{value:.1}"))
-        };
-        let (parsed, loaded) = (of("dom_content_loaded_ms"), of(LOAD));
-        text.push_str(&format!(
-            "  {:<26}{parsed:>20}{loaded:>12}\n",
+    let of = |cell: &Cell, name: &str| {
+        let known = cell.rounds.iter();
+        let known = known.filter_map(|round| round.extra.get(name).copied());
+        median(&known.collect::<Vec<f64>>()).unwrap_or(f64::INFINITY)
+    };
+    rows.sort_by(|a, b| {
+        let order = a.standing.rank().cmp(&b.standing.rank());
+        order.then(of(a.cell, LOAD).total_cmp(&of(b.cell, LOAD)))
+    });
+    for Row { cell, standing, .. } in rows {
+        let (parsed, loaded) = (of(cell, "dom_content_loaded_ms"), of(cell, LOAD));
+        let mark = standing.mark().unwrap_or_default();
+        let line = format!(
+            "  {:<26}{parsed:>20.1}{loaded:>12.1}  {mark}",
             cell.contender
-        ));
+        );
+        text.push_str(&format!("{}\n", line.trim_end()));
     }
     text
 }
@@ -68,7 +149,7 @@ pub fn agreement(run: &Run) -> String {
     let line = |agreement: Agreement| {
         let (found, ours, wrks) = (agreement.found, agreement.ours, agreement.wrks);
         format!(
-            "\n{}, {}: ours to wrk {:+.1} % ({:+.1} to {:+.1}, {:.0} % sure, {} pairs): {}\n  busy: \
+            "\n{}, {}: ours to wrk {:+.1} % ({:+.1} to {:+.1}, {:.0} % sure, {}): {}\n  busy: \
              the server {:.0} % and {:.0} %, our generator {:.0} %, wrk {:.0} %\n",
             agreement.contender,
             agreement.protocol,
@@ -76,7 +157,7 @@ pub fn agreement(run: &Run) -> String {
             percent(found.low),
             percent(found.high),
             found.confidence * 100.0,
-            agreement.pairs,
+            agreement.pairs_in_words(),
             agreement.verdict().words(),
             ours.server * 100.0,
             wrks.server * 100.0,
@@ -87,38 +168,13 @@ pub fn agreement(run: &Run) -> String {
     agreements(run).into_iter().map(line).collect()
 }
 
-fn row(cell: &Cell, rate: f64, before: Option<&Cell>) -> String {
-    let rates = values(cell, Round::rate);
-    let interval = interval(&rates).map_or(String::new(), |interval| {
-        format!(
-            "{:.0}–{:.0} ({:.0} %)",
-            interval.low,
-            interval.high,
-            interval.confidence * 100.0
-        )
-    });
-    let of = |value: fn(&Round) -> Option<f64>| {
-        let known: Vec<f64> = cell.rounds.iter().filter_map(value).collect();
-        median(&known).map_or("–".to_owned(), |value| format!("{value:.1}"))
-    };
-    let compared = before.and_then(|before| compare(&rates, &values(before, Round::rate)));
-    let remark = compared.map_or("", |compared| compared.verdict.remark());
-    let remark = if remark.is_empty() {
-        String::new()
-    } else {
-        format!("  (to the one above: {remark})")
-    };
-    format!(
-        "  {:<26}{rate:>12.0}{interval:>21}{:>12}{:>10}{:>10}{remark}\n",
-        cell.contender,
-        of(Round::server_us_per_request),
-        of(p99),
-        of(memory)
-    )
-}
-
 fn values(cell: &Cell, value: fn(&Round) -> f64) -> Vec<f64> {
     cell.rounds.iter().map(value).collect()
+}
+
+fn rates(cell: &Cell) -> Vec<Numbered> {
+    let rounds = cell.rounds.iter();
+    rounds.map(|round| (round.number, round.rate())).collect()
 }
 
 fn p99(round: &Round) -> Option<f64> {

@@ -183,6 +183,38 @@ fn every_sample_fits_a_telephone_and_draws_nothing_outside() {
     }
 }
 
+/// A wide screen shows a wide table whole; a narrower one shows that there is more at the right, in
+/// light and in dark, and keeps the names in sight.
+#[test]
+fn a_wide_table_uses_the_window_or_says_that_it_goes_on() {
+    const WIDEST: &str = "[...document.querySelectorAll('.scroll')]\
+        .sort((a, b) => b.scrollWidth - a.scrollWidth)[0]";
+    with_page(&[sample("hello")], 1900, |tab| {
+        let wide = number(tab, &format!("{WIDEST}.clientWidth"));
+        assert!(wide > 1088.0, "wider than the text: {wide}");
+        assert_eq!(number(tab, &format!("{WIDEST}.scrollWidth")), wide);
+        let page = "document.documentElement";
+        let beyond = number(tab, &format!("{page}.scrollWidth - {page}.clientWidth"));
+        assert_eq!(beyond, 0.0, "and the page doesn't scroll");
+    });
+    for scheme in ["light", "dark"] {
+        with_page(&[sample("hello")], 390, |tab| {
+            let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+            tab.command("Emulation.setEmulatedMedia", media).unwrap();
+            let hidden = format!("{WIDEST}.scrollWidth - {WIDEST}.clientWidth");
+            assert!(number(tab, &hidden) > 0.0, "no test: all is in sight");
+            let style = format!("getComputedStyle({WIDEST})");
+            let shadow = text(tab, &format!("{style}.backgroundAttachment"));
+            assert!(shadow.contains("local, scroll"), "{shadow}");
+            let name = format!("{WIDEST}.querySelector('tbody th').getBoundingClientRect().left");
+            let before = number(tab, &name);
+            tab.evaluate(&format!("{WIDEST}.scrollLeft = 1000"))
+                .unwrap();
+            assert_eq!(number(tab, &name), before, "the names stay");
+        });
+    }
+}
+
 #[test]
 fn the_groups_of_the_matrix_and_the_curves_of_growth_are_drawn() {
     with_page(&[sample("matrix")], 1280, |tab| {
@@ -251,4 +283,47 @@ fn markdown_has_the_same_figures() {
         failed.contains("The run was interrupted or a part of it failed"),
         "{failed}"
     );
+}
+
+/// A contender that failed is marked in the tables and charts of every suite.
+#[test]
+fn what_failed_in_part_is_marked_everywhere() {
+    let failed = |name: &str, contender: &str| {
+        let mut run = sample(name);
+        let cells = run.cells.iter_mut();
+        for cell in cells.filter(|cell| cell.contender == contender) {
+            cell.failure = Some("it died".to_owned());
+        }
+        run
+    };
+    let html = |runs: &[Run]| report::report(runs, Format::Html, Published::Shown);
+    for (runs, mark) in [
+        (
+            vec![failed("page", "nginx")],
+            "nginx (failed in part), cold",
+        ),
+        // In the legend, and at a point.
+        (
+            vec![failed("growth", "apache")],
+            "Apache event (failed in part), 200 users",
+        ),
+        (
+            vec![failed("matrix", "lighttpd")],
+            "lighttpd (failed in part)</",
+        ),
+        (
+            vec![failed("journal-desktop", "anthill"), sample("journal-tiny")],
+            "sample desktop (failed in part)",
+        ),
+    ] {
+        let page = html(&runs);
+        assert!(page.contains(mark), "{}: no {mark}", runs[0].suite);
+    }
+    let published = html(&[sample("hello")])
+        .matches("class=\"published")
+        .count();
+    let page = html(&[failed("hello", "nginx")]);
+    assert!(page.contains("nginx (failed in part)"));
+    // Its published figure is still there.
+    assert_eq!(page.matches("class=\"published").count(), published);
 }

@@ -35,6 +35,10 @@ pub struct Limits {
     pub body_discard_bytes: u64,
     /// Request body for a handler, bytes; 413 past it.
     pub body_bytes: u64,
+    /// Request bodies that lie on the disk until they are whole, all together, bytes, and a
+    /// quarter of it for one client; 503 past it. Four of the longest: a disk has room for them, and who
+    /// sends without a length is rare.
+    pub spooled_bytes: u64,
     /// Seconds that requests under way get to finish on stop.
     pub drain_seconds: u32,
     /// Scripts that run at the same time, for all sites; more wait for their turn.
@@ -78,6 +82,7 @@ impl Default for Limits {
             body_rate_bytes_per_second: 512,
             body_discard_bytes: 1 << 20,
             body_bytes: 1 << 30,
+            spooled_bytes: 4 << 30,
             drain_seconds: 30,
             scripts: 16,
             script_queue: 128,
@@ -162,6 +167,18 @@ pub const LINK_HOPS_MAX: usize = 40;
 pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;
 /// Paths remembered as changed behind the watcher's back until somebody rescans them.
 pub const STALE_PATHS_MAX: usize = 64;
+/// A request for what isn't there waits so long at most for changes that the disk has told and nobody
+/// has looked at yet. It waits for two Worlds, which takes some milliseconds, and up to some hundred
+/// where the processor is busy or a folder large; only a reload may keep them back for longer.
+pub const LAG_MILLISECONDS: u64 = 1_000;
+/// Bringing changes into the World may take one part in so many of the control thread's time, so that
+/// a deployment or a busy folder leaves the processor to requests.
+pub const RENEWING_SHARE: u32 = 5;
+/// Between two Worlds there is a pause of so long at least: each is taken up by every worker, and
+/// changes that belong together mostly come within it.
+pub const RENEWING_PAUSE_MILLISECONDS: u64 = 10;
+/// And so long at most: on a folder so large that looking at a change takes long, it is waited for.
+pub const RENEWING_PAUSE_MILLISECONDS_MAX: u64 = 100;
 /// What the braces of one glob may multiply to.
 pub const GLOB_ALTERNATIVES_MAX: usize = 64;
 /// The head of what a script answers, bytes: cookies and policies of the largest applications fit.
@@ -181,6 +198,11 @@ pub const PROGRAM_THREADS: usize = 2;
 pub const PROGRAM_SAID_BYTES_MAX: usize = 64 * 1024;
 /// A line of it that is longer is cut.
 pub const PROGRAM_LINE_BYTES_MAX: usize = 1_024;
+/// So much is quoted of what a script said where that was wrong, bytes: enough to know it again.
+pub const SCRIPT_QUOTED_BYTES_MAX: usize = 80;
+/// A script that has ended may have left a child that holds its output open. What such a child says
+/// counts for as long as it goes on; after a pause like this it is ended, and the response is whole.
+pub const PROGRAM_LEFT_SECONDS: u64 = 1;
 /// Calls that wait for their turn do so for at most this long: a client that waits longer asks again.
 pub const CALL_QUEUE_SECONDS: u64 = 10;
 /// So much of a body is there before its script begins, or all of it: a slow client keeps no script
@@ -192,6 +214,16 @@ pub const GATHERED_BODY_BYTES: usize = PIPE_BYTES;
 pub const GATHERED_BYTES_ALL_MAX: usize = 64 << 20;
 /// It is counted after each part of this size, so that no body is over by more.
 pub const GATHERED_PART_BYTES: usize = 16 * 1024;
+/// Bodies that lie on the disk until they are whole: each has a descriptor, and a process may open
+/// 1,024 by default.
+pub const SPOOLS_MAX: usize = 256;
+/// One client may have such a part of their places and bytes, a quarter, so that the others have some
+/// whatever it does: with the usual bounds it is one of the longest bodies.
+pub const SPOOL_PEER_PARTS: u64 = 4;
+/// Threads that write and read them: a disk is no faster by more.
+pub const SPOOL_THREADS: usize = 2;
+/// Parts that wait to be written or read, and files to be freed. Each body has one of both at most.
+pub const SPOOL_QUEUE_MAX: usize = 2 * SPOOLS_MAX;
 /// A request body may pause for so long before its rate counts.
 pub const BODY_GRACE_SECONDS: u64 = 10;
 /// That of a push: a client says what it has in a few bytes, and may then take minutes to pack a large
@@ -238,6 +270,8 @@ pub const GIT_HTML_BYTES_MAX: usize = 4 << 20;
 pub const GIT_PAGE_WHOLE_BYTES: usize = PIPE_BYTES;
 /// Larger pages on their way to clients, all together, bytes: who takes one slowly keeps it in memory.
 pub const GIT_PAGES_HELD_BYTES: usize = 64 << 20;
+/// Of those, what pages for one address may take, bytes: a few of the largest. Others still get theirs.
+pub const GIT_PAGES_HELD_BYTES_EACH: usize = GIT_PAGES_HELD_BYTES / 4;
 /// Commits on a page of a log.
 pub const GIT_LOG_COMMITS: usize = 50;
 /// Commits, branches and tags on the summary of a repository.

@@ -2,6 +2,7 @@
 //! frame.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 
 use anthill::wire::h2::frame::{self, HEADER_BYTES, Header, PREFACE};
 use anthill::wire::h2::hpack::{Decoder, Strings, push_field};
@@ -49,10 +50,18 @@ impl H2 {
 
     /// The same with these SETTINGS.
     pub fn open_with(server: &Server, over: Over, settings: &[u8]) -> H2 {
-        let mut h2 = H2::silent(server, over);
-        h2.wire.send(PREFACE);
-        h2.frame(frame::SETTINGS, 0, 0, settings);
-        h2
+        H2::silent(server, over).begin(settings)
+    }
+
+    /// Over TLS from this address of ours.
+    pub fn open_from(server: &Server, from: Ipv4Addr) -> H2 {
+        H2::on(Wire::tls_from(server, from, "localhost", &[b"h2"])).begin(b"")
+    }
+
+    fn begin(mut self, settings: &[u8]) -> H2 {
+        self.wire.send(PREFACE);
+        self.frame(frame::SETTINGS, 0, 0, settings);
+        self
     }
 
     /// Connects, and says nothing yet.

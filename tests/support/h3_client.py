@@ -233,6 +233,32 @@ async def script(path, megabytes):
     print("echoed")
 
 
+async def counted(path, count):
+    """A script that tells the length of what it gets, which isn't said beforehand, and its digest."""
+    async with client() as it:
+        body = os.urandom(int(count))
+        told = await it.get(path, "POST", body=body)
+        equal(bytes(told.body).decode(), f"{count} {hashlib.md5(body).hexdigest()}")
+    print("counted")
+
+
+async def stalled(path):
+    """A request whose body stops in its middle, and is waited for in vain."""
+    async with client() as it:
+        fields = [("content-length", "100000")]
+        broken = it.ask("POST", path, fields, bytes(70000), ends=False)
+        await within(broken.ended.wait())
+        equal((broken.status, bytes(broken.body)), (200, b"begun\n"))
+        assert broken.reset is not None
+    print("broken off")
+
+
+async def ended(path):
+    """One page that may be broken off."""
+    async with client() as it:
+        await it.get(path)
+
+
 async def fetch(path):
     """One page, as it is."""
     async with client() as it:
@@ -492,6 +518,16 @@ async def ask(*questions):
             got = await it.get(path, method, fields=fields)
             told = {"status": got.status, "fields": got.fields, "body": bytes(got.body).decode()}
             print(json.dumps(told))
+
+
+async def withheld(path, length, *fields):
+    """A POST with a body of this length, of which nothing is sent; what is answered."""
+    async with client() as it:
+        fields = [tuple(field.split(":", 1)) for field in fields]
+        fields.append(("content-length", length))
+        got = it.ask("POST", path, fields, ends=False)
+        await within(got.ended.wait())
+        print(got.status, bytes(got.body).decode())
 
 
 async def crowd(count):

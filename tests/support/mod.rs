@@ -492,6 +492,27 @@ pub fn finish(mut command: Command, input: &[u8]) -> Done {
     done
 }
 
+/// The files without a name that a server keeps requests' bodies in, by its descriptors.
+pub fn kept_bodies(server: &Server) -> Vec<PathBuf> {
+    let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("descriptors");
+    let paths = open.filter_map(|fd| Some(fd.ok()?.path()));
+    let is_kept = |path: &PathBuf| {
+        let link = fs::read_link(path).map(|link| link.display().to_string());
+        link.is_ok_and(|name| name.contains("/state/") && name.ends_with("(deleted)"))
+    };
+    paths.filter(is_kept).collect()
+}
+
+/// Waits until a body of so many bytes is kept, and empties its file.
+pub fn lose_kept_body(server: &Server, bytes: u64) {
+    let is_whole = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == bytes);
+    let kept = eventually("a body that is whole", || {
+        kept_bodies(server).into_iter().find(is_whole)
+    });
+    let file = fs::OpenOptions::new().write(true).open(kept);
+    file.and_then(|file| file.set_len(0)).expect("emptied");
+}
+
 /// Looks again and again, until it finds what it wants; [`START`] is patience enough.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + START;

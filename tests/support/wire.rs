@@ -3,12 +3,13 @@
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+use socket2::{Domain, Socket, Type};
 
 use super::trust::client_config_with;
 use super::{Server, lossy};
@@ -113,6 +114,23 @@ impl Wire {
         }
     }
 
+    /// As a client with another address of this machine.
+    pub fn of(server: &Server, address: IpAddr) -> Wire {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let from = SocketAddr::new(address, 0);
+        socket.bind(&from.into()).expect("another address");
+        let to: SocketAddr = ([127, 0, 0, 1], server.http_port).into();
+        socket.connect(&to.into()).expect("a connection");
+        let socket = TcpStream::from(socket);
+        let patience = Some(super::READ);
+        socket.set_read_timeout(patience).expect("a read time-out");
+        Wire {
+            stream: Box::new(socket.try_clone().expect("a second descriptor")),
+            socket,
+            ahead: Vec::new(),
+        }
+    }
+
     /// The certificate is taken as it is.
     pub fn tls(server: &Server) -> Wire {
         Wire::tls_as(server, "localhost", &[])
@@ -121,6 +139,20 @@ impl Wire {
     /// With this server name, asking for these protocols.
     pub fn tls_as(server: &Server, name: &str, alpn: &[&[u8]]) -> Wire {
         let socket = TcpStream::connect(("127.0.0.1", server.https_port)).expect("a connection");
+        Wire::tls_on(socket, name, alpn)
+    }
+
+    /// The same from this address of ours.
+    pub fn tls_from(server: &Server, from: Ipv4Addr, name: &str, alpn: &[&[u8]]) -> Wire {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let own = SocketAddr::from((from, 0)).into();
+        socket.bind(&own).expect("an address");
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, server.https_port)).into();
+        socket.connect(&to).expect("a connection");
+        Wire::tls_on(socket.into(), name, alpn)
+    }
+
+    fn tls_on(socket: TcpStream, name: &str, alpn: &[&[u8]]) -> Wire {
         socket.set_nodelay(true).expect("no delay");
         let patience = Some(super::READ);
         socket.set_read_timeout(patience).expect("a read time-out");

@@ -4,16 +4,23 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use super::run::unused;
 use super::typed::Typed;
 use super::{Done, Problem};
-use crate::import::import;
+use crate::import::{Source, import};
 
 pub(super) fn run(typed: &Typed) -> Done {
-    let name = typed.operands[0].as_str();
-    let text = read(name).map_err(|error| Problem::usage(format!("{name}: {error}")))?;
-    let run =
-        import(name, &text, &typed.line).map_err(|error| Problem::usage(error.to_string()))?;
-    let output = typed.path("output").unwrap_or_else(|| beside(name));
+    let mut sources = Vec::new();
+    for name in &typed.operands {
+        let text = read(name).map_err(|error| Problem::usage(format!("{name}: {error}")))?;
+        let name = name.clone();
+        sources.push(Source { name, text });
+    }
+    let run = import(&sources, &typed.line).map_err(|error| Problem::usage(error.to_string()))?;
+    let output = match typed.path("output") {
+        Some(output) => apart(output, &typed.operands)?,
+        None => unused(&stem(&typed.operands)),
+    };
     run.write(&output)
         .map_err(|error| Problem::failure(format!("{}: {error}", output.display())))?;
     let what = match run.cells.len() {
@@ -22,6 +29,19 @@ pub(super) fn run(typed: &Typed) -> Done {
     };
     eprintln!("{}: {what}", output.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the user names may be there already, but not what was just read: it can't be measured again.
+fn apart(output: PathBuf, inputs: &[String]) -> Result<PathBuf, Problem> {
+    let file = output.canonicalize().ok();
+    let same = |input: &&String| file.is_some() && Path::new(input).canonicalize().ok() == file;
+    match inputs.iter().find(same) {
+        Some(input) => {
+            let text = format!("`--output {}` would replace {input}", output.display());
+            Err(Problem::usage(text).help("name another file"))
+        }
+        None => Ok(output),
+    }
 }
 
 fn read(name: &str) -> std::io::Result<String> {
@@ -34,9 +54,10 @@ fn read(name: &str) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn beside(name: &str) -> PathBuf {
-    match name {
-        "-" => PathBuf::from("imported.json"),
-        name => Path::new(name).with_extension("json"),
+/// The result's name without its ending: that of the only file, beside it.
+fn stem(inputs: &[String]) -> String {
+    match inputs {
+        [name] if name != "-" => Path::new(name).with_extension("").display().to_string(),
+        _ => "imported".to_owned(),
     }
 }

@@ -12,13 +12,14 @@ use crate::cores;
 use crate::interrupt;
 use crate::load::{self, Error, Expect, Length, Outcome, Pace, Plan, Protocol, Resumption, Tls};
 use crate::report::number;
+use crate::result::Failures;
 
 /// Set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn run(typed: &Typed) -> Done {
     let plan = plan(typed)?;
-    interrupt::watch(&STOP).map_err(|error| Problem::failure(error.to_string()))?;
+    interrupt::watch(&STOP, || {}).map_err(|error| Problem::failure(error.to_string()))?;
     let outcome = load::run(&plan, &STOP).map_err(|error| match error {
         Error::Plan(_) | Error::ServerName(_) => Problem::usage(error.to_string()),
         error => Problem::failure(error.to_string()),
@@ -193,7 +194,11 @@ fn words(outcome: &Outcome, plan: &Plan) -> String {
         )
     };
     if !outcome.latency.is_empty() {
-        line("latency", percentiles(&outcome.latency));
+        let late = match outcome.failures.contains_key(Failures::TIMEOUT) {
+            true => ", those that timed out too",
+            false => "",
+        };
+        line("latency", percentiles(&outcome.latency) + late);
     }
     if let Some(service) = outcome
         .service

@@ -30,7 +30,17 @@ pub(super) fn report(typed: &Typed) -> Done {
         return Ok(ExitCode::SUCCESS);
     }
     let text = match form(typed.value("format"), output.as_deref())? {
-        Form::Csv => csv(&runs)?,
+        Form::Csv => {
+            if let Some(other) = runs.iter().find(|run| run.suite != extrapolate::SUITE) {
+                return Err(no_csv(&other.suite));
+            }
+            let (run, name) = one_contender(&runs)?;
+            if let Some(file) = &output {
+                return write_csv(run, name, file).map(|()| ExitCode::SUCCESS);
+            }
+            let text = extrapolate::csv(run, name, false);
+            text.ok_or_else(nothing_in_csv)?
+        }
         Form::Report(format) => {
             let published = match typed.has("published") {
                 true => Published::Shown,
@@ -45,7 +55,10 @@ pub(super) fn report(typed: &Typed) -> Done {
 pub(super) fn compare(typed: &Typed) -> Done {
     let runs = read(&typed.operands)?;
     let output = typed.path("output");
-    let format = output.as_deref().map_or(Format::Markdown, Format::of_file);
+    let format = match &output {
+        Some(file) => of_file(file)?,
+        None => Format::Markdown,
+    };
     let (before, after) = (&runs[0], &runs[1]);
     let document = compare::compare(before, after).document(before, after);
     put(&report::write(&document, format), output.as_deref())
@@ -67,13 +80,48 @@ fn form(named: Option<&str>, output: Option<&Path>) -> Result<Form, Problem> {
             Err(Problem::usage(format!("unknown format `{other}`")).help("markdown, html, csv"))
         }
         (None, Some(path)) if is_csv(path) => Ok(Form::Csv),
-        (None, Some(path)) => Ok(Form::Report(Format::of_file(path))),
+        (None, Some(path)) => of_file(path).map(Form::Report),
         (None, None) => Ok(Form::Report(Format::Markdown)),
     }
 }
 
+fn of_file(path: &Path) -> Result<Format, Problem> {
+    Format::of_file(path).ok_or_else(|| {
+        let ending = path.extension().unwrap_or_default().to_string_lossy();
+        let text = format!(
+            "{}: `.{ending}` is no format that is written",
+            path.display()
+        );
+        Problem::usage(text).help("a report is .html or .md, and of a matrix also .csv")
+    })
+}
+
+/// Writes a contender's rows, those over TLS into a file of their own, and says where.
+pub(super) fn write_csv(run: &Run, contender: &str, file: &Path) -> Result<(), Problem> {
+    let written = extrapolate::write_csv(run, contender, file);
+    let written =
+        written.map_err(|error| Problem::failure(format!("{}: {error}", file.display())))?;
+    if written.is_empty() {
+        return Err(nothing_in_csv());
+    }
+    for file in written {
+        eprintln!("{}: rows of {contender}", file.display());
+    }
+    Ok(())
+}
+
+/// The columns tell rows of no other suite apart.
+pub(super) fn no_csv(suite: &str) -> Problem {
+    Problem::usage(format!("`{suite}` has no rows for a CSV")).help("`matrix` has")
+}
+
+fn nothing_in_csv() -> Problem {
+    Problem::usage("no rows over plain HTTP were measured")
+        .help("of those over TLS `-o FILE.csv` makes a file of their own, FILE.tls.csv")
+}
+
 /// Spare Cores' columns hold one server's rows, and nothing says whose they are.
-fn csv(runs: &[Run]) -> Result<String, Problem> {
+fn one_contender(runs: &[Run]) -> Result<(&Run, &str), Problem> {
     let measured = |run: &Run, name: &str| {
         let has = |cell: &Cell| cell.contender == name && !cell.rounds.is_empty();
         run.cells.iter().any(has)
@@ -85,7 +133,7 @@ fn csv(runs: &[Run]) -> Result<String, Problem> {
             .map(move |name| (run, name))
     });
     match (tables.next(), tables.next()) {
-        (Some((run, name)), None) => Ok(extrapolate::csv(run, name)),
+        (Some(only), None) => Ok(only),
         (None, _) => Err(Problem::usage("nothing was measured in it")),
         (Some(_), Some(_)) => Err(Problem::usage("a CSV holds the rows of one contender")
             .help("anthill bench run matrix --csv FILE writes one for each")),

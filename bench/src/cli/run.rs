@@ -1,9 +1,12 @@
 //! `anthill bench run`: from what was typed to a result file.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -13,22 +16,28 @@ use super::{Done, Problem};
 use crate::catalogue::{Catalogue, Entry};
 use crate::cores::{self, Cores};
 use crate::driver::Driver;
+use crate::extrapolate;
 use crate::interrupt;
 use crate::load::Length;
 use crate::machine::Profile;
 use crate::nearest::nearest;
 use crate::page_stage::PageStage;
+use crate::ports;
 use crate::process;
 use crate::progress::Progress;
-use crate::result::{Cell, ContenderFacts, FORMAT, Machine, Run};
+use crate::result::{Cell, ContenderFacts, FORMAT, Failures, Machine, Run};
 use crate::resume;
 use crate::rounds::{Collection, Ending, Group, collect};
 use crate::site::Site;
+use crate::soundness::{is_sound, reason};
 use crate::stage::Stage;
 use crate::suite::{Act, Extent, Programme, SUITES, Suite, Wishes};
+use crate::work_folder::WorkFolder;
 
 /// Set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
+/// What a second Ctrl-C still removes.
+static WORK_FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
 pub(super) fn run(typed: &Typed) -> Done {
     let suite = find(&typed.operands[0])?;
@@ -38,6 +47,7 @@ pub(super) fn run(typed: &Typed) -> Done {
     let catalogue = catalogue.map_err(|error| Problem::usage(error.to_string()))?;
     let cast = Cast::choose(&catalogue, &programme, order.with.as_deref())?;
     order.check_driver(&programme)?;
+    order.check_port()?;
     let mut run = order.begin(suite, &programme, &cast);
     let failed =
         |error: std::io::Error| Problem::failure(format!("{}: {error}", order.output.display()));
@@ -48,10 +58,25 @@ pub(super) fn run(typed: &Typed) -> Done {
             Problem::usage(error.to_string()).help("without --resume it begins anew")
         })?;
     }
-    interrupt::watch(&STOP).map_err(failed)?;
+    interrupt::watch(&STOP, leave_nothing).map_err(failed)?;
     process::raise_open_files();
     let ending = order.measure(&programme, &catalogue, &cast, &mut run)?;
     order.end(&ending, &mut run, &cast)
+}
+
+/// Who is being ended may still write there, or remove it too, so it is tried for a moment. What that
+/// leaves, the next run removes.
+fn leave_nothing() {
+    let Some(folder) = WORK_FOLDER.get() else {
+        return;
+    };
+    for _ in 0..LAST_TRIES {
+        let _ = std::fs::remove_dir_all(folder);
+        if !folder.exists() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn find(name: &str) -> Result<&'static Suite, Problem> {
@@ -110,6 +135,9 @@ impl<'t> Order<'t> {
             let names: Vec<&str> = able.map(|suite| suite.name).collect();
             return Err(Problem::usage(text).help(format!("{} can", names.join(", "))));
         }
+        if typed.has("csv") && suite.name != extrapolate::SUITE {
+            return Err(super::report::no_csv(suite.name));
+        }
         let profile = typed.path("machine").map(|path| Profile::load(&path));
         let profile = profile.transpose();
         let output = typed.path("output");
@@ -159,6 +187,21 @@ impl<'t> Order<'t> {
             driver.can(&case.plan).map_err(|error| {
                 let text = format!("{}, {}: {error}", self.suite.name, case.scenario.id);
                 Problem::usage(text).help("without --driver our own generator asks")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Better once, and now, than by every contender.
+    fn check_port(&self) -> Result<(), Problem> {
+        let Some(port) = self.port else {
+            return Ok(());
+        };
+        let mut ports = ports::Free::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        for port in [port, port + 1] {
+            ports.take(port).map_err(|error| {
+                let help = "--port takes another and the next, and without it free ones are found";
+                Problem::usage(error.to_string()).help(help)
             })?;
         }
         Ok(())
@@ -276,46 +319,49 @@ impl<'t> Order<'t> {
         let ending =
             ending.map_err(|error| Problem::failure(format!("{}: {error}", output.display())))?;
         run.notes.push(resolution(run, stage.coarse.as_deref()));
+        run.notes.extend(late(run));
         Ok(ending)
     }
 
     /// The one that the user names, else one that goes away.
-    fn work_folder(&self) -> std::io::Result<(PathBuf, Option<tempfile::TempDir>)> {
+    fn work_folder(&self) -> std::io::Result<(PathBuf, Option<WorkFolder>)> {
         if let Some(folder) = self.typed.path("keep") {
             std::fs::create_dir_all(&folder)?;
             return Ok((folder.canonicalize()?, None));
         }
-        let temporary = tempfile::Builder::new()
-            .prefix("anthill-bench-")
-            .tempdir()?;
-        Ok((temporary.path().to_owned(), Some(temporary)))
+        WorkFolder::remove_stale(&std::env::temp_dir());
+        let temporary = WorkFolder::create(&std::env::temp_dir())?;
+        let path = temporary.path().to_owned();
+        let _ = WORK_FOLDER.set(path.clone());
+        Ok((path, Some(temporary)))
     }
 
     /// The last word: the file complete or not, a table, an exit status.
     fn end(&self, ending: &Ending, run: &mut Run, cast: &Cast<'_>) -> Done {
-        run.complete = !ending.interrupted && ending.failures.is_empty();
+        let untold = untold(ending, run);
+        run.complete = !ending.interrupted && ending.failures.is_empty() && untold.is_empty();
         run.ended = Timestamp::now().to_string();
         let failed = |error| Problem::failure(format!("{}: {error}", self.output.display()));
         // With those of a run that was resumed.
         let rounds: usize = run.cells.iter().map(|cell| cell.rounds.len()).sum();
         if rounds > 0 {
             run.write(&self.output).map_err(failed)?;
+            super::print(&crate::summary::text(run))?;
+            super::print(&crate::summary::agreement(run))?;
             if let Some(file) = self.typed.path("csv") {
                 self.write_csv(run, &file)?;
             }
-            if !self.typed.has("silent") {
-                super::print(&crate::summary::text(run))?;
-                super::print(&crate::summary::agreement(run))?;
-            }
+        }
+        for failure in untold {
+            eprintln!("failed: {failure}");
         }
         for missing in &cast.missing_by_name {
             eprintln!("{missing}");
         }
-        for failure in &ending.failures {
-            eprintln!("failed: {failure}");
-        }
-        if rounds > 0 {
-            eprintln!("{}: {rounds} rounds", self.output.display());
+        match rounds {
+            0 => {}
+            1 => eprintln!("{}: 1 round", self.output.display()),
+            _ => eprintln!("{}: {rounds} rounds", self.output.display()),
         }
         if ending.interrupted {
             return Ok(ExitCode::from(INTERRUPTED));
@@ -323,13 +369,13 @@ impl<'t> Order<'t> {
         if rounds == 0 {
             return Err(Problem::usage("nothing could be measured"));
         }
-        if ending.failures.is_empty() && cast.missing_by_name.is_empty() {
+        if run.complete && cast.missing_by_name.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
         Ok(ExitCode::from(INCOMPLETE))
     }
 
-    /// A file for each contender: with its name before the ending if there are several.
+    /// Files for each contender: with its name before the ending if there are several.
     fn write_csv(&self, run: &Run, file: &Path) -> Result<(), Problem> {
         let measured = |name: &str| {
             let has = |cell: &Cell| cell.contender == name && !cell.rounds.is_empty();
@@ -346,11 +392,30 @@ impl<'t> Order<'t> {
                 1 => file.to_owned(),
                 _ => file.with_extension(format!("{name}.csv")),
             };
-            let text = crate::extrapolate::csv(run, name);
-            super::put(&text, Some(&path))?;
+            super::report::write_csv(run, name, &path)?;
         }
         Ok(())
     }
+}
+
+/// What is known of a cell only when all its rounds are there, or was before the run was resumed: written
+/// into it, and given to be told.
+fn untold(ending: &Ending, run: &mut Run) -> Vec<String> {
+    let unsound = |cell: &Cell| !cell.rounds.is_empty() && !is_sound(run, cell);
+    let unsound: Vec<bool> = run.cells.iter().map(unsound).collect();
+    let mut untold = Vec::new();
+    for (cell, _) in run.cells.iter_mut().zip(unsound).filter(|(_, is)| *is) {
+        let why = reason(cell);
+        let told = |known: &String| {
+            let of_cell = format!("{}, {}: ", cell.contender, cell.scenario);
+            known.starts_with(&of_cell) || *known == format!("{}: {why}", cell.contender)
+        };
+        if !ending.failures.iter().any(told) {
+            untold.push(format!("{}, {}: {why}", cell.contender, cell.scenario));
+        }
+        cell.failure = Some(why);
+    }
+    untold
 }
 
 /// Who takes part.
@@ -448,13 +513,19 @@ fn named<'c>(
     names: &[String],
 ) -> Result<Vec<&'c Entry>, Problem> {
     let mut wanted: Vec<&Entry> = Vec::new();
+    let mut problems: Vec<String> = Vec::new();
     let only = programme
         .acts
         .iter()
         .filter_map(|act| act.cast.only.as_ref());
     for name in names.iter().chain(only.flatten()) {
-        let entry = catalogue.contender(name);
-        let entry = entry.map_err(|unknown| Problem::usage(unknown.to_string()))?;
+        let entry = match catalogue.contender(name) {
+            Ok(entry) => entry,
+            Err(unknown) => {
+                problems.push(unknown.to_string());
+                continue;
+            }
+        };
         if wanted.iter().any(|known| known.name == entry.name) {
             continue;
         }
@@ -464,12 +535,16 @@ fn named<'c>(
             .filter_map(|act| act.cast.lacking(entry))
             .collect();
         if lacking.len() == programme.acts.len() {
-            let text = format!("{name} can't take part in this suite: {}", lacking[0]);
-            return Err(Problem::usage(text));
+            let why = &lacking[0];
+            problems.push(format!("{name} can't take part in this suite: {why}"));
+            continue;
         }
         wanted.push(entry);
     }
-    Ok(wanted)
+    match problems.is_empty() {
+        true => Ok(wanted),
+        false => Err(Problem::usage(problems.join("\nerror: "))),
+    }
 }
 
 /// All entries that have a part in the suite, in the catalogue's order.
@@ -485,12 +560,12 @@ fn usual<'c>(catalogue: &'c Catalogue, programme: &Programme) -> Vec<&'c Entry> 
 }
 
 /// `hello.json`, or `hello-2.json` if that is there: an earlier result isn't overwritten unasked.
-fn unused(suite: &str) -> PathBuf {
-    let mut path = PathBuf::from(format!("{suite}.json"));
+pub(super) fn unused(stem: &str) -> PathBuf {
+    let mut path = PathBuf::from(format!("{stem}.json"));
     let mut number = 1;
     while path.exists() {
         number += 1;
-        path = PathBuf::from(format!("{suite}-{number}.json"));
+        path = PathBuf::from(format!("{stem}-{number}.json"));
     }
     path
 }
@@ -571,6 +646,19 @@ fn announce(programme: &Programme, groups: &[Group]) {
     eprintln!("{}: about {minutes} min", programme.title);
 }
 
+/// What the percentiles say of requests that were given up, if there are any.
+fn late(run: &Run) -> Option<String> {
+    let mut rounds = run.cells.iter().flat_map(|cell| &cell.rounds);
+    let late = rounds.any(|round| {
+        round.driver == Driver::Embedded.name() && round.failures.contains_key(Failures::TIMEOUT)
+    });
+    late.then(|| {
+        "A request that timed out counts in the percentiles with the time until then, which is \
+         its timeout at least."
+            .to_owned()
+    })
+}
+
 /// How finely CPU time was counted, in words.
 fn resolution(run: &Run, coarse: Option<&str>) -> String {
     let rounds = run.cells.iter().flat_map(|cell| &cell.rounds);
@@ -598,3 +686,5 @@ fn resolution(run: &Run, coarse: Option<&str>) -> String {
 const NODE_SHARE: f64 = 0.01;
 /// What starting and stopping a server takes, roughly.
 const START_SECONDS: f64 = 0.7;
+/// Ten milliseconds each.
+const LAST_TRIES: usize = 50;

@@ -83,7 +83,7 @@ pub static COMMANDS: &[Command] = &[
             "Servers and client are held to different processors. Rounds are interleaved: every \
              contender has its turn before the next round begins, so that what drifts is in all.",
             "After each round the result is written, so that Ctrl-C loses nothing; --resume goes on.",
-            "Exit status: 0; 1 if a contender failed; 2 if nothing could be measured; 130 after Ctrl-C.",
+            "Exit status: 0; 1 if a contender failed, were it in part; 2 if nothing could be measured; 130 after Ctrl-C.",
         ],
         operands: "SUITE",
         count: (1, 1),
@@ -138,7 +138,8 @@ pub static COMMANDS: &[Command] = &[
             option(
                 "csv",
                 "FILE",
-                "matrix: also as CSV with Spare Cores' columns",
+                "matrix: also as CSV with Spare Cores' columns, as matrix.csv; what is over TLS into \
+                 matrix.tls.csv, and of several contenders matrix.NAME.csv each",
             ),
             option(
                 "machine",
@@ -184,7 +185,7 @@ pub static COMMANDS: &[Command] = &[
         operands: "RESULT…",
         count: (1, usize::MAX),
         options: &[
-            output("Where it goes, instead of standard output; .html, .md and .csv are known"),
+            output("Where it goes, instead of standard output: .html, .md or .csv"),
             option(
                 "format",
                 "NAME",
@@ -213,7 +214,9 @@ pub static COMMANDS: &[Command] = &[
         details: &["Differences within the noise are called so."],
         operands: "BEFORE AFTER",
         count: (2, 2),
-        options: &[output("Where it goes, instead of standard output")],
+        options: &[output(
+            "Where it goes, instead of standard output: .html or .md",
+        )],
         run: super::report::compare,
     },
     Command {
@@ -267,10 +270,17 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "import",
         about: "Make a result of what wrk, ab, siege or h2load printed",
-        details: &["A text may hold several outputs among other words. - is standard input."],
-        operands: "FILE",
-        count: (1, 1),
-        options: &[output("Where the result goes, instead of FILE.json")],
+        details: &[
+            "A text may hold several outputs among other words. - is standard input.",
+            "Outputs of one generator are rows of one table, named by the heading (##) above them, \
+             else by their file.",
+        ],
+        operands: "FILE…",
+        count: (1, usize::MAX),
+        options: &[output(
+            "Where the result goes, instead of FILE.json (FILE-2.json if that is there; of several \
+             files imported.json)",
+        )],
         run: super::import::run,
     },
 ];

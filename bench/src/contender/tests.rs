@@ -171,6 +171,13 @@ fn check(scene: &Scene, entry: &Entry) -> Result<(), String> {
             |contender| check_scripts(scene, entry, contender),
         )?;
     }
+    if entry.can(Ability::PageCache) {
+        // A site of its own, since its script changes.
+        let scene = Scene::new();
+        run(&scene, entry, Role::Cgi, false, |contender| {
+            check_page_cache(&scene, contender)
+        })?;
+    }
     if entry.can(Ability::Balancer) {
         let members = [Member::new("one"), Member::new("two")];
         let addresses = members.iter().map(|member| member.address).collect();
@@ -248,6 +255,22 @@ fn run(
     expect(listens.is_none(), || {
         format!("{what}: {address} is still in use: {listens:?}")
     })
+}
+
+/// Once its page is kept, what the script would say now isn't asked for.
+fn check_page_cache(scene: &Scene, contender: &Contender) -> Result<(), String> {
+    let page = fs::read(scene.site.root.join("cached.html")).expect("the page");
+    let kept = get(contender, Site::KEPT_SCRIPT, None)?;
+    expect(kept.body == page, || {
+        "another page than the script's".into()
+    })?;
+    let script = scene.site.cgi_root.join("cgi-bin/complex.py");
+    let text = "#!/bin/sh\nprintf 'Content-Type: text/html\\r\\n\\r\\nnew'\n";
+    fs::write(&script, text).expect("a script");
+    let made = get(contender, Site::COMPLEX_SCRIPT, None)?;
+    expect(made.body == b"new", || "the script didn't change".into())?;
+    let kept = get(contender, Site::KEPT_SCRIPT, None)?;
+    expect(kept.body == page, || "the page isn't kept".into())
 }
 
 fn check_static(

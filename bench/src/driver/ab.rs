@@ -36,8 +36,12 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
     let broken = failures(text, &mut found)?;
     found.fail(Failures::STATUS, status);
     found.requests = complete.saturating_sub(broken + status);
-    if complete > 0 && text.contains("Connection Times (ms)") {
+    if complete > 0 {
         found.latency = Some(latency(text)?);
+    }
+    // The last line, of more than one request: what ends before was cut off.
+    if complete > 1 {
+        after(text, " 100% ")?;
     }
     Ok(found)
 }

@@ -48,6 +48,8 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
     }
     if done > 0 {
         found.latency = Some(latency(after(text, MARK)?)?);
+        // The last line: what ends before was cut off.
+        after(text, "req/s    ")?;
     }
     Ok(found)
 }

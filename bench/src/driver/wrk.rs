@@ -22,6 +22,11 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
         ..Reading::default()
     };
     let total = after_total(text)?;
+    // Its last line: what ends before was cut off.
+    let last = after(text, "Transfer/sec:")?;
+    if !last.ends_with('B') {
+        return Err(ReadError::Missing("Transfer/sec:"));
+    }
     let (requests, seconds, bytes) = total;
     found.seconds = seconds;
     found.bytes = bytes;

@@ -561,11 +561,20 @@ impl<'a> Http1<'a> {
                 self.finish(user, false, true, now)
             }
             Phase::Waiting => {
-                let what = match state.response.has_begun() {
-                    true => "the server closed in the midst of a response",
-                    false => "the server closed without a response",
+                let (kind, what) = if state.response.has_head() {
+                    (
+                        Failures::LENGTH,
+                        "the server closed in the midst of the content",
+                    )
+                } else if state.response.has_begun() {
+                    (
+                        Failures::CLOSED,
+                        "the server closed in the midst of a response",
+                    )
+                } else {
+                    (Failures::CLOSED, "the server closed without a response")
                 };
-                self.fail(user, Failure::new(Failures::CLOSED, what), now);
+                self.fail(user, Failure::new(kind, what), now);
             }
             Phase::Vacant | Phase::Ready | Phase::Closing => self.closed(user, now),
         }
@@ -577,6 +586,7 @@ impl<'a> Http1<'a> {
             Phase::Connecting | Phase::Handshaking => Failures::CONNECT,
             // What TLS refuses carries no number of the system's.
             Phase::Waiting if error.raw_os_error().is_none() => Failures::PROTOCOL,
+            Phase::Waiting if self.users[user].response.has_head() => Failures::LENGTH,
             Phase::Waiting => Failures::CLOSED,
             Phase::Vacant | Phase::Ready | Phase::Closing => return self.closed(user, now),
         };

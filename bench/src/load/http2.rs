@@ -106,7 +106,9 @@ impl Ask for Connection {
         let mut sender = self.0.ready().await.map_err(trouble)?;
         let (response, _) = sender.send_request(request, true).map_err(trouble)?;
         let (head, body) = response.await.map_err(trouble)?.into_parts();
-        let (length, differs) = read(body, expected).await.map_err(trouble)?;
+        let (length, differs) = read(body, expected)
+            .await
+            .map_err(|error| trouble(error).in_content())?;
         Ok(Seen {
             status: head.status.as_u16(),
             length,

@@ -174,7 +174,9 @@ impl Ask for Connection {
         };
         stream.finish().await.map_err(trouble)?;
         let (status, fields) = head(&mut stream).await.map_err(trouble)?;
-        let (length, differs) = read(&mut stream, expected).await.map_err(trouble)?;
+        let (length, differs) = read(&mut stream, expected)
+            .await
+            .map_err(|error| trouble(error).in_content())?;
         if has_content && status != StatusCode::NOT_MODIFIED {
             check_length(&fields, length)?;
         }

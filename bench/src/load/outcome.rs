@@ -24,7 +24,8 @@ pub struct Outcome {
     /// What the first failure of each kind was: `connect`: `Connection refused (os error 111)`.
     pub first_failures: BTreeMap<String, String>,
     /// Microseconds of each right response: in a closed loop from when its user wanted it, in an open
-    /// loop from when it was due. A connection that had to be made for it is part of it.
+    /// loop from when it was due. A connection that had to be made for it is part of it. One that was
+    /// given up counts with the time until then, the timeout at least.
     pub latency: Histogram<u64>,
     /// In an open loop, microseconds from when each request was sent: what a closed loop shows.
     pub service: Option<Histogram<u64>>,

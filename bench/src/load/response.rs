@@ -96,6 +96,11 @@ impl Response {
         self.state == State::Complete
     }
 
+    /// Whether its head has come.
+    pub(super) fn has_head(&self) -> bool {
+        self.state != State::Head
+    }
+
     /// Whether any of it has come.
     pub(super) fn has_begun(&self) -> bool {
         self.state != State::Head || !self.head.is_empty()

@@ -72,6 +72,23 @@ pub(super) enum Trouble {
     Connection(Failure),
 }
 
+impl Trouble {
+    /// The same after the head has come: what breaks off then was cut off.
+    pub(super) fn in_content(self) -> Trouble {
+        let cut_off = |mut failure: Failure| {
+            if failure.kind == Failures::CLOSED {
+                failure.kind = Failures::LENGTH;
+            }
+            failure
+        };
+        match self {
+            Trouble::Untouched => Trouble::Untouched,
+            Trouble::Request(failure) => Trouble::Request(cut_off(failure)),
+            Trouble::Connection(failure) => Trouble::Connection(cut_off(failure)),
+        }
+    }
+}
+
 /// Bytes that come on all connections of a thread.
 pub(super) struct Received {
     course: Arc<Course>,
@@ -460,3 +477,23 @@ const RECONNECT_DOUBLINGS: u32 = 4;
 
 /// Connections on which a request may be sent in turn when servers leave it untouched.
 const TRIES: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_breaks_off_in_the_content_is_too_short() {
+        let kind = |trouble: Trouble| match trouble.in_content() {
+            Trouble::Request(failure) | Trouble::Connection(failure) => failure.kind,
+            Trouble::Untouched => "",
+        };
+        let failure = |kind| Failure::new(kind, "reset");
+        let closed = Trouble::Connection(failure(Failures::CLOSED));
+        assert_eq!(kind(closed), Failures::LENGTH);
+        let reset = Trouble::Request(failure(Failures::CLOSED));
+        assert_eq!(kind(reset), Failures::LENGTH);
+        let strange = Trouble::Connection(failure(Failures::PROTOCOL));
+        assert_eq!(kind(strange), Failures::PROTOCOL);
+    }
+}

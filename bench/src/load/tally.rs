@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 use hdrhistogram::Histogram;
 
-use super::course::{Asked, Course, Nanos};
+use super::course::{Asked, Course, Nanos, nanos};
 use super::plan::{Expect, Pace, Plan};
 use crate::result::Failures;
 
@@ -22,6 +22,8 @@ pub(super) struct Tally {
     pub resumed_handshakes: u64,
     /// When the last of the measured requests ended.
     pub last: Nanos,
+    /// When a response is given up.
+    timeout: Nanos,
 }
 
 /// Failures of one kind.
@@ -94,6 +96,7 @@ impl Tally {
             full_handshakes: 0,
             resumed_handshakes: 0,
             last: 0,
+            timeout: nanos(plan.timeout_seconds),
         }
     }
 
@@ -129,11 +132,27 @@ impl Tally {
     ) {
         if course.counts_failure(asked, now) {
             self.last = self.last.max(now);
+            if let Some(asked) = asked {
+                self.given_up(asked, now, failure.kind);
+            }
             let first = Failed {
                 count: 0,
                 first: failure.what,
             };
             self.failures.entry(failure.kind).or_insert(first).count += 1;
+        }
+    }
+
+    /// Who gave up has waited for so long at least: without that a server that leaves its slowest
+    /// requests unanswered would have the better percentiles.
+    fn given_up(&mut self, asked: &Asked, now: Nanos, kind: &str) {
+        let waited = now - asked.due;
+        if kind != Failures::TIMEOUT && waited < self.timeout {
+            return;
+        }
+        record(&mut self.latency, waited.max(self.timeout));
+        if let Some(service) = &mut self.service {
+            record(service, now - asked.begun);
         }
     }
 

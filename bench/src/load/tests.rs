@@ -263,6 +263,7 @@ fn what_finds_no_free_connection_in_time_is_a_timeout() {
     });
     assert_eq!(outcome.requests, 0);
     assert_failures(&outcome, &[(Failures::TIMEOUT, 50)]);
+    assert_eq!(outcome.latency.len(), 50);
 }
 
 #[test]
@@ -363,7 +364,8 @@ fn lies_among_truths_are_counted_one_by_one() {
         &outcome,
         &[
             (Failures::STATUS, 10),
-            (Failures::CLOSED, 30),
+            (Failures::CLOSED, 20),
+            (Failures::LENGTH, 10),
             (Failures::PROTOCOL, 10),
         ],
     );
@@ -383,6 +385,10 @@ fn no_answer_is_a_timeout() {
         outcome.first_failures[Failures::TIMEOUT],
         "nothing for 0.2 s"
     );
+    // Half of the requests took the timeout at least, as the percentiles say.
+    assert_eq!(outcome.latency.len(), 4);
+    assert!(outcome.latency.value_at_percentile(75.0) >= 200_000 - 500);
+    assert!(outcome.latency.value_at_percentile(50.0) < 200_000);
 }
 
 #[test]

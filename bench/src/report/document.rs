@@ -102,8 +102,10 @@ pub struct Bars {
 /// A bar.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bar {
-    /// Whose it is.
+    /// Whose it is, as it is written there.
     pub name: String,
+    /// The contender's name in the result.
+    pub contender: String,
     /// Its length.
     pub value: f64,
     /// The figure at its end.

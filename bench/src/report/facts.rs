@@ -1,11 +1,13 @@
 //! What stands behind the figures: how sure they are, what went wrong, the machine, the versions, the
 //! configurations, the commands and every raw round.
 
+use crate::import;
 use crate::report::document::{Block, Entry, Folded, Row, Table};
 use crate::report::machines;
+use crate::report::metric;
 use crate::report::number;
 use crate::report::view::View;
-use crate::result::{Cell, ContenderFacts, Parameter, Round, Run};
+use crate::result::{Cell, ContenderFacts, Parameter, Round, Run, Scenario, Usage};
 use crate::statistics;
 
 /// How it was measured, in a sentence or three.
@@ -49,7 +51,7 @@ pub fn method(run: &Run) -> Block {
 pub fn warnings(run: &Run) -> Vec<Block> {
     let mut warnings = Vec::new();
     if !run.complete {
-        warnings.push("The run was interrupted or a part of it failed: what is here is sound, but not all of it.".to_owned());
+        warnings.push("The run was interrupted or a part of it failed: not all of it is here, and what is marked “failed in part” tells little of how fast a server is.".to_owned());
     }
     let title = |name: &str| {
         let facts = run.contenders.iter().find(|facts| facts.name == name);
@@ -155,7 +157,11 @@ fn machine(run: &Run) -> Table {
         .as_ref()
         .map(machines::cost)
         .unwrap_or_default();
-    let tick = format!("{} ms", number::plain(machine.tick_seconds * 1e3));
+    let tool = if import::is_imported(run) {
+        "imported with"
+    } else {
+        "measured with"
+    };
     // An imported result has no processors and knows nothing else.
     let known = |cpus: u32, fact: String| if cpus > 0 { fact } else { String::new() };
     let facts = [
@@ -175,10 +181,9 @@ fn machine(run: &Run) -> Table {
             machine.congestion_control.clone().unwrap_or_default(),
         ),
         ("price", price),
-        ("CPU time is counted in", known(machine.cpus, tick)),
         ("begun", run.begun.clone()),
         ("ended", run.ended.clone()),
-        ("measured with", run.tool.clone()),
+        (tool, run.tool.clone()),
         ("command", run.command.clone()),
     ];
     let row = |(name, value): (&str, String)| Row {
@@ -222,11 +227,26 @@ fn versions(run: &Run) -> Table {
     let head = ["server", "version", "program", "its size"]
         .map(str::to_owned)
         .to_vec();
-    Table {
+    known_columns(Table {
         head,
         rows: run.contenders.iter().map(row).collect(),
         ..Table::default()
+    })
+}
+
+/// Without the columns in which nothing is known of anybody.
+fn known_columns(mut table: Table) -> Table {
+    let unknown = |entry: &Entry| entry.text.is_empty() || entry.text == "–";
+    for column in (1..table.head.len()).rev() {
+        let mut cells = table.rows.iter().filter_map(|row| row.cells.get(column));
+        if cells.all(unknown) {
+            table.head.remove(column);
+            for row in &mut table.rows {
+                row.cells.remove(column);
+            }
+        }
     }
+    table
 }
 
 fn configuration(facts: &ContenderFacts) -> Vec<Block> {
@@ -258,27 +278,35 @@ fn rounds(run: &Run) -> Vec<Block> {
                 rows.extend(cell.rounds.iter().map(|round| raw(facts, round)));
             }
         }
-        let caption = format!("{} ({})", scenario.title, parameters.join(", "));
+        let caption = match parameters.as_slice() {
+            [] => scenario.title.clone(),
+            some => format!("{} ({})", scenario.title, some.join(", ")),
+        };
         let head = RAW.map(str::to_owned).to_vec();
-        blocks.push(Block::Table(Table {
+        blocks.push(Block::Table(known_columns(Table {
             caption,
             head,
             rows,
             our_columns: Vec::new(),
-        }));
-        if let Some(round) = run
-            .cells
-            .iter()
-            .find(|c| c.scenario == scenario.id)
-            .and_then(|c| c.rounds.first())
-        {
-            blocks.push(Block::Verbatim(format!(
-                "{}: {}",
-                round.driver, round.command
-            )));
-        }
+        })));
+        blocks.extend(asked(run, scenario));
     }
     blocks
+}
+
+/// Who asked, and how: by one command for all who took part, but of imported outputs each has its own.
+fn asked(run: &Run, scenario: &Scenario) -> Option<Block> {
+    let cells = run.cells.iter().filter(|c| c.scenario == scenario.id);
+    let rounds = cells.filter_map(|cell| cell.rounds.first());
+    let rounds = rounds.filter(|round| !round.command.is_empty());
+    let mut lines: Vec<String> = rounds
+        .map(|round| format!("{}: {}", round.driver, round.command))
+        .collect();
+    if !import::is_imported(run) {
+        lines.truncate(1);
+    }
+    lines.dedup();
+    (!lines.is_empty()).then(|| Block::Verbatim(lines.join("\n")))
 }
 
 fn parameter(value: &Parameter) -> String {
@@ -300,7 +328,7 @@ fn raw(facts: &ContenderFacts, round: &Round) -> Row {
     let extra: Vec<String> = round
         .extra
         .iter()
-        .map(|(key, value)| format!("{key} {}", number::plain(*value)))
+        .map(|(key, value)| metric::extra(key, *value))
         .collect();
     let latency = round.latency.as_ref();
     let percentile = |key: &str| latency.and_then(|latency| latency.percentiles_us.get(key));
@@ -313,15 +341,10 @@ fn raw(facts: &ContenderFacts, round: &Round) -> Row {
         format!("{:.2}", round.seconds),
         number::whole(round.requests as f64),
         number::plain(round.rate()),
-        format!(
-            "{:.2} + {:.2}",
-            round.server.user_seconds, round.server.system_seconds
-        ),
-        format!(
-            "{:.2} + {:.2}",
-            round.client.user_seconds, round.client.system_seconds
-        ),
+        cpu_seconds(&round.server),
+        cpu_seconds(&round.client),
         memory,
+        latency.map_or("–".to_owned(), |latency| number::time(latency.mean_us)),
         percentile("50").map_or("–".to_owned(), |time| number::time(*time)),
         percentile("99").map_or("–".to_owned(), |time| number::time(*time)),
         latency.map_or("–".to_owned(), |latency| number::time(latency.max_us)),
@@ -334,7 +357,15 @@ fn raw(facts: &ContenderFacts, round: &Round) -> Row {
     }
 }
 
-const RAW: [&str; 12] = [
+/// `1.20 + 0.31`; nobody uses none, so that it wasn't counted.
+fn cpu_seconds(usage: &Usage) -> String {
+    if usage.cpu_seconds() == 0.0 {
+        return "–".to_owned();
+    }
+    format!("{:.2} + {:.2}", usage.user_seconds, usage.system_seconds)
+}
+
+const RAW: [&str; 13] = [
     "round",
     "seconds",
     "requests",
@@ -342,6 +373,7 @@ const RAW: [&str; 12] = [
     "server CPU s, user + system",
     "client CPU s",
     "memory",
+    "mean",
     "median",
     "99 %",
     "longest",

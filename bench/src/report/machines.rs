@@ -98,7 +98,10 @@ fn measured_column(run: &Run, contender: &str) -> Option<Column> {
         .number("connections")
         .map_or(scenario.title.clone(), number::whole);
     Some(Column {
-        name: run.machine.name.clone(),
+        name: match view.standing(scenario, contender).mark() {
+            Some(mark) => format!("{} ({mark})", run.machine.name),
+            None => run.machine.name.clone(),
+        },
         facts: facts(&run.machine, connections),
         figures,
     })

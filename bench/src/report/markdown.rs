@@ -174,8 +174,15 @@ fn entry_text(entry: &Entry) -> String {
 /// A text in a line of its own or in a cell: nothing in it is Markdown or HTML.
 fn line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
+    let mut before = ' ';
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let in_word =
+            before.is_alphanumeric() && characters.peek().is_some_and(|c| c.is_alphanumeric());
+        before = character;
         match character {
+            // Inside a word it is nothing else, and is easier to read on a terminal.
+            '_' if in_word => out.push('_'),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' => out.extend(['\\', character]),
             '<' => out.push_str("&lt;"),
             '&' => out.push_str("&amp;"),
@@ -242,7 +249,7 @@ mod tests {
 
     #[test]
     fn nothing_in_a_text_is_markup() {
-        assert_eq!(line("<b>a_b*|`\n&"), "&lt;b>a\\_b\\*\\|\\` &amp;");
+        assert_eq!(line("<b>_a_b*|`\n&"), "&lt;b>\\_a_b\\*\\|\\` &amp;");
         let mut out = String::new();
         verbatim(&mut out, "```\nnot the end\n```");
         assert!(out.starts_with("\n````\n```\n"), "{out}");

@@ -3,7 +3,7 @@
 
 use crate::report::number;
 use crate::result::{Cell, Round};
-use crate::statistics::{self, Interval};
+use crate::statistics::{self, Interval, Numbered};
 
 /// A figure that a round gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,8 +56,8 @@ pub struct Estimate {
     pub median: f64,
     /// Where the true median lies; `None` of one round.
     pub interval: Option<Interval>,
-    /// The values, in the order of the rounds.
-    pub values: Vec<f64>,
+    /// The values with the numbers of their rounds.
+    pub values: Vec<Numbered>,
 }
 
 impl Metric {
@@ -131,7 +131,7 @@ impl Metric {
         Estimate::of(
             cell.rounds
                 .iter()
-                .filter_map(|round| self.of(round))
+                .filter_map(|round| Some((round.number, self.of(round)?)))
                 .collect(),
         )
     }
@@ -174,13 +174,18 @@ impl Metric {
 
 impl Estimate {
     /// Of the values of some rounds.
-    pub fn of(values: Vec<f64>) -> Option<Estimate> {
-        let median = statistics::median(&values)?;
+    pub fn of(values: Vec<Numbered>) -> Option<Estimate> {
+        let alone: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
         Some(Estimate {
-            median,
-            interval: statistics::interval(&values),
+            median: statistics::median(&alone)?,
+            interval: statistics::interval(&alone),
             values,
         })
+    }
+
+    /// The values without the numbers of their rounds.
+    pub fn alone(&self) -> Vec<f64> {
+        self.values.iter().map(|(_, value)| *value).collect()
     }
 
     /// The ends of the interval; the median itself if there is none.
@@ -190,6 +195,11 @@ impl Estimate {
                 (interval.low, interval.high)
             })
     }
+}
+
+/// An extra figure in words: `availability 99.5 %`.
+pub fn extra(key: &str, value: f64) -> String {
+    format!("{} {}", extra_title(key), extra_format(key, value))
 }
 
 /// Extra figures say their unit at the end of their name.

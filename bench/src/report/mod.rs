@@ -16,6 +16,7 @@ pub mod tables;
 pub mod variance;
 pub mod view;
 
+use crate::import;
 use crate::published::{self, Source};
 use crate::report::document::{Block, Document, Entry, Folded, Row, Section, Table};
 use crate::report::metric::Metric;
@@ -32,16 +33,15 @@ pub enum Format {
 }
 
 impl Format {
-    /// By a file's name: `.html` and `.htm` are HTML, all else is Markdown.
-    pub fn of_file(path: &std::path::Path) -> Format {
-        let ending = path
-            .extension()
-            .and_then(|ending| ending.to_str())
-            .unwrap_or_default();
-        if ending.eq_ignore_ascii_case("html") || ending.eq_ignore_ascii_case("htm") {
-            return Format::Html;
+    /// By a file's name: `.html` is HTML; `.md`, `.txt` and a name without an ending are Markdown.
+    /// `None` of others: a PDF that is Markdown inside helps nobody.
+    pub fn of_file(path: &std::path::Path) -> Option<Format> {
+        let ending = path.extension().unwrap_or_default();
+        match ending.to_string_lossy().to_ascii_lowercase().as_str() {
+            "html" | "htm" => Some(Format::Html),
+            "" | "md" | "markdown" | "txt" => Some(Format::Markdown),
+            _ => None,
         }
-        Format::Markdown
     }
 }
 
@@ -73,12 +73,20 @@ pub fn document(runs: &[Run], published: Published) -> Document {
         Published::Shown => published::sources(),
         Published::Hidden => Vec::new(),
     };
+    let imported: Vec<&Run> = runs.iter().filter(|run| import::is_imported(run)).collect();
+    let together = (imported.len() > 1).then(|| import::together(&imported));
+    let mut runs: Vec<&Run> = runs.iter().collect();
+    if let Some(together) = &together {
+        runs.retain(|run| !import::is_imported(run));
+        runs.push(together);
+    }
     let mut sections = Vec::new();
     let mut suites: Vec<&str> = runs.iter().map(|run| run.suite.as_str()).collect();
     suites.sort();
     suites.dedup();
     for suite in suites {
-        let of_suite: Vec<&Run> = runs.iter().filter(|run| run.suite == suite).collect();
+        let of_suite = runs.iter().copied().filter(|run| run.suite == suite);
+        let of_suite: Vec<&Run> = of_suite.collect();
         sections.extend(machines::summary(&of_suite, &sources));
         let several = of_suite.len() > 1;
         let alone = runs.len() == 1;
@@ -89,21 +97,21 @@ pub fn document(runs: &[Run], published: Published) -> Document {
         );
     }
     Document {
-        title: title(runs),
-        subtitle: subtitle(runs),
+        title: title(&runs),
+        subtitle: subtitle(&runs),
         sections,
     }
 }
 
-fn title(runs: &[Run]) -> String {
+fn title(runs: &[&Run]) -> String {
     match runs {
         [run] => run.title.clone(),
         _ => "Web servers side by side".to_owned(),
     }
 }
 
-fn subtitle(runs: &[Run]) -> String {
-    let mut machines: Vec<String> = runs.iter().map(machine_line).collect();
+fn subtitle(runs: &[&Run]) -> String {
+    let mut machines: Vec<String> = runs.iter().map(|run| machine_line(run)).collect();
     machines.dedup();
     let days: Vec<&str> = runs.iter().filter_map(|run| run.begun.get(..10)).collect();
     let day = match (days.iter().min(), days.iter().max()) {

@@ -51,7 +51,7 @@ fn known(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Vec
         .filter_map(|facts| {
             let (fine, points) = points_of(view.cell(scenario, &facts.name)?);
             Some(Known {
-                series: view.series(facts),
+                series: view.marked_series(&[scenario], facts),
                 fine,
                 points,
             })

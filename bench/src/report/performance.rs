@@ -10,7 +10,7 @@ use crate::report::suite::{self, agreement_table, page_table};
 use crate::report::view::{View, is_ours};
 use crate::report::{facts, markdown, number, tables};
 use crate::result::{ContenderFacts, Run, Scenario};
-use crate::statistics::{self, Verdict};
+use crate::statistics;
 
 /// Why a file's figures could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -57,19 +57,31 @@ fn between_marks(text: &str, figures: &str) -> Option<String> {
         && !old.contains(BEGIN)
         && !after.contains(BEGIN)
         && !after.contains(END);
-    once.then(|| format!("{before}{BEGIN}\n{}\n{END}{after}", figures.trim()))
+    let figures = figures.trim();
+    let stamp = stamp(figures);
+    once.then(|| format!("{before}{BEGIN}\n{figures}\n\n{stamp}\n{END}{after}"))
 }
 
-/// All figures, for docs/performance.md: each suite with its method, tables and command.
+/// A comment with a number made of the figures: a test holds that it fits, so that nothing is changed
+/// between the marks by hand.
+fn stamp(figures: &str) -> String {
+    // FNV-1a: it guards against a slip, not against a forger.
+    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
+    for byte in figures.bytes() {
+        sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    format!("<!-- written by anthill bench report: {sum:016x} -->")
+}
+
+/// All figures, for docs/performance.md: each suite with its method and tables, and below them when,
+/// where, of what versions and by which command; they may come of different sittings.
 ///
-/// What is true of all of them, the machine and the notes that all have, is said once above them.
+/// The notes that all have are said once above them.
 pub fn figures(runs: &[Run]) -> String {
-    let mut machines: Vec<String> = runs.iter().map(machine).collect();
-    machines.dedup();
     let mut common: Vec<String> = runs.first().map_or(Vec::new(), |run| run.notes.clone());
     common.retain(|note| runs.iter().all(|run| run.notes.contains(note)));
-    if let [machine] = &machines[..] {
-        common.insert(0, format!("{machine}."));
+    if runs.len() == 1 {
+        common.clear();
     }
     let lead = Section {
         heading: String::new(),
@@ -119,10 +131,7 @@ fn machine(run: &Run) -> String {
 /// `said` was said above all sections.
 fn section(run: &Run, said: &[String]) -> Section {
     let view = View { run };
-    let mut blocks = vec![
-        Block::Text(format!("{}.", machine(run))),
-        facts::method(run),
-    ];
+    let mut blocks = vec![facts::method(run)];
     blocks.extend(facts::warnings(run));
     blocks.retain(|block| !matches!(block, Block::Text(text) if said.contains(text)));
     blocks.extend(match run.suite.as_str() {
@@ -135,7 +144,7 @@ fn section(run: &Run, said: &[String]) -> Section {
         "growth" => growth_tables(view),
         _ => suite_tables(view),
     });
-    blocks.push(Block::Text(versions(run)));
+    blocks.push(Block::Text(format!("{}. {}", machine(run), versions(run))));
     blocks.push(Block::Verbatim(run.command.clone()));
     Section {
         heading: run.title.clone(),
@@ -149,11 +158,14 @@ fn suite_tables(view: View) -> Vec<Block> {
     if scenarios.len() > SCENARIOS_WITH_TABLES {
         let metrics = [
             Metric::Rate,
+            Metric::Extrapolated,
             Metric::CpuPerRequest,
             Metric::Percentile("99"),
             Metric::Failed,
         ];
-        let present = tables::present(view, &scenarios, &metrics);
+        let mut present = tables::present(view, &scenarios, &metrics);
+        // Spare Cores' figure, and of their matrix alone.
+        present.retain(|metric| view.run.suite == "matrix" || *metric != Metric::Extrapolated);
         let table = |metric| Block::Table(tables::metric(view, &scenarios, metric));
         return present.into_iter().map(table).collect();
     }
@@ -338,6 +350,8 @@ fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
     if more_is_better {
         peers.reverse();
     }
+    let standing = |name: &str| view.standing(scenario, name);
+    peers.sort_by_key(|(facts, _)| standing(&facts.name).rank());
     if peers.is_empty() {
         return None;
     }
@@ -345,18 +359,21 @@ fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
     let beside: Vec<String> = peers
         .iter()
         .map(|(facts, peer)| {
-            let found = statistics::compare(&ours.values, &peer.values);
-            let noise = found.is_some_and(|found| found.verdict == Verdict::WithinNoise);
-            let remark = if noise { " (within the noise)" } else { "" };
+            let found = statistics::compare_rounds(&ours.values, &peer.values);
+            let remark = found.map_or("", |found| found.remark()).to_owned();
+            let remark = match standing(&facts.name).mark().unwrap_or(remark) {
+                none if none.is_empty() => none,
+                remark => format!(" ({remark})"),
+            };
             format!("{} {}{remark}", facts.title, metric.format(peer.median))
         })
         .collect();
     let name = format!("{}: {}", metric.title(), scenario.title);
-    let cells = vec![
-        Entry::new(name),
-        metric.format(ours.median).into(),
-        beside.join(", ").into(),
-    ];
+    let mut our_own = Entry::new(metric.format(ours.median));
+    if let Some(mark) = standing(&view.ours()?.name).mark() {
+        our_own.text.push_str(&format!(" ({mark})"));
+    }
+    let cells = vec![Entry::new(name), our_own, beside.join(", ").into()];
     Some(Row {
         cells,
         ..Row::default()
@@ -384,7 +401,10 @@ mod tests {
         let new = between_marks(&text, "| new |\n").unwrap();
         assert_eq!(
             new,
-            format!("# Performance\n\n{BEGIN}\n| new |\n{END}\n\nafter\n")
+            format!(
+                "# Performance\n\n{BEGIN}\n| new |\n\n{}\n{END}\n\nafter\n",
+                stamp("| new |")
+            )
         );
         assert_eq!(
             between_marks(&new, "| new |").unwrap(),
@@ -436,6 +456,50 @@ mod tests {
         assert!(!text.contains("<script>"));
     }
 
+    /// What stands between the marks of our own documents is what was written there.
+    #[test]
+    fn nothing_between_the_marks_is_typed_by_hand() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for name in ["docs/performance.md", "README.md"] {
+            let text = std::fs::read_to_string(root.join(name)).unwrap();
+            let (_, rest) = text.split_once(BEGIN).unwrap();
+            let (between, _) = rest.split_once(END).unwrap();
+            let (figures, stamped) = between.trim().rsplit_once('\n').unwrap();
+            assert_eq!(
+                stamped,
+                stamp(figures.trim()),
+                "{name}: changed by hand between its marks; `make bench` writes there"
+            );
+        }
+    }
+
+    #[test]
+    fn each_section_says_when_where_and_how() {
+        let text = figures(&samples(&["journal-desktop", "matrix"]));
+        assert_eq!(
+            text.matches("2026-11-20, 8 × Sample CPU").count(),
+            2,
+            "{text}"
+        );
+        assert_eq!(text.matches("Versions: ").count(), 2, "{text}");
+        assert!(text.contains("requests/s, extrapolated"), "{text}");
+    }
+
+    #[test]
+    fn the_readme_marks_what_cant_be_told() {
+        let mut runs = samples(&["journal-desktop"]);
+        for cell in &mut runs[0].cells {
+            cell.rounds.truncate(1);
+        }
+        let remark = statistics::compare(&[1.0], &[1.0])
+            .unwrap()
+            .verdict
+            .remark();
+        assert!(!remark.is_empty());
+        let text = summary(&runs);
+        assert!(text.matches(remark).count() >= 3, "{text}");
+    }
+
     #[test]
     fn the_readme_shows_who_is_ahead_of_us_too() {
         let text = summary(&samples(&["journal-desktop", "hello", "handshake"]));
@@ -449,5 +513,21 @@ mod tests {
         let hello = row("10 clients");
         assert!(hello.contains("nginx 18.6 µs, Go fasthttp"), "{hello}");
         assert_eq!(text.matches("handshakes").count(), 2, "{text}");
+    }
+
+    #[test]
+    fn the_readme_settles_nothing_that_is_open() {
+        let mut runs = samples(&["hello"]);
+        for cell in &mut runs[0].cells {
+            cell.rounds.truncate(2);
+            if cell.contender == "nginx" {
+                let round = &mut cell.rounds[0];
+                round.failures.insert("closed".to_owned(), round.requests);
+            }
+        }
+        let text = summary(&runs);
+        assert!(text.contains("(too few rounds to tell)"), "{text}");
+        // The best by its figures isn't among the best.
+        assert!(!text.contains("nginx"), "{text}");
     }
 }

@@ -5,7 +5,8 @@ use crate::report::document::{Bar, Bars, Block, Entry, Row, Table};
 use crate::report::metric::{Better, Metric};
 use crate::report::view::{View, is_ours};
 use crate::result::{ContenderFacts, Scenario};
-use crate::statistics::{self, Verdict};
+use crate::soundness::Standing;
+use crate::statistics;
 
 /// All that is to be said of a scenario, a contender a row, the first column's metric deciding the
 /// order.
@@ -17,14 +18,15 @@ pub fn scenario(view: View, scenario: &Scenario, metrics: &[Metric]) -> Table {
     }
     let mut head = vec!["server".to_owned()];
     head.extend(metrics.iter().map(|metric| metric.title()));
-    let against = view
-        .ours()
-        .filter(|ours| contenders.len() > 1 && view.cell(scenario, &ours.name).is_some());
+    let against = view.ours().filter(|_| contenders.len() > 1).filter(|ours| {
+        let estimate = view.estimate(Metric::CpuPerRequest, scenario, &ours.name);
+        estimate.is_some()
+    });
     if against.is_some() {
         head.push("CPU per request, × anthill's".to_owned());
     }
     let row = |facts: &&ContenderFacts| {
-        let mut cells = vec![name(facts)];
+        let mut cells = vec![name(view, scenario, facts)];
         cells.extend(
             metrics
                 .iter()
@@ -58,11 +60,11 @@ pub fn metric(view: View, scenarios: &[&Scenario], metric: Metric) -> Table {
     head.extend(contenders.iter().map(|facts| facts.title.clone()));
     let row = |scenario: &&Scenario| {
         let mut cells = vec![Entry::new(&scenario.title)];
-        cells.extend(
-            contenders
-                .iter()
-                .map(|facts| view.entry(metric, scenario, &facts.name)),
-        );
+        cells.extend(contenders.iter().map(|facts| {
+            let mut cell = view.entry(metric, scenario, &facts.name);
+            mark(&mut cell.detail, view.standing(scenario, &facts.name));
+            cell
+        }));
         Row {
             cells,
             ..Row::default()
@@ -98,7 +100,8 @@ pub fn bar(view: View, scenario: &Scenario, metric: Metric, facts: &ContenderFac
     let estimate = view.estimate(metric, scenario, &facts.name)?;
     let series = view.series(facts);
     Some(Bar {
-        name: facts.title.clone(),
+        name: view.marked(&[scenario], facts),
+        contender: facts.name.clone(),
         value: estimate.median,
         text: metric.format(estimate.median),
         whisker: estimate
@@ -132,18 +135,35 @@ pub fn caption(metric: Metric) -> String {
     }
 }
 
-/// The metrics that at least one cell has.
+/// The metrics that at least one cell has. How often sessions were resumed is noted wherever there is TLS,
+/// and tells something only where it was asked for.
 pub fn present(view: View, scenarios: &[&Scenario], metrics: &[Metric]) -> Vec<Metric> {
+    let resumed = Metric::Extra("resumed_handshakes");
+    let of_suite = |metric: &Metric| *metric != resumed || view.run.suite == "handshake";
     metrics
         .iter()
         .copied()
+        .filter(of_suite)
         .filter(|metric| view.has(*metric, scenarios))
         .collect()
 }
 
-/// A contender's name with its version.
-fn name(facts: &ContenderFacts) -> Entry {
-    Entry::with(&facts.title, &facts.version)
+/// A contender's name with its version, and whether it failed in part or refused some.
+fn name(view: View, scenario: &Scenario, facts: &ContenderFacts) -> Entry {
+    let mut name = Entry::with(&facts.title, &facts.version);
+    mark(&mut name.detail, view.standing(scenario, &facts.name));
+    name
+}
+
+/// Says in smaller print what is to be said of a contender.
+fn mark(detail: &mut String, standing: Standing) {
+    let Some(mark) = standing.mark() else {
+        return;
+    };
+    if !detail.is_empty() {
+        detail.push_str("; ");
+    }
+    detail.push_str(&mark);
 }
 
 fn sort(view: View, scenario: &Scenario, metric: Metric, contenders: &mut [&ContenderFacts]) {
@@ -156,7 +176,12 @@ fn sort(view: View, scenario: &Scenario, metric: Metric, contenders: &mut [&Cont
             _ => -found.unwrap_or(f64::NEG_INFINITY),
         }
     };
-    contenders.sort_by(|a, b| value(a).total_cmp(&value(b)));
+    // One that failed in part is never above one that is sound.
+    let rank = |facts: &ContenderFacts| view.standing(scenario, &facts.name).rank();
+    contenders.sort_by(|a, b| {
+        let order = rank(a).cmp(&rank(b));
+        order.then(value(a).total_cmp(&value(b)))
+    });
 }
 
 /// How many times our CPU time a peer takes, or that it can't be told.
@@ -176,20 +201,18 @@ fn against_ours(
     let (Some(theirs), Some(our_own)) = (values(&facts.name), values(&ours.name)) else {
         return Entry::none();
     };
-    let Some(found) = statistics::compare(&theirs, &our_own) else {
+    let Some(found) = statistics::compare_rounds(&theirs, &our_own) else {
         return Entry::none();
     };
     let ratio = format!("{:.2}×", found.ratio);
-    match found.verdict {
-        Verdict::More | Verdict::Less => {
-            Entry::with(ratio, format!("{:.2}–{:.2}", found.low, found.high))
-        }
-        Verdict::WithinNoise | Verdict::TooFew => Entry::with(ratio, found.verdict.remark()),
+    match found.remark() {
+        "" => Entry::with(ratio, format!("{:.2}–{:.2}", found.low, found.high)),
+        remark => Entry::with(ratio, remark),
     }
 }
 
 /// What is said of a server under load, the most telling first.
-pub const LOAD: [Metric; 9] = [
+pub const LOAD: [Metric; 10] = [
     Metric::Rate,
     Metric::CpuPerRequest,
     Metric::PerCpuSecond,
@@ -199,4 +222,5 @@ pub const LOAD: [Metric; 9] = [
     Metric::Percentile("99.9"),
     Metric::Longest,
     Metric::Failed,
+    Metric::Extra("resumed_handshakes"),
 ];

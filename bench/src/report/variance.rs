@@ -6,7 +6,7 @@ use crate::report::number;
 use crate::report::tables;
 use crate::report::view::{View, is_ours};
 use crate::result::{ContenderFacts, Scenario};
-use crate::statistics::{self, Verdict};
+use crate::statistics;
 
 /// The two setups of 001 if both were measured, else the peer with the highest rate and us; `None`
 /// if there are no two.
@@ -39,7 +39,11 @@ fn fastest_peer<'r>(
         .iter()
         .copied()
         .filter(|facts| !is_ours(&facts.name));
-    peers.max_by(|a, b| rate(a).total_cmp(&rate(b)))
+    let rank = |facts: &ContenderFacts| view.standing(scenario, &facts.name).rank();
+    peers.max_by(|a, b| {
+        let order = rank(b).cmp(&rank(a));
+        order.then(rate(a).total_cmp(&rate(b)))
+    })
 }
 
 fn table(
@@ -50,8 +54,8 @@ fn table(
     let row = |metric: &Metric| {
         let a = view.estimate(*metric, scenario, &first.name)?;
         let b = view.estimate(*metric, scenario, &second.name)?;
-        let verdict = statistics::compare(&b.values, &a.values).map(|found| found.verdict);
-        let remark = verdict.map_or("", Verdict::remark);
+        let found = statistics::compare_rounds(&b.values, &a.values);
+        let remark = found.map_or("", |found| found.remark());
         let variance = number::signed(b.median - a.median, |value| metric.format(value));
         let cells = vec![
             metric.title().into(),
@@ -69,8 +73,8 @@ fn table(
         caption: "Two setups, and the variance between them".into(),
         head: vec![
             "metric".into(),
-            first.title.clone(),
-            second.title.clone(),
+            view.marked(&[scenario], first),
+            view.marked(&[scenario], second),
             "variance".into(),
         ],
         rows: metrics.iter().filter_map(row).collect(),

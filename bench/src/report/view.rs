@@ -1,11 +1,13 @@
 //! A run as the sections ask it: who took part, what a cell says, how a scenario is called.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::report::document::{Entry, Series};
 use crate::report::metric::{Estimate, Metric};
 use crate::report::number;
 use crate::result::{Cell, ContenderFacts, Parameter, Run, Scenario};
+use crate::soundness::Standing;
 
 /// A run, looked at.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +52,24 @@ impl<'r> View<'r> {
             cell.scenario == scenario.id && cell.contender == contender && !cell.rounds.is_empty()
         };
         self.run.cells.iter().find(is_it)
+    }
+
+    /// Whether a contender did in a scenario what it was asked.
+    pub fn standing(self, scenario: &Scenario, contender: &str) -> Standing {
+        let cell = self.cell(scenario, contender);
+        cell.map_or(Standing::Sound, |cell| Standing::of(self.run, cell))
+    }
+
+    /// A contender's name, with what is to be said of it in some scenarios: the worst.
+    pub fn marked(self, scenarios: &[&Scenario], facts: &ContenderFacts) -> String {
+        let standings = scenarios
+            .iter()
+            .map(|scenario| self.standing(scenario, &facts.name));
+        let worst = standings.max_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+        match worst.and_then(Standing::mark) {
+            Some(mark) => format!("{} ({mark})", facts.title),
+            None => facts.title.clone(),
+        }
     }
 
     /// What its rounds say.
@@ -100,6 +120,14 @@ impl<'r> View<'r> {
             colour,
             ours: is_ours(&facts.name),
             published: false,
+        }
+    }
+
+    /// The same with what is to be said of it in the scenarios that are drawn.
+    pub fn marked_series(self, scenarios: &[&Scenario], facts: &ContenderFacts) -> Series {
+        Series {
+            name: self.marked(scenarios, facts),
+            ..self.series(facts)
         }
     }
 

@@ -9,7 +9,7 @@ use crate::rounds::Order;
 use crate::site::Site;
 
 pub(super) const SUITE: Suite = Suite {
-    name: "matrix",
+    name: crate::extrapolate::SUITE,
     about: "Sizes from 1 to 512 KB × connections × threads for each processor, plain and TLS",
     as_published: true,
     lay_out,

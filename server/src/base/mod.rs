@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod digest;
 pub mod hash;
+pub mod lag;
 pub mod log;
 pub mod pool;
 pub mod stats;

@@ -20,8 +20,10 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::inotify;
 use rustix::io::{Errno, FdFlags, ReadWriteFlags};
 use rustix::net::sockopt;
@@ -76,6 +78,42 @@ pub fn pread(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Result<usiz
     })?)
 }
 
+/// Whether anybody has a file open to write to it.
+#[derive(Debug)]
+pub enum Writers {
+    /// Nobody has, and this is what the file is.
+    None(rustix::fs::Stat),
+    /// Somebody has.
+    Some,
+    /// Nobody can tell: the file is another user's, or its file system has no leases.
+    Unknown,
+}
+
+/// Has anybody opened this file, which we have for reading, to write to it? A lease tells, which the
+/// kernel doesn't give while that is so; it is given back at once.
+pub fn writers(file: BorrowedFd<'_>) -> Writers {
+    let stat = || rustix::fs::fstat(file);
+    const F_SETSIG: libc::c_int = 10;
+    let file = file.as_raw_fd();
+    // Who opens the file in between waits for us, and the kernel says so by a signal. SIGIO, if we
+    // chose none, would end the process; SIGURG is ignored.
+    // SAFETY: the commands take a number and touch no memory; the descriptor is borrowed and so open.
+    let set = |command, value: libc::c_int| unsafe { libc::fcntl(file, command, value) } == 0;
+    if !set(F_SETSIG, libc::SIGURG) {
+        return Writers::Unknown;
+    }
+    if set(libc::F_SETLEASE, libc::F_RDLCK) {
+        // While we have it: who writes next waits until it is given back.
+        let stat = stat();
+        set(libc::F_SETLEASE, libc::F_UNLCK);
+        return stat.map_or(Writers::Unknown, Writers::None);
+    }
+    match io::Error::last_os_error().kind() {
+        io::ErrorKind::WouldBlock => Writers::Some,
+        _ => Writers::Unknown,
+    }
+}
+
 /// What happened below a watched folder.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Event {
@@ -98,6 +136,19 @@ impl Event {
     /// A name came into being, and nothing more is known.
     pub fn is_begun(&self) -> bool {
         self.flags.contains(ReadFlags::CREATE)
+    }
+
+    /// Only what is known about a file changed; who did that may be writing to it.
+    pub fn is_file_touched(&self) -> bool {
+        self.flags.contains(ReadFlags::ATTRIB)
+            && !self.flags.contains(ReadFlags::ISDIR)
+            && self.name.is_some()
+    }
+
+    /// A file has no longer this name; another one may have taken it.
+    pub fn is_file_gone(&self) -> bool {
+        let gone = ReadFlags::DELETE | ReadFlags::MOVED_FROM;
+        self.flags.intersects(gone) && !self.flags.contains(ReadFlags::ISDIR)
     }
 
     /// The folder of this name is another one than before, or none: it came, went or was moved; or
@@ -155,6 +206,13 @@ impl Inotify {
         Ok(inotify::remove_watch(&self.0, watch)?)
     }
 
+    /// Do events wait to be read?
+    pub fn has_unread(&self) -> bool {
+        // Not FIONREAD, which adds up the lengths of them all.
+        let mut waits = [PollFd::new(&self.0, PollFlags::IN)];
+        rustix::event::poll(&mut waits, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
     /// All events that wait; empty if none. Never blocks. Bounded by the kernel's own queue
     /// (16,384 events by default, then an overflow event).
     pub fn read(&self) -> io::Result<Vec<Event>> {
@@ -180,9 +238,9 @@ impl Inotify {
 }
 
 /// Registers `inotify` with the runtime of this thread, to wait until it is readable.
-pub fn watched(inotify: Inotify) -> io::Result<AsyncFd<Inotify>> {
+pub fn watched(inotify: Arc<Inotify>) -> io::Result<AsyncFd<Arc<Inotify>>> {
     // SAFETY: the descriptor that `as_raw_fd` names is owned by the value itself, private to it, and
-    // neither replaced nor closed before it is dropped.
+    // neither replaced nor closed before the last share of it is dropped, of which the AsyncFd has one.
     unsafe { AsyncFd::register_with_interest(inotify, Interest::READABLE) }.map_err(io::Error::from)
 }
 

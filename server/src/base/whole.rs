@@ -17,7 +17,9 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         .mode(0o700)
         .create(folder)?;
     let name = name.to_string_lossy();
-    let draft = folder.join(format!(".{name}.{}", std::process::id()));
+    // Another thread, of whichever process, may be writing the same.
+    let thread = rustix::thread::gettid().as_raw_nonzero();
+    let draft = folder.join(format!(".{name}.{thread}"));
     let written = write_new(&draft, content, mode).and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
         let _ = fs::remove_file(&draft); // the first error is the one to tell
@@ -61,6 +63,21 @@ mod tests {
             0o600
         );
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn several_may_write_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::thread::scope(|scope| {
+            let path = &path;
+            for nth in 0..8_u8 {
+                scope.spawn(move || (0..50).for_each(|_| write(path, &[nth; 100], 0o600).unwrap()));
+            }
+        });
+        let content = fs::read(&path).unwrap();
+        assert!(content.len() == 100 && content.iter().all(|byte| *byte == content[0]));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]

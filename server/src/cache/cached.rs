@@ -234,12 +234,13 @@ impl Cached {
                 }
                 Told::Over(Phase::Passed) => return self.pass(request, why).await,
                 // That was said to who began the call, and to nobody else.
-                Told::Over(Phase::Failed(Reject::ASKED_TOO_OFTEN)) => {}
+                Told::Over(Phase::Failed(reject)) if reject.is_of_one_client() => {}
                 Told::Over(Phase::Failed(reject)) => {
                     return self.failed(old.as_ref(), &request, reject);
                 }
-                Told::Over(Phase::Broken) => {
-                    return self.failed(old.as_ref(), &request, Reject::HANDLER_FAILED);
+                Told::Over(Phase::Broken(why)) => {
+                    let reject = why.unwrap_or(Reject::HANDLER_FAILED);
+                    return self.failed(old.as_ref(), &request, reject);
                 }
                 // Another of its kind, or nobody's any more: join anew.
                 Told::Head(_) | Told::Over(_) => {}
@@ -267,12 +268,7 @@ impl Cached {
                 let status = format!("fwd=stale; fwd-status={}", reject.status.0);
                 Ok(self.of_old_page(page, request, &status))
             }
-            None => Err(Fault {
-                stage: "the call that a page was waited for",
-                retry: false,
-                reject,
-                source: None,
-            }),
+            None => Err(Fault::new("the call that a page was waited for", reject)),
         }
     }
 
@@ -287,19 +283,19 @@ impl Cached {
     }
 
     /// A handler changed something: what was kept of it counts no more (RFC 9111 §4.4), nor of where
-    /// its response leads, if that is here.
+    /// its response leads, or what was asked was to go, if that is here.
     fn invalidate(&self, target: &Target, response: &Response) {
         self.cache.invalidate(&target.place.key);
-        for name in ["Location", "Content-Location"] {
-            let lines = super::policy::values(&response.fields, name);
-            for place in lines.filter_map(|value| target.led_to(value)) {
-                let (path, query) = match place.iter().position(|byte| *byte == b'?') {
-                    Some(at) => (&place[..at], Some(&place[at + 1..])),
-                    None => (place, None),
-                };
-                let key = Key::new(self.route, &target.host, path, query);
-                self.cache.invalidate(key.bytes());
-            }
+        let values = |name| super::policy::values(&response.fields, name);
+        let values = values("Location").chain(values("Content-Location"));
+        let values = values.chain(target.destination.as_deref());
+        for place in values.filter_map(|value| target.led_to(value)) {
+            let (path, query) = match place.iter().position(|byte| *byte == b'?') {
+                Some(at) => (&place[..at], Some(&place[at + 1..])),
+                None => (place, None),
+            };
+            let key = Key::new(self.route, &target.host, path, query);
+            self.cache.invalidate(key.bytes());
         }
     }
 }
@@ -317,6 +313,8 @@ fn of_page(page: &Arc<Page>, request: &Request, status: &str) -> Response {
 struct Target {
     place: Place,
     host: Vec<u8>,
+    /// Where COPY and MOVE put it.
+    destination: Option<Vec<u8>>,
 }
 
 impl Target {
@@ -332,6 +330,12 @@ impl Target {
         let path = path.split(|byte| *byte == b'#').next()?;
         (path.starts_with(b"/") && !path.starts_with(b"//")).then_some(path)
     }
+}
+
+/// Does `Destination` mean anything with this method (RFC 4918 §10.3)? With others it is only something
+/// that a client says.
+fn has_destination(method: Method) -> bool {
+    matches!(method.name(), "COPY" | "MOVE")
 }
 
 /// Calls for all who ask the same.
@@ -359,15 +363,17 @@ struct Passing {
 
 impl Handler for Passing {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
-        use Method::{Get, Head, Options, Trace};
         let (cached, why) = (self.cached.clone(), self.why);
-        let is_safe = matches!(request.method, Get | Head | Options | Trace);
-        let target = (!is_safe).then(|| Target {
-            place: cached.place(&request),
-            host: Fields(&request.fields)
-                .first("host")
-                .unwrap_or(&request.host)
-                .to_vec(),
+        let target = (!request.method.is_safe()).then(|| {
+            let fields = Fields(&request.fields);
+            Target {
+                place: cached.place(&request),
+                host: fields.first("host").unwrap_or(&request.host).to_vec(),
+                destination: fields
+                    .first("destination")
+                    .filter(|_| has_destination(request.method))
+                    .map(<[u8]>::to_vec),
+            }
         });
         Box::pin(async move {
             let response = cached.pass(request, why).await?;
@@ -408,6 +414,7 @@ impl Lead<'_> {
             path: request.path.clone(),
             asked_path: request.asked_path.clone(),
             query: request.query.clone(),
+            led_query: request.led_query.clone(),
             user: request.user.clone(),
             ..request
         };
@@ -420,7 +427,8 @@ impl Lead<'_> {
         match reader.wait(true).await {
             Told::Head(head) => {
                 let body = || streamed(head.length, reader, Some(hand));
-                let status = status(head.is_kept);
+                // Where its length isn't known, it may be too long in the end.
+                let status = status(head.is_kept && head.length.is_some());
                 Ok(of_head(&head.status, &head.fields, &request, &status, body))
             }
             Told::Over(Phase::Done(page)) => {
@@ -537,7 +545,7 @@ async fn copy(mut from: Reader, mut to: pipe::Writer, hand: Option<Hand>) {
                 }
             }
             Taken::End => return to.finish(),
-            Taken::Broken => return,
+            Taken::Broken(why) => return to.break_off(why),
             Taken::Rest => break,
         }
     }

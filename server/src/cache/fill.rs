@@ -75,8 +75,8 @@ pub(super) enum Phase {
     Done(Arc<Page>),
     /// The handler failed before it answered.
     Failed(Reject),
-    /// The content broke off.
-    Broken,
+    /// The content broke off, by this rule if one is known.
+    Broken(Option<Reject>),
     /// It is for one client alone after all; who began it has it, or what is left of it.
     Passed,
     /// It came to no end; somebody else may begin again.
@@ -109,8 +109,8 @@ pub(super) enum Taken {
     Bytes(usize),
     /// That was all.
     End,
-    /// It broke off.
-    Broken,
+    /// It broke off, by this rule if one is known.
+    Broken(Option<Reject>),
     /// The rest comes by another way, to who began the call.
     Rest,
 }
@@ -287,7 +287,8 @@ impl Reader {
             }
             Phase::Done(_) => Poll::Ready(Taken::End),
             Phase::Passed => Poll::Ready(Taken::Rest),
-            Phase::Failed(_) | Phase::Broken | Phase::Abandoned => Poll::Ready(Taken::Broken),
+            Phase::Broken(why) => Poll::Ready(Taken::Broken(why)),
+            Phase::Failed(_) | Phase::Abandoned => Poll::Ready(Taken::Broken(None)),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::policy::{self, Fields, Lifetime, Terms, Use};
 use crate::handler::Response;
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN};
 use crate::site::mime::compressible;
-use crate::site::{Kept, Variant};
+use crate::site::{Kept, SERVER, Variant};
 use crate::wire::date::format_imf;
 use crate::wire::fields::{Accepted, Coding, ETag, items};
 use crate::wire::head::Asks;
@@ -272,10 +272,11 @@ impl Page {
     /// What it says of itself now.
     pub fn kept(&self, now_ms: u64) -> Kept {
         let age_seconds = self.age(now_ms);
-        let fresh = self.terms.lifetime.fresh;
+        let left = self.terms.lifetime.fresh as i64 - age_seconds as i64;
         Kept {
             age_seconds,
-            ttl_seconds: fresh as i64 - age_seconds as i64,
+            // A stale one has less than none, in its first second too (RFC 9211 §2.5).
+            ttl_seconds: if left > 0 { left } else { left - 1 },
         }
     }
 
@@ -289,7 +290,10 @@ impl Page {
 
     /// Its fields as its handler gave them.
     pub fn fields(&self) -> Vec<(Cow<'static, str>, Vec<u8>)> {
-        let fields = self.said().filter(|(name, _)| !is_ours(name));
+        let is_operators =
+            |name: &[u8], value: &[u8]| name == b"Server" && value != SERVER.as_bytes();
+        let fields = self.said();
+        let fields = fields.filter(|(name, value)| !is_ours(name) || is_operators(name, value));
         let owned = |(name, value): (&[u8], &[u8])| {
             let name = String::from_utf8_lossy(name).into_owned();
             (Cow::Owned(name), value.to_vec())
@@ -328,7 +332,8 @@ impl Page {
         lines
     }
 
-    /// Its handler said 304 (RFC 9111 §4.3.4): the status and fields that hold from now on.
+    /// Its handler said 304 (RFC 9111 §4.3.4): the fields that hold from now on. What the page depends
+    /// on only adds up: the content is that of then, and a 304 may name less than there is.
     pub fn freshened(&self, response: &Response) -> Vec<(Cow<'static, str>, Vec<u8>)> {
         let mut fields = self.fields();
         let is_new = |name: &str| {
@@ -336,9 +341,14 @@ impl Page {
             new.any(|(its, _)| its.eq_ignore_ascii_case(name))
         };
         let of_the_content = |name: &str| name.to_ascii_lowercase().starts_with("content-");
-        fields.retain(|(name, _)| of_the_content(name) || !is_new(name));
-        let new = response.fields.iter();
-        fields.extend(new.filter(|(name, _)| !of_the_content(name)).cloned());
+        let is_vary = |name: &str| name.eq_ignore_ascii_case("Vary");
+        fields.retain(|(name, _)| of_the_content(name) || is_vary(name) || !is_new(name));
+        for (name, value) in &response.fields {
+            let is_known = is_vary(name) && names_all(&fields, value);
+            if !of_the_content(name) && !is_known {
+                fields.push((name.clone(), value.clone()));
+            }
+        }
         fields
     }
 }
@@ -355,7 +365,10 @@ fn variant(
     let made = policy::values(fields, "Date").next();
     let made = made.map_or_else(|| format_imf(now).to_vec(), <[u8]>::to_vec);
     let has_length = status != Status::NO_CONTENT;
-    let first: [(&str, &[u8]); 2] = [("Server", b"anthill"), ("Date", &made)];
+    // The operator may have said that it is another.
+    let server = policy::values(fields, "Server").next();
+    let server = server.unwrap_or(SERVER.as_bytes());
+    let first: [(&str, &[u8]); 2] = [("Server", server), ("Date", &made)];
     let last = has_length.then_some(("Content-Length", length.as_bytes()));
     let theirs = fields
         .iter()
@@ -404,6 +417,12 @@ pub fn adds_vary(status: Status, kind: &Kind, fields: &Fields, length: Option<us
 /// Its field.
 pub fn our_vary() -> (Cow<'static, str>, Vec<u8>) {
     (Cow::Borrowed("Vary"), OUR_VARY.into())
+}
+
+/// Does what `fields` vary by have all that is in `value`?
+fn names_all(fields: &Fields, value: &[u8]) -> bool {
+    let is_named = |name: &[u8]| policy::varied(fields).any(|its| its.eq_ignore_ascii_case(name));
+    items(value).all(is_named)
 }
 
 fn varies_by_coding(fields: &Fields) -> bool {

@@ -154,7 +154,9 @@ fn pages_age() {
     assert_eq!(page.good_for(25_000), Use::IfError);
     page.born_ms = -5_000;
     assert_eq!(page.kept(7_000).age_seconds, 12);
-    assert_eq!(page.kept(7_000).ttl_seconds, -2);
+    assert_eq!(page.kept(7_000).ttl_seconds, -3);
+    assert_eq!(page.kept(4_999).ttl_seconds, 1);
+    assert_eq!(page.kept(5_000).ttl_seconds, -1);
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl Rest {
             chunk.clear();
             match poll_fn(|cx| self.poll_take(cx, &mut chunk)).await {
                 Ok(Taken::End) => return to.finish(),
-                Err(_) => return,
+                Err(_) => return to.break_off(self.reader.why()),
                 Ok(Taken::Bytes(_)) => {}
             }
             // What makes the rest goes on while its reader is slow.
@@ -246,7 +246,8 @@ impl Work {
     fn failed(&mut self, fault: Fault, giving: &Giving) {
         let reject = fault.reject;
         // That something isn't there, or isn't for this client, is an answer (RFC 5861 §4).
-        match self.resort().filter(|_| reject.status.0 >= 500) {
+        let is_failure = reject.status.0 >= 500 && !reject.is_of_one_client();
+        match self.resort().filter(|_| is_failure) {
             Some(old) => {
                 old.spare(self.cache().now_ms() + CACHE_FAILED_SECONDS * 1_000);
                 log::error!("{fault}; an old page is served meanwhile");
@@ -372,11 +373,12 @@ impl Work {
         let gathered = self.while_wanted(gathering.run(), is_nearly_there).await;
         match gathered {
             None => {}
-            Some(Gathered::Whole) => {
+            Some(Gathered::Whole { is_doubtful }) => {
                 let content = self.fill.content().into();
+                let terms = terms.filter(|_| !is_doubtful);
                 self.done(status, &fields, content, asked, terms);
             }
-            Some(Gathered::Broken) => self.settle(None, Phase::Broken),
+            Some(Gathered::Broken(why)) => self.settle(None, Phase::Broken(why)),
             Some(Gathered::TooMuch(rest)) => {
                 giving.give(Handed::Rest(rest));
                 self.settle_passed();
@@ -458,8 +460,12 @@ struct Gathering<'w> {
 
 /// What became of it.
 enum Gathered {
-    Whole,
-    Broken,
+    Whole {
+        /// As far as anybody knows: it is for those who wait for it, and nobody later.
+        is_doubtful: bool,
+    },
+    /// By this rule, if one is known.
+    Broken(Option<Reject>),
     /// It is too large, or comes too slowly, for anybody to wait for it.
     TooMuch(Rest),
 }
@@ -483,12 +489,14 @@ impl Gathering<'_> {
             };
             match timeout(patience, part).await {
                 Err(_) => return Gathered::TooMuch(self.rest),
-                Ok(Err(_)) => return Gathered::Broken,
+                Ok(Err(_)) => return Gathered::Broken(self.rest.reader.why()),
                 Ok(Ok(Taken::End)) => {
                     let is_whole = self.length.is_none_or(|length| length == so_far as u64);
                     return match is_whole {
-                        true => Gathered::Whole,
-                        false => Gathered::Broken,
+                        true => Gathered::Whole {
+                            is_doubtful: self.rest.reader.is_doubtful(),
+                        },
+                        false => Gathered::Broken(None),
                     };
                 }
                 Ok(Ok(Taken::Bytes(_))) => {}
@@ -497,7 +505,7 @@ impl Gathering<'_> {
                 .length
                 .is_some_and(|length| (so_far + chunk.len()) as u64 > length)
             {
-                return Gathered::Broken;
+                return Gathered::Broken(None);
             }
             so_far = self.fill.push(&chunk);
             let has_room = self.length.is_some() || self.fill.grow(self.cache, chunk.len());

@@ -58,6 +58,7 @@ static LIMITS: Shape = Shape {
         "body_rate_bytes_per_second",
         "body_discard_bytes",
         "body_bytes",
+        "spooled_bytes",
         "drain_seconds",
         "scripts",
         "script_queue",
@@ -471,6 +472,7 @@ fn limits<'s>(item: Option<Item<'s, '_>>, source: &'s Source<'s>) -> Result<Limi
             usual.body_discard_bytes,
         )?,
         body_bytes: bytes(t, "body_bytes", 0..=u64::MAX, usual.body_bytes)?,
+        spooled_bytes: bytes(t, "spooled_bytes", 0..=u64::MAX, usual.spooled_bytes)?,
         drain_seconds: seconds(t, "drain_seconds", usual.drain_seconds)?,
         scripts: t.within("scripts", 1..=100_000)?.unwrap_or(usual.scripts),
         script_queue: t.take("script_queue")?.unwrap_or(usual.script_queue),
@@ -687,8 +689,25 @@ fn try_paths(table: &mut Table<'_, '_>) -> Result<Vec<String>, OperatorError> {
     let Some(list) = table.take::<Vec<Spanned<String>>>("try")? else {
         return Ok(vec!["$path".to_owned()]);
     };
-    for path in &list {
-        let text = path.get_ref().as_str();
+    for (nth, path) in list.iter().enumerate() {
+        let (text, query) = match path.get_ref().split_once('?') {
+            Some((text, query)) => (text, Some(query)),
+            None => (path.get_ref().as_str(), None),
+        };
+        if let Some(query) = query {
+            let refuse = |what: String, help| Err(table.source().error(path.span(), what, help));
+            if nth + 1 < list.len() {
+                let what = format!("`{text}` is tried with a query, and isn't the last");
+                let help = "a query goes with the last entry, which answers for all else";
+                return refuse(what, help);
+            }
+            if !text.starts_with('/') || text.trim_start_matches('/').starts_with("$path") {
+                let what = format!("`{text}` can't have a query: it is whatever is asked for");
+                let help = "one script behind which all else is, such as \"/index.php?q=$path\"";
+                return refuse(what, help);
+            }
+            query_of(table.source(), path.span(), query)?;
+        }
         let fixed = text.strip_prefix("$path");
         let fixed = fixed.or_else(|| text.strip_suffix("$path"));
         let fixed = fixed.unwrap_or(text);
@@ -700,6 +719,31 @@ fn try_paths(table: &mut Table<'_, '_>) -> Result<Vec<String>, OperatorError> {
         }
     }
     Ok(list.into_iter().map(Spanned::into_inner).collect())
+}
+
+/// The query that goes with the last of `try`, or with `rewrite`.
+fn query_of(source: &Source<'_>, span: Range<usize>, query: &str) -> Result<(), OperatorError> {
+    let refuse = |what: String, help| Err(source.error(span.clone(), what, help));
+    let is_odd = |byte: u8| !byte.is_ascii_graphic() || byte == b'#';
+    if query.bytes().any(is_odd) {
+        let what = format!("`{query}` is no query");
+        let help = "as it stands in a URL: without spaces or `#`, the rest percent-encoded";
+        return refuse(what, help);
+    }
+    for part in query.split('&').filter(|part| *part != "$query") {
+        let known = part.replace("$path", "").replace("$rest", "");
+        if known.contains("$query") {
+            let what = format!("`$query` is only a part of `{part}`");
+            let help = "it is all parameters that were asked with, so it stands alone between `&`";
+            return refuse(what, help);
+        }
+        if known.contains('$') {
+            let what = format!("`{part}` has a `$` that is no name");
+            let help = "`$path`, `$rest` and `$query` are known; a `$` itself is %24";
+            return refuse(what, help);
+        }
+    }
+    Ok(())
 }
 
 fn error_pages(table: &mut Table<'_, '_>) -> Result<Vec<(u16, Spanned<String>)>, OperatorError> {
@@ -873,7 +917,13 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
         add("redirect", to.span(), Target::Redirect(to));
     }
     if let Some(to) = table.take::<Spanned<String>>("rewrite")? {
-        route_path(source, &to)?;
+        match to.get_ref().split_once('?') {
+            None => route_path(source, &to)?,
+            Some((path, query)) => {
+                route_path(source, &Spanned::new(to.span(), path.to_owned()))?;
+                query_of(source, to.span(), query)?;
+            }
+        }
         add("rewrite", to.span(), Target::Rewrite(to));
     }
     if let Some(root) = table.take::<Spanned<PathBuf>>("root")? {

@@ -495,6 +495,36 @@ fn each_mistake_has_its_answer() {
         ),
         ("[[site]]\nroot = 5", "must be a path in quotes", "root = "),
         ("[[site]]\nindex = [\"a/b\"]", "no file name", "index.html"),
+        (
+            "[[site]]\ntry = [\"/index.php?q=$path\", \"/index.html\"]",
+            "`/index.php` is tried with a query, and isn't the last",
+            "last entry",
+        ),
+        (
+            "[[site]]\ntry = [\"$path?a=b\"]",
+            "can't have a query",
+            "/index.php?q=$path",
+        ),
+        (
+            "[[site]]\ntry = [\"$path\", \"/a?q=$uri\"]",
+            "`q=$uri` has a `$` that is no name",
+            "`$rest`",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b?c=$query\"",
+            "`$query` is only a part of `c=$query`",
+            "alone between `&`",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b?c d\"",
+            "`c d` is no query",
+            "percent-encoded",
+        ),
+        (
+            "[[site]]\n[[site.route]]\npath = \"/a\"\nrewrite = \"/b#c?d\"",
+            "no path of a site",
+            "`#`",
+        ),
         ("[[site]]\ntry = [\"$uri\"]", "no path to try", "$path"),
         (
             "[[site]]\nerrors = { 200 = \"x\" }",

@@ -6,8 +6,9 @@
 use super::plane::{Plane, RESCAN};
 use super::watch::{Changes, Place, Watch};
 use crate::base::clock;
+use crate::base::lag::News;
 use crate::config::{self, Config};
-use crate::site::{Budget, Site};
+use crate::site::{Budget, Site, SiteError};
 use crate::world::build;
 use crate::world::{Host, Hosts, Target, World};
 use std::collections::{BTreeSet, HashMap};
@@ -93,11 +94,59 @@ impl Plane {
             branches: true,
             ..Changes::default()
         };
+        self.note_lag();
+        let told = self.watch.as_ref().map(Watch::told);
+        self.supplies.lag.follow(told);
     }
 
-    /// Brings the World up to date with what changed on disk. Folders that came with a change are
-    /// watched, and then looked at once more: something may have happened before the watch stood.
+    /// Hears what changed on disk.
+    pub(super) fn hear_of_files(&mut self) {
+        let Some(watch) = &mut self.watch else { return };
+        self.supplies.lag.reads();
+        if let Err(error) = watch.read(&mut self.changes) {
+            log::error!("watching files: {error}");
+        }
+        self.note_lag();
+        self.supplies.lag.has_read();
+    }
+
+    /// Notes which sites lag behind what was read.
+    fn note_lag(&mut self) {
+        let read = std::mem::take(&mut self.changes.read);
+        let sites: HashMap<Place, Arc<Site>> = match read.is_empty() {
+            true => HashMap::new(),
+            false => self.places().collect(),
+        };
+        let hosts: Vec<&Arc<Host>> = self.world.hosts.iter().collect();
+        for (place, path, news) in read {
+            // A file that is there already brings nothing, whatever it holds now.
+            let news = match sites.get(&place).is_some_and(|site| site.has_file(&path)) {
+                true => News::Anything,
+                false => news,
+            };
+            hosts[place.host].lag.note(news);
+        }
+        for place in &self.changes.whole {
+            hosts[place.host].lag.note(News::Something);
+        }
+    }
+
+    /// What was read is served, or came to nothing.
+    pub(super) fn caught_up(&self) {
+        self.world.hosts.iter().for_each(|host| host.lag.clear());
+        self.supplies.lag.caught_up();
+    }
+
+    /// Brings the World up to date with what changed on disk, all that was told until now included.
     pub(super) async fn apply(&mut self) {
+        self.hear_of_files();
+        self.renew_all().await;
+        self.caught_up();
+    }
+
+    /// Brings the World up to date with the changes that are known. Folders that came with a change
+    /// are watched, and then looked at once more: something may have happened before the watch stood.
+    async fn renew_all(&mut self) {
         while !self.changes.is_empty() {
             let changes = std::mem::take(&mut self.changes);
             if changes.branches {
@@ -156,26 +205,41 @@ impl Plane {
                 // Before the root is looked at, or a turn of it would be missed.
                 watch.root(place, &site.rules().root);
             }
-            let paths: Vec<_> = paths.into_iter().flatten().cloned().collect();
+            let is_unsure = |path: &PathBuf| changes.is_unsure(&(place, path.clone()));
+            let paths = paths.into_iter().flatten().cloned();
+            let (unsure, paths): (Vec<_>, Vec<_>) = paths.partition(is_unsure);
             let budget = self.supplies.budget.clone();
             let old = site.clone();
             let renewed = match self
                 .scans
-                .run(move || renew(&old, whole, &paths, budget))
+                .run(move || renew(&old, whole, &paths, &unsure, budget))
                 .await
             {
-                Ok(Some((renewed, unsettled))) => {
-                    let unsettled = unsettled.into_iter().map(|path| (place, path));
-                    self.unsettled.extend(unsettled);
+                Ok(Ok((renewed, unsettled))) => {
+                    for path in unsettled {
+                        let at = (place, path);
+                        let is_touched = changes.touched.contains(&at);
+                        *self.unsettled.entry(at).or_default() |= is_touched;
+                    }
                     renewed
                 }
-                Ok(None) => continue,
+                Ok(Err(error)) => {
+                    // It is tried again and again; once is enough to say so.
+                    if self.missed.insert(place) {
+                        log::error!("a changed folder is not taken over: {error}");
+                    }
+                    continue;
+                }
                 Err(error) => {
-                    log::error!("{}: not scanned: {error}", site.root().display());
-                    self.missed.insert(place);
+                    if self.missed.insert(place) {
+                        log::error!("{}: not scanned: {error}", site.root().display());
+                    }
                     continue;
                 }
             };
+            if whole {
+                self.missed.remove(&place);
+            }
             if !renewed.same_root(&site) {
                 has_moved = true;
                 if let Some(watch) = &mut self.watch {
@@ -237,15 +301,16 @@ impl Plane {
         let sites: HashMap<Place, Arc<Site>> = self.places().collect();
         let since = self.watch.as_ref().map(Watch::since).unwrap_or_default();
         let changes = &mut self.changes;
-        self.unsettled.retain(|(place, path)| {
+        self.unsettled.retain(|(place, path), is_touched| {
             let Some(site) = sites.get(place) else {
                 return false;
             };
             let changed = changed_at(&site.root().join(path));
             let folder = path.parent().unwrap_or(Path::new(""));
             let watched = since.get(&(*place, folder)).map(|since| *since + TICK);
-            if changed > watched && watched.is_some() {
-                // Its writer is at it, and will be heard, or was heard already.
+            if !*is_touched && changed > watched && watched.is_some() {
+                // Its writer is at it, and will be heard, or was heard already. Who only touched it
+                // may have been done before.
                 return false;
             }
             let settled = is_past(changed, QUIET);
@@ -258,20 +323,16 @@ impl Plane {
     }
 }
 
-/// The site after a change, and the files in it that may be half written; None when it can't be
-/// read.
+/// The site after a change, and the files in it that may be half written.
 fn renew(
     site: &Site,
     whole: bool,
     paths: &[PathBuf],
+    unsure: &[PathBuf],
     budget: Arc<Budget>,
-) -> Option<(Site, Vec<PathBuf>)> {
+) -> Result<(Site, Vec<PathBuf>), SiteError> {
     if whole && site.root_moved() {
-        let opened = Site::open(site.rules().clone(), budget);
-        return opened
-            .inspect_err(|error| log::error!("a changed folder is not taken over: {error}"))
-            .map(|site| (site, Vec::new()))
-            .ok();
+        return Site::open(site.rules().clone(), budget).map(|site| (site, Vec::new()));
     }
     let settled = SystemTime::now() - QUIET;
     let settled = settled
@@ -283,7 +344,7 @@ fn renew(
         // All of it; and still, what was told is known to be whole.
         paths.push(PathBuf::new());
     }
-    Some(site.with_settled_changes(&paths, settled_ns))
+    Ok(site.with_settled_changes(&paths, unsure, settled_ns))
 }
 
 /// Files that the configuration names and that are read when a World is built, as they are now.

@@ -3,13 +3,13 @@
 //! A thread does the work, one deployment after the other. What a push, a change of a branch, a start
 //! or a reload asks for while one is under way is done after it, once, by what the branch is then.
 
-use super::plane::Plane;
+use super::plane::{Plane, RESCAN};
 use super::watch::Place;
 use crate::acme::shown;
 use crate::base::clock;
 use crate::base::pool::Pool;
 use crate::config::{Config, OperatorError};
-use crate::deploy::{Failure, Old, Outcome, Plan, Turned, Unwanted, short};
+use crate::deploy::{Cause, Failure, Old, Outcome, Plan, Turned, Unwanted, short};
 use crate::handler::pushed::{Pushed, Pushes, STOPPING};
 use crate::limits::DEPLOY_FIRST_SECONDS;
 use crate::site::Site;
@@ -54,12 +54,16 @@ struct Standing {
     url: Option<String>,
     unwanted: Unwanted,
     runs: bool,
+    /// When the last try came to its end.
+    ended: Option<Instant>,
     /// Asked for while it ran.
     again: bool,
     waiting: Vec<Rc<Waiting>>,
     /// For the try after the one under way.
     waiting_again: Vec<Rc<Waiting>>,
     served: Option<Served>,
+    /// What the root leads to already, and couldn't be read so far.
+    unread: Option<Turned>,
     /// Why the last try failed, if it did.
     failure: Option<Failed>,
     has_branch: bool,
@@ -67,9 +71,9 @@ struct Standing {
 
 /// What came of a try, once it is served.
 enum Came {
-    Nothing,
-    Turned(Turned),
-    Failed(Option<String>, Failure),
+    /// There is nothing that isn't served.
+    Served,
+    Failed(Cause, Failure),
     StillFailed,
 }
 
@@ -80,9 +84,10 @@ struct Served {
 }
 
 struct Failed {
-    /// What isn't tried again before somebody pushes; None if it isn't known, or is to be tried.
-    commit: Option<String>,
+    cause: Cause,
     why: Failure,
+    /// Somebody may have mended what was wrong.
+    is_mended: bool,
     at: Instant,
     /// Seconds since 1970.
     since: u64,
@@ -153,8 +158,8 @@ impl Deployments {
                 Some(nth) => old.swap_remove(nth).under(plan),
                 None => Standing::new(plan),
             };
-            // Somebody may have mended what was wrong.
-            standing.failure.iter_mut().for_each(|it| it.commit = None);
+            let failure = standing.failure.iter_mut();
+            failure.for_each(|it| it.is_mended = true);
             standing.url = url(&deployment.site.names, config, https_port);
             self.all.push(standing);
         }
@@ -169,10 +174,35 @@ impl Deployments {
         self.all.iter().flat_map(|it| it.plan.refs()).collect()
     }
 
-    /// Looks whether a branch is at another commit than the one that is served.
+    /// Looks whether a branch is at another commit than the one that is served; what is being looked
+    /// at, once more after that.
     pub(super) fn look(&mut self) {
+        self.look_where(|_| true);
+    }
+
+    /// The same where nothing says that a branch has changed: what is being looked at, isn't looked at
+    /// twice for that.
+    pub(super) fn look_at_idle(&mut self) {
+        self.look_where(|standing| !standing.runs);
+    }
+
+    /// When the next one is to be looked at though nothing says that its branch has changed: what
+    /// couldn't be read may be readable by then.
+    pub(super) fn looks_again_at(&self) -> Option<Instant> {
+        self.all.iter().filter_map(Standing::looks_again_at).min()
+    }
+
+    /// Looks at those whose time has come.
+    pub(super) fn look_again(&mut self) {
+        let now = Instant::now();
+        self.look_where(|standing| standing.looks_again_at().is_some_and(|at| at <= now));
+    }
+
+    fn look_where(&mut self, is_meant: impl Fn(&Standing) -> bool) {
         for nth in 0..self.all.len() {
-            self.try_one(nth, None);
+            if is_meant(&self.all[nth]) {
+                self.try_one(nth, None);
+            }
         }
     }
 
@@ -204,7 +234,8 @@ impl Deployments {
             let run = AssertUnwindSafe(|| plan.run(failed.as_deref(), &unwanted));
             // A fault of our own ends a try as any other.
             let outcome = catch_unwind(run).unwrap_or_else(|_| {
-                Outcome::Failed(None, Failure::new("it panicked; see the error log"))
+                let why = Failure::new("it panicked; see the error log");
+                Outcome::Failed(Cause::Ourselves, why)
             });
             let old = outcome.old();
             // Nobody listens while the server stops.
@@ -218,6 +249,7 @@ impl Deployments {
             }
             Err(gone) => {
                 log::error!("{}: not deployed: {gone}", standing.plan.site);
+                standing.ended = Some(Instant::now());
                 standing.waiting.clear();
             }
         }
@@ -256,14 +288,14 @@ impl Deployments {
         turned
     }
 
-    /// The end of a try by a plan that is none any more.
-    fn came_late(&mut self, plan: &Plan, came: Came) {
-        let Came::Turned(turned) = came else { return };
-        log::info!("{}", plan.words(&turned));
+    fn take_unread(&mut self, plan: &Arc<Plan>) -> Option<Turned> {
         let mut all = self.all.iter_mut();
-        if let Some(heir) = all.find(|it| it.plan.is_like(plan)) {
-            heir.serves(turned.commit);
-        }
+        all.find(|it| Arc::ptr_eq(&it.plan, plan))?.unread.take()
+    }
+
+    /// The one of this plan, which a reload may have replaced by one like it meanwhile.
+    fn like(&mut self, plan: &Plan) -> Option<&mut Standing> {
+        self.all.iter_mut().find(|it| it.plan.is_like(plan))
     }
 
     fn ended(&mut self, plan: &Arc<Plan>) {
@@ -340,10 +372,12 @@ impl Standing {
             url: None,
             unwanted: Unwanted::default(),
             runs: false,
+            ended: None,
             again: false,
             waiting: Vec::new(),
             waiting_again: Vec::new(),
             served: None,
+            unread: None,
             failure: None,
             has_branch: true,
         }
@@ -374,39 +408,51 @@ impl Standing {
 
     /// A tree of this commit is served.
     fn serves(&mut self, commit: String) {
+        self.unread = None;
         self.served = Some(Served {
             commit,
             at: Instant::now(),
         });
     }
 
+    /// The repository couldn't be read at the last try.
+    fn is_unreadable(&self) -> bool {
+        let failure = self.failure.as_ref();
+        failure.is_some_and(|it| it.cause == Cause::Repository)
+    }
+
+    fn looks_again_at(&self) -> Option<Instant> {
+        let may_pass = !self.runs && (self.unread.is_some() || self.is_unreadable());
+        self.ended.filter(|_| may_pass).map(|at| at + RESCAN)
+    }
+
     /// The commit that failed, unless it is to be tried again because somebody has pushed since.
     fn not_again(&self) -> Option<String> {
-        let failed = self.failure.as_ref()?;
+        let failed = self.failure.as_ref().filter(|it| !it.is_mended)?;
+        // Of a tree that is there already it is to be seen whether it can be read by now.
+        let unread = self.unread.as_ref().map(|unread| &*unread.commit);
+        let commit = failed.cause.commit().filter(|it| unread != Some(*it))?;
         let is_known = self.waiting.iter().all(|it| it.began <= failed.at);
-        failed.commit.clone().filter(|_| is_known)
+        is_known.then(|| commit.to_owned())
     }
 
     /// What came of it, for who waited and for the status.
     fn settle(&mut self, came: Came) {
         match came {
-            Came::Nothing => self.failure = None,
-            Came::Turned(turned) => {
-                log::info!("{}", self.plan.words(&turned));
-                self.failure = None;
-                self.serves(turned.commit);
-            }
-            Came::Failed(commit, why) => {
-                let known = self.failure.as_ref().is_some_and(|it| it.why == why);
-                // Where nothing can be watched, it may be tried often.
-                if !known || !self.waiting.is_empty() {
-                    log::error!("{}", self.plan.complaint(commit.as_deref(), &why));
+            Came::Served => self.failure = None,
+            Came::Failed(cause, why) => {
+                let known = self.failure.take().filter(|it| it.why == why);
+                // It may be tried often.
+                if known.is_none() || !self.waiting.is_empty() {
+                    log::error!("{}", self.plan.complaint(cause.commit(), &why));
                 }
+                let same = known.filter(|it| it.cause == cause);
                 self.failure = Some(Failed {
-                    commit,
+                    cause,
                     why,
+                    is_mended: false,
                     at: Instant::now(),
-                    since: clock::unix_seconds_now(),
+                    since: same.map_or_else(clock::unix_seconds_now, |it| it.since),
                 });
             }
             Came::StillFailed => {}
@@ -441,11 +487,11 @@ impl Standing {
         let why = &failed.why;
         let site = self.url.as_deref().unwrap_or(&self.plan.site);
         let deployed = self.plan.deployed().map(|(commit, _)| commit);
-        let stays = match deployed.filter(|commit| failed.commit.as_ref() != Some(commit)) {
+        let stays = match deployed.filter(|commit| failed.cause.commit() != Some(commit)) {
             Some(commit) => format!("{site} stays at {}", short(&commit)),
             None => format!("{site} stays as it is"),
         };
-        vec![format!("NOT DEPLOYED: {why}"), stays]
+        vec![format!("NOT DEPLOYED: {}", why.told()), stays]
     }
 }
 
@@ -473,6 +519,16 @@ fn url(
         Some(port) if port != 443 => format!("https://{name}:{port}/"),
         _ => format!("https://{name}/"),
     })
+}
+
+/// What came of a try that turned nothing, after it was seen to that the tree that is there is served.
+fn came_after(outcome: Outcome, came: Came) -> Came {
+    match outcome {
+        // The branch may be gone, and what the root leads to is served still.
+        Outcome::Same(_) | Outcome::NoBranch | Outcome::Turned(_) => came,
+        Outcome::StillFailed => Came::StillFailed,
+        Outcome::Failed(cause, why) => Came::Failed(cause, why),
+    }
 }
 
 impl Plane {
@@ -503,50 +559,68 @@ impl Plane {
 
     /// A new tree is served, and only then told to who waits.
     async fn deployed(&mut self, done: Done) {
-        self.deployments.ended(&done.plan);
+        let Done { plan, outcome } = done;
+        self.deployments.ended(&plan);
         let mut all = self.deployments.all.iter_mut();
-        if let Some(standing) = all.find(|it| Arc::ptr_eq(&it.plan, &done.plan)) {
-            standing.runs = false;
-            standing.has_branch = !matches!(done.outcome, Outcome::NoBranch);
+        if let Some(standing) = all.find(|it| Arc::ptr_eq(&it.plan, &plan)) {
+            standing.has_branch = !matches!(outcome, Outcome::NoBranch);
         }
-        let came = match done.outcome {
-            Outcome::Same(_) | Outcome::NoBranch => Came::Nothing,
-            Outcome::StillFailed => Came::StillFailed,
-            Outcome::Failed(commit, why) => Came::Failed(commit, why),
-            Outcome::Turned(turned) => match self.serve_tree(&done.plan, &turned).await {
-                Ok(()) => Came::Turned(turned),
-                Err(why) => Came::Failed(Some(turned.commit), why),
-            },
+        let unread = self.deployments.take_unread(&plan);
+        let came = match (outcome, unread) {
+            // What couldn't be read is another one, which nobody waits for any more.
+            (Outcome::Turned(turned), _) => self.served(&plan, turned).await,
+            (outcome, Some(unread)) => {
+                // It may be readable by now, whatever came of the commit after it.
+                let came = self.served(&plan, unread).await;
+                came_after(outcome, came)
+            }
+            (outcome, None) => came_after(outcome, Came::Served),
         };
         let mut all = self.deployments.all.iter_mut();
-        let position = all.position(|it| Arc::ptr_eq(&it.plan, &done.plan));
-        let Some(nth) = position else {
+        let Some(nth) = all.position(|it| Arc::ptr_eq(&it.plan, &plan)) else {
             // A reload has taken it away meanwhile, or given it another plan. The root is turned.
-            return self.deployments.came_late(&done.plan, came);
+            return;
         };
         let standing = &mut self.deployments.all[nth];
+        let was_unreadable = standing.is_unreadable();
         standing.settle(came);
+        // Who looked meanwhile didn't know of this failure yet.
+        standing.runs = false;
+        standing.ended = Some(Instant::now());
+        let is_new = was_unreadable && !standing.is_unreadable();
         if std::mem::take(&mut standing.again) {
             let waiting = std::mem::take(&mut standing.waiting_again);
             standing.waiting = waiting;
             self.deployments.try_one(nth, None);
         }
+        if is_new {
+            // There may have been nothing to watch. It is looked at once more when the watch stands.
+            self.changes.branches = true;
+            self.apply().await;
+        }
     }
 
     /// Publishes a World with this tree; returns when every worker serves it.
-    async fn serve_tree(&mut self, plan: &Plan, turned: &Turned) -> Result<(), Failure> {
+    async fn served(&mut self, plan: &Plan, turned: Turned) -> Came {
         self.changes.whole.extend(self.places_of(plan));
         self.apply().await;
         let is_old = |site: &Site| site.rules().root == plan.root && site.root() != turned.tree;
         let has_old = self.places().any(|(_, site)| is_old(&site));
         if has_old {
-            // It may be that there was no descriptor left.
-            self.missed.extend(self.places_of(plan));
+            // It may be that there was no descriptor left. Who can't be read is tried again.
+            let cause = Cause::Commit(turned.commit.clone());
+            if let Some(standing) = self.deployments.like(plan) {
+                standing.unread = Some(turned);
+            }
             let what = "its tree can't be read yet; the error log says why";
-            return Err(Failure::new(what));
+            return Came::Failed(cause, Failure::new(what));
         }
         self.forget_pages(plan);
-        Ok(())
+        log::info!("{}", plan.words(&turned));
+        if let Some(standing) = self.deployments.like(plan) {
+            standing.serves(turned.commit);
+        }
+        Came::Served
     }
 
     /// What scripts made of the old tree isn't what those of the new one would.

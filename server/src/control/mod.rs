@@ -84,10 +84,14 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         https_port: config.https_port(),
         challenges: Arc::default(),
         h3_port: None,
-        programs: Arc::new(Programs::new(config.server.limits.scripts)),
+        programs: Arc::new(Programs::new(
+            config.server.limits.scripts,
+            config.server.state.get_ref(),
+        )),
         readers: Arc::new(Readers::new(config.server.limits.scripts)),
         backends: Arc::default(),
         pushes: Pushes::new().0,
+        lag: Arc::default(),
     };
     let world = build::build(&build::quiet(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));

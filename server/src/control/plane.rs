@@ -19,15 +19,17 @@ use crate::base::pool::Pool;
 use crate::base::stats::Stats;
 use crate::base::sys;
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
+use crate::handler::git::bare;
 use crate::handler::git::readers::Readers;
 use crate::handler::program::Programs;
+use crate::limits;
 use crate::serve::h3;
 use crate::serve::worker::{self, Command, Shared};
 use crate::site::Budget;
 use crate::tls::SelfSigned;
 use crate::world::build::{self, Supplies};
 use crate::world::{Host, World};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -44,8 +46,6 @@ use tokio::sync::oneshot;
 const SETTLED: Duration = Duration::from_secs(1);
 /// Where folders can't be watched, they are scanned this often.
 pub const RESCAN: Duration = Duration::from_secs(10);
-/// Changes are gathered this long before they are looked at: an upload touches many files at once.
-const COALESCE: Duration = Duration::from_millis(100);
 /// Files that a request found other than expected are looked for this often.
 const STALE: Duration = Duration::from_secs(2);
 /// Hit counts are written this often, if they changed.
@@ -83,9 +83,10 @@ pub struct Plane {
     pub(super) watch: Option<Watch>,
     /// What is known to have changed and isn't looked at yet.
     pub(super) changes: Changes,
-    /// Files that may be half written.
-    pub(super) unsettled: BTreeSet<(Place, PathBuf)>,
-    /// Sites whose scan failed: it is tried again.
+    /// Files that may be half written; true where their writer may have closed them before they were
+    /// touched last, and isn't heard any more.
+    pub(super) unsettled: BTreeMap<(Place, PathBuf), bool>,
+    /// Sites that couldn't be read: it is tried again.
     pub(super) missed: BTreeSet<Place>,
     /// Files of the configuration as they were read, for where they can't be watched.
     pub(super) seen: Vec<(PathBuf, Option<Seen>)>,
@@ -117,6 +118,7 @@ enum Event {
     Settled,
     Quiet,
     Rescan,
+    LookAgain,
     Stale,
     Keys,
     Hits,
@@ -150,6 +152,7 @@ impl Plane {
         let user = user_ids(&config)?;
         prepare_state(&config, user.as_ref())?;
         drop_privileges(&config, user.as_ref())?;
+        bare::remove_former(config.server.state.get_ref());
         let control = ControlSocket::bind(&config)?;
 
         let sinks = Arc::new(Sinks::default());
@@ -159,7 +162,7 @@ impl Plane {
         furnish(&config, FURNISHING)?;
         let (deployments, pushes) = Deployments::new();
         let origin = Instant::now();
-        let budget = Arc::new(Budget::new(memory as usize));
+        let budget = Arc::new(Budget::new(memory));
         let supplies = Supplies {
             cache: load_pages(&config, origin, &budget),
             hits: load_hits(&config),
@@ -171,10 +174,14 @@ impl Plane {
             https_port: https_port(&config, &listeners),
             challenges: Arc::default(),
             h3_port: h3_port(&config, &listeners),
-            programs: Arc::new(Programs::new(config.server.limits.scripts)),
+            programs: Arc::new(Programs::new(
+                config.server.limits.scripts,
+                config.server.state.get_ref(),
+            )),
             readers: Arc::new(Readers::new(config.server.limits.scripts)),
             backends: Arc::default(),
             pushes,
+            lag: Arc::default(),
         };
         let seen = look_at_files(&config);
         let world = Arc::new(build::build(
@@ -206,7 +213,7 @@ impl Plane {
             scans: Pool::new("anthill-scan", 1, POOL_QUEUE),
             watch: None,
             changes: Changes::default(),
-            unsettled: BTreeSet::new(),
+            unsettled: BTreeMap::new(),
             missed: BTreeSet::new(),
             seen,
             acme,
@@ -313,6 +320,8 @@ impl Plane {
 
     async fn serve(&mut self, signals: &mut Signals) {
         let mut settle = Some(tokio::time::Instant::now());
+        // The first change after a quiet time is looked at when it is told, others after a pause.
+        let mut rested = tokio::time::Instant::now();
         let mut keys = tokio::time::interval(KEYS);
         let mut hits = tokio::time::interval(HITS);
         let mut rescan = tokio::time::interval(RESCAN);
@@ -338,33 +347,33 @@ impl Plane {
                     }
                 }
                 Event::Files => {
-                    if let Some(watch) = &mut self.watch
-                        && let Err(error) = watch.read(&mut self.changes)
-                    {
-                        log::error!("watching files: {error}");
-                    }
-                    if settle.is_none() && !self.changes.is_empty() {
-                        settle = Some(tokio::time::Instant::now() + COALESCE);
+                    self.hear_of_files();
+                    if self.changes.is_empty() {
+                        self.caught_up();
+                    } else if settle.is_none() {
+                        settle = Some(rested);
                     }
                 }
                 Event::Settled => {
                     settle = None;
+                    let begun = tokio::time::Instant::now();
                     self.apply().await;
+                    rested = tokio::time::Instant::now() + pause_after(begun.elapsed());
                 }
                 Event::Quiet => {
                     self.find_settled();
                     self.apply().await;
                 }
                 Event::Rescan => {
-                    let missed = std::mem::take(&mut self.missed);
-                    self.changes.whole.extend(missed);
+                    self.changes.whole.extend(self.missed.iter().copied());
                     if !self.is_watching() {
                         self.changes.whole.extend(self.all_places());
                         self.changes.files |= self.seen != look_at_files(&self.config);
-                        self.changes.branches = true;
+                        self.deployments.look_at_idle();
                     }
                     self.apply().await;
                 }
+                Event::LookAgain => self.deployments.look_again(),
                 Event::Stale => {
                     if self.find_stale() {
                         self.apply().await;
@@ -387,6 +396,7 @@ impl Plane {
         stale: &mut tokio::time::Interval,
     ) -> Event {
         let rescans = !self.is_watching() || !self.missed.is_empty();
+        let again = self.deployments.looks_again_at();
         let watch = &self.watch;
         let ended = &mut self.ended.1;
         let deployments = &mut self.deployments;
@@ -417,6 +427,12 @@ impl Plane {
                 std::future::pending().await
             }
         };
+        let again = async {
+            match again {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = signals.interrupt.recv() => Event::Stop,
             _ = signals.terminate.recv() => Event::Stop,
@@ -427,6 +443,7 @@ impl Plane {
             () = settled => Event::Settled,
             () = quiet => Event::Quiet,
             () = rescan => Event::Rescan,
+            () = again => Event::LookAgain,
             _ = keys.tick() => Event::Keys,
             _ = stale.tick() => Event::Stale,
             Some(index) = ended.recv() => Event::WorkerEnded(index),
@@ -467,10 +484,7 @@ impl Plane {
 
     async fn try_reload(&mut self) -> Result<String, OperatorError> {
         // What was told belongs to the places of this World, not to those of the next.
-        if let Some(watch) = &mut self.watch {
-            let _ = watch.read(&mut self.changes);
-            self.apply().await;
-        }
+        self.apply().await;
         let mut config = self.chosen.read(&self.overrides)?;
         let mut said: Vec<String> = config::check(&config)?;
         said.extend(keep_until_restart(&self.config.server, &mut config.server));
@@ -702,6 +716,9 @@ impl Plane {
         let seconds = self.config.server.limits.drain_seconds;
         let deadline = Duration::from_secs(seconds.into());
         log::info!("stopping: requests under way have {seconds} s to finish");
+        // From here on nobody brings in what the disk tells, and nobody is to wait for it.
+        self.supplies.lag.follow(None);
+        self.caught_up();
         self.deployments.stop();
         // Whoever takes our place may have certificates issued from now on.
         self.acme = Acme::new(self.supplies.challenges.clone());
@@ -749,6 +766,14 @@ impl Plane {
             .sinks
             .flush(Instant::now() + Duration::from_secs(2));
     }
+}
+
+/// How long changes are gathered after a World that took so long to make: a script that writes many
+/// files, or a deployment, is not followed step by step.
+fn pause_after(renewing: Duration) -> Duration {
+    let least = Duration::from_millis(limits::RENEWING_PAUSE_MILLISECONDS);
+    let most = Duration::from_millis(limits::RENEWING_PAUSE_MILLISECONDS_MAX);
+    (renewing * (limits::RENEWING_SHARE - 1)).clamp(least, most)
 }
 
 /// Deep enough for rustls and the deepest future, shallow enough to cost nothing.

@@ -7,6 +7,7 @@
 //! It tells; what to do about it is the control plane's. If the kernel has no watches left, or lost
 //! count of what happened, it says that everything may have changed.
 
+use crate::base::lag::News;
 use crate::base::sys::{self, Event, Inotify, WatchFlags};
 use crate::limits::LINK_HOPS_MAX;
 use crate::site::Site;
@@ -15,6 +16,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::io::unix::AsyncFd;
 
@@ -32,6 +34,13 @@ pub struct Place {
 pub struct Changes {
     /// Paths relative to their site's root.
     pub sites: BTreeMap<Place, BTreeSet<PathBuf>>,
+    /// Of those, files that went: what has their name now may be half written.
+    pub gone: BTreeSet<(Place, PathBuf)>,
+    /// Of those, files that nothing more is known of than that their attributes changed: whoever did
+    /// that may be writing to them, or be done.
+    pub touched: BTreeSet<(Place, PathBuf)>,
+    /// What the last reading brought of sites, and whom it may matter to.
+    pub read: Vec<(Place, PathBuf, News)>,
     /// Sites to be scanned from the beginning.
     pub whole: BTreeSet<Place>,
     /// A file that the configuration names.
@@ -42,7 +51,7 @@ pub struct Changes {
 
 /// The watches.
 pub struct Watch {
-    inotify: AsyncFd<Inotify>,
+    inotify: AsyncFd<Arc<Inotify>>,
     folders: HashMap<i32, Watched>,
     /// The kernel's limit was met: sites are scanned from time to time instead.
     pub exhausted: bool,
@@ -76,10 +85,15 @@ impl Watch {
     /// Nothing is watched yet.
     pub fn new() -> io::Result<Watch> {
         Ok(Watch {
-            inotify: sys::watched(Inotify::new()?)?,
+            inotify: sys::watched(Arc::new(Inotify::new()?))?,
             folders: HashMap::new(),
             exhausted: false,
         })
+    }
+
+    /// Where the kernel tells.
+    pub fn told(&self) -> Arc<Inotify> {
+        Arc::clone(self.inotify.get_ref())
     }
 
     /// Waits until the kernel has something to tell.
@@ -290,7 +304,7 @@ impl Watch {
                         if event.is_folder_another() {
                             others.push((*place, path.clone()));
                         }
-                        changes.sites.entry(*place).or_default().insert(path);
+                        changes.note(*place, path, &event);
                     }
                     // Attributes alone make no other folder, but a link that is replaced says no
                     // more than that it has one name less.
@@ -378,6 +392,33 @@ fn push_names(stack: &mut Vec<OsString>, path: &Path) {
 }
 
 impl Changes {
+    /// Something happened at this path of a site.
+    fn note(&mut self, place: Place, path: PathBuf, event: &Event) {
+        let at = (place, path.clone());
+        let news = match event.is_file_gone() {
+            true => News::Anything,
+            false => News::Something,
+        };
+        self.read.push((place, path.clone(), news));
+        let is_known = !self.sites.entry(place).or_default().insert(path);
+        if event.is_file_gone() {
+            self.gone.insert(at);
+        } else if event.is_file_touched() {
+            // What was told to be whole still is.
+            if !is_known || self.is_unsure(&at) {
+                self.touched.insert(at);
+            }
+        } else {
+            self.gone.remove(&at);
+            self.touched.remove(&at);
+        }
+    }
+
+    /// May what is at this path be half written?
+    pub fn is_unsure(&self, at: &(Place, PathBuf)) -> bool {
+        self.gone.contains(at) || self.touched.contains(at)
+    }
+
     /// Nothing happened.
     pub fn is_empty(&self) -> bool {
         self.sites.is_empty() && self.whole.is_empty() && !self.files && !self.branches

@@ -7,16 +7,21 @@
 use super::{Failure, Unwanted};
 use crate::handler::git::bare;
 use crate::handler::program::{bound_memory, search_path};
-use crate::limits::{DEPLOY_MEMORY_BYTES, DEPLOY_SAID_BYTES_MAX, DEPLOY_SILENT_SECONDS};
+use crate::limits::{
+    DEPLOY_GIVEN_UP_SECONDS, DEPLOY_MEMORY_BYTES, DEPLOY_SAID_BYTES_MAX, DEPLOY_SILENT_SECONDS,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process_group, waitid,
+    waitpgid,
+};
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -40,7 +45,8 @@ enum From {
 impl Git {
     /// With the folder of our own repositories, which are made if they aren't there.
     pub(super) fn of(folder: PathBuf, bare: PathBuf) -> Result<Git, Failure> {
-        bare::prepare(&bare).map_err(|error| Failure::at(&bare, &error))?;
+        let at = |error| Failure::on_disk("the server's state folder", &bare, &error);
+        bare::prepare(&bare).map_err(at)?;
         let path = search_path();
         let mut programs = std::env::split_paths(&path).map(|folder| folder.join("git"));
         match programs.find(|file| file.is_file()) {
@@ -118,7 +124,8 @@ const TIP_BYTES_MAX: u64 = 64 * 1024;
 
 /// git at work; what it says is read from it.
 pub(super) struct Archive<'u> {
-    child: Child,
+    /// Its number, which nobody else has before it is waited for: when this is dropped.
+    group: Pid,
     stdout: ChildStdout,
     stderr: Option<ChildStderr>,
     complaint: Vec<u8>,
@@ -163,7 +170,7 @@ impl<'u> Archive<'u> {
             return Err(failed(io::ErrorKind::BrokenPipe.into()));
         };
         let archive = Archive {
-            child,
+            group: Pid::from_child(&child),
             stdout,
             stderr: Some(stderr),
             complaint: Vec::new(),
@@ -180,10 +187,7 @@ impl<'u> Archive<'u> {
         if let Some(stderr) = &self.stderr {
             rustix::io::ioctl_fionbio(stderr, true)?;
         }
-        match Pid::from_raw(self.child.id().cast_signed()) {
-            Some(pid) => bound_memory(pid, DEPLOY_MEMORY_BYTES),
-            None => Ok(()),
-        }
+        bound_memory(self.group, DEPLOY_MEMORY_BYTES)
     }
 
     /// Waits until it says more.
@@ -253,24 +257,33 @@ impl<'u> Archive<'u> {
         let said = String::from_utf8_lossy(&self.complaint).into_owned();
         let line = said.lines().find(|line| !line.trim().is_empty());
         match (status, line) {
-            (Ok(Some(status)), _) if status.success() => Ok(()),
-            (Ok(_), Some(line)) => Err(Failure::new(format!("git: {line}"))),
-            (Ok(Some(status)), None) => Err(Failure::new(format!("git ended with {status}"))),
+            (Ok(Some(status)), _) if status.exit_status() == Some(0) => Ok(()),
+            (Ok(_), Some(line)) => Err(Failure::of_git(line)),
+            (Ok(Some(status)), None) => Err(Failure::new(ended(&status))),
             (Ok(None), None) => Err(Failure::new("git doesn't end")),
             (Err(error), _) => Err(Failure::new(format!("git: {error}"))),
         }
     }
 
     /// How it ended, which it does once it has closed its output; there is no waiting for a child
-    /// with a deadline.
-    fn status(&mut self) -> io::Result<Option<ExitStatus>> {
+    /// with a deadline. It keeps its number, so that its group can be ended by it.
+    fn status(&self) -> io::Result<Option<WaitIdStatus>> {
         let until = Instant::now() + Duration::from_secs(DEPLOY_SILENT_SECONDS);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         loop {
-            match self.child.try_wait()? {
+            match waitid(WaitId::Pid(self.group), options)? {
                 None if Instant::now() < until => std::thread::sleep(ENDS_SOON),
                 status => return Ok(status),
             }
         }
+    }
+}
+
+fn ended(status: &WaitIdStatus) -> String {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => format!("git ended with {code}"),
+        (None, Some(signal)) => format!("git was ended by signal {signal}"),
+        (None, None) => "git ended".to_owned(),
     }
 }
 
@@ -284,14 +297,23 @@ impl Read for Archive<'_> {
 }
 
 impl Drop for Archive<'_> {
+    /// All that is left of its group is ended, whether it has ended itself or not.
     fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(Some(_))) {
-            return;
+        let _ = kill_process_group(self.group, Signal::KILL);
+        let until = Instant::now() + Duration::from_secs(DEPLOY_GIVEN_UP_SECONDS);
+        // It is our child, and so are its orphans where we are the first process, as in a container.
+        loop {
+            match waitpgid(self.group, WaitOptions::NOHANG) {
+                Ok(Some(_)) => {}
+                Ok(None) if Instant::now() < until => std::thread::sleep(ENDS_SOON),
+                // What even this doesn't end is in the kernel's hands: others aren't held up for it.
+                Ok(None) => {
+                    let group = self.group.as_raw_nonzero();
+                    return log::warn!("processes of the group {group}, of git, don't end");
+                }
+                Err(_) => return,
+            }
         }
-        if let Some(group) = Pid::from_raw(self.child.id().cast_signed()) {
-            let _ = kill_process_group(group, Signal::KILL); // it may have ended by now
-        }
-        let _ = self.child.wait();
     }
 }
 

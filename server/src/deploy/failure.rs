@@ -1,4 +1,5 @@
-//! Why a branch wasn't deployed, in words for the log, the status and who pushed.
+//! Why a branch wasn't deployed, in words for the log and the status, and for who pushed: where things
+//! lie on the server's disk is no business of theirs.
 
 use std::fmt;
 use std::io;
@@ -6,39 +7,79 @@ use std::path::Path;
 
 use crate::config::reason;
 
-/// One line without control characters.
+/// Both are one line without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure(String);
+pub struct Failure {
+    logged: String,
+    told: String,
+}
 
 /// Of names and words of others, so much is shown.
 const CHARS_MAX: usize = 500;
 
 impl Failure {
-    /// With these words, which may have names of somebody else's in them.
+    /// With these words for everybody, which may have names of somebody else's in them.
     pub fn new(what: impl AsRef<str>) -> Failure {
-        let printable = what.as_ref().chars();
-        let printable = printable.map(|c| if c.is_control() { ' ' } else { c });
-        let mut text: String = printable.take(CHARS_MAX).collect();
-        if what.as_ref().chars().nth(CHARS_MAX).is_some() {
-            text.push('…');
+        let line = line(what.as_ref());
+        Failure {
+            told: line.clone(),
+            logged: line,
         }
-        Failure(text.trim().to_owned())
     }
 
-    /// The disk, at this place.
-    pub fn at(place: &Path, error: &io::Error) -> Failure {
-        Failure::new(format!("{}: {}", place.display(), reason(error)))
+    /// With other words for the log.
+    pub fn logged_as(self, what: impl AsRef<str>) -> Failure {
+        Failure {
+            logged: line(what.as_ref()),
+            ..self
+        }
+    }
+
+    /// A file or folder of the tree, by its path in it.
+    pub fn at(name: &Path, error: &io::Error) -> Failure {
+        Failure::new(format!("{}: {}", name.display(), reason(error)))
+    }
+
+    /// The server's disk at this place, which is `what` to who pushed.
+    pub fn on_disk(what: &str, place: &Path, error: &io::Error) -> Failure {
+        let why = reason(error);
+        Failure::new(format!("{what}: {why}")).logged_as(format!("{}: {why}", place.display()))
+    }
+
+    /// What git said. Words with a slash in them may be a path of the disk.
+    pub fn of_git(said: &str) -> Failure {
+        match said.contains('/') {
+            true => Failure::new("git failed; the server's error log says why")
+                .logged_as(format!("git: {said}")),
+            false => Failure::new(format!("git: {said}")),
+        }
     }
 
     /// Nobody wants it any more.
     pub fn unwanted() -> Failure {
         Failure::new("it was given up")
     }
+
+    /// In words for who pushed.
+    pub fn told(&self) -> &str {
+        &self.told
+    }
+}
+
+fn line(what: &str) -> String {
+    let printable = what.chars();
+    let printable = printable.map(|c| if c.is_control() { ' ' } else { c });
+    let mut text: String = printable.take(CHARS_MAX).collect();
+    if what.chars().nth(CHARS_MAX).is_some() {
+        text.push('…');
+    }
+    text.trim().to_owned()
 }
 
 impl fmt::Display for Failure {
+    /// In words for the log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.logged)
     }
 }
 

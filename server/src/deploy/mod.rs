@@ -12,6 +12,7 @@ mod unpack;
 pub use failure::Failure;
 
 use crate::config::{Deployment, Server};
+use crate::handler::git::bare;
 use crate::handler::pushed::git_folder;
 use crate::limits::DEPLOY_GIVEN_UP_SECONDS;
 use archive::{Archive, Git};
@@ -59,8 +60,29 @@ pub enum Outcome {
     StillFailed,
     /// The root leads to a new tree.
     Turned(Turned),
-    /// What was there stays. With the commit, if it is known.
-    Failed(Option<String>, Failure),
+    /// What was there stays.
+    Failed(Cause, Failure),
+}
+
+/// What a failure has to do with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The repository couldn't be read. That may pass without anything that could be watched.
+    Repository,
+    /// This commit: the same would come of it again.
+    Commit(String),
+    /// A fault of our own, of whichever commit.
+    Ourselves,
+}
+
+impl Cause {
+    /// Its commit, if it is known.
+    pub fn commit(&self) -> Option<&str> {
+        match self {
+            Cause::Commit(commit) => Some(commit),
+            Cause::Repository | Cause::Ourselves => None,
+        }
+    }
 }
 
 /// A new tree.
@@ -114,8 +136,7 @@ impl Plan {
             repository: deployment.repository(),
             branch: deployment.deploy.branch.get_ref().clone(),
             root: deployment.root.get_ref().clone(),
-            // Not where pages of repositories have theirs: both make them when they need them.
-            bare: server.state.get_ref().join("deploy"),
+            bare: bare::home(server.state.get_ref()),
             bounds: Bounds {
                 entries: server.limits.deploy_files as u64,
                 bytes: server.limits.deploy_bytes,
@@ -166,16 +187,19 @@ impl Plan {
     /// Makes the root lead to the branch's tree, if it doesn't yet, and if it isn't `failed`. Blocks.
     pub fn run(&self, failed: Option<&str>, unwanted: &Unwanted) -> Outcome {
         if unwanted.load(Ordering::Relaxed) {
-            return Outcome::Failed(None, Failure::unwanted());
+            return Outcome::Failed(Cause::Ourselves, Failure::unwanted());
         }
         let tip = git_folder(&self.repository)
-            .ok_or_else(|| Failure::new(format!("{} is no repository", self.repository.display())))
+            .ok_or_else(|| {
+                let logged = format!("{} is no repository", self.repository.display());
+                Failure::new(format!("{} is no repository", self.shown)).logged_as(logged)
+            })
             .and_then(|folder| Git::of(folder, self.bare.clone()))
             .and_then(|git| Ok((git.tip(&self.branch, unwanted)?, git)));
         let (commit, git) = match tip {
             Ok((Some(commit), git)) => (commit, git),
             Ok((None, _)) => return Outcome::NoBranch,
-            Err(failure) => return Outcome::Failed(None, failure),
+            Err(failure) => return Outcome::Failed(Cause::Repository, failure),
         };
         if failed == Some(&*commit) {
             return Outcome::StillFailed;
@@ -183,7 +207,7 @@ impl Plan {
         match self.turn(&git, &commit, unwanted) {
             Ok(Some(turned)) => Outcome::Turned(turned),
             Ok(None) => Outcome::Same(commit),
-            Err(failure) => Outcome::Failed(Some(commit), failure),
+            Err(failure) => Outcome::Failed(Cause::Commit(commit), failure),
         }
     }
 
@@ -236,8 +260,8 @@ impl Plan {
                 return Ok(());
             }
             Some(Outcome::Same(_) | Outcome::NoBranch | Outcome::StillFailed) => {}
-            Some(Outcome::Failed(commit, failure)) => {
-                log::error!("{}", self.complaint(commit.as_deref(), &failure));
+            Some(Outcome::Failed(cause, failure)) => {
+                log::error!("{}", self.complaint(cause.commit(), &failure));
             }
             None => {
                 let Plan { site, branch, .. } = self;
@@ -264,13 +288,13 @@ impl Plan {
         let thread = thread::Builder::new().name("anthill-deploy".to_owned());
         if let Err(error) = thread.spawn(run) {
             let failure = Failure::new(format!("a thread can't be started: {error}"));
-            return Some(Outcome::Failed(None, failure));
+            return Some(Outcome::Failed(Cause::Ourselves, failure));
         }
         match outcome.recv_timeout(patience) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Disconnected) => {
                 let failure = Failure::new("it panicked; see the error log");
-                Some(Outcome::Failed(None, failure))
+                Some(Outcome::Failed(Cause::Ourselves, failure))
             }
             Err(RecvTimeoutError::Timeout) => {
                 unwanted.store(true, Ordering::Relaxed);

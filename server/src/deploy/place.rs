@@ -37,6 +37,9 @@ impl Drop for Draft {
 
 /// The tree that stands in until there is one.
 const EMPTY: &str = "empty";
+/// What the site's root is called to who pushed, and the folder of the trees.
+const ROOT: &str = "the site's folder";
+const TREES: &str = "the folder of deployed trees beside the site's";
 /// How drafts begin.
 const DRAFT: &str = "draft-";
 /// And links before they are moved to the root.
@@ -53,13 +56,14 @@ fn refuse_foreign(root: &Path, found: &Found) -> Result<(), Failure> {
         Found::Link(_) => "it is a link, and not one of ours: remove it",
         Found::Nothing | Found::EmptyFolder | Found::Deployed(_) => return Ok(()),
     };
-    Err(Failure::new(format!("{}: {foreign}", root.display())))
+    let logged = format!("{}: {foreign}", root.display());
+    Err(Failure::new(format!("{ROOT}: {foreign}")).logged_as(logged))
 }
 
 impl Place {
     /// Refused where there is something that isn't ours.
     pub(super) fn of(root: &Path) -> Result<Place, Failure> {
-        let at = |error: io::Error| Failure::at(root, &error);
+        let at = |error: io::Error| Failure::on_disk(ROOT, root, &error);
         let found = found_at(root).map_err(at)?;
         refuse_foreign(root, &found)?;
         let trees = deployed_folder(root).ok_or_else(|| at(io::ErrorKind::InvalidInput.into()))?;
@@ -94,13 +98,13 @@ impl Place {
         // One that was given up may still wait for the disk in another thread, and clean up after that.
         let draft = self.trees.join(own_name(DRAFT));
         let made = DirBuilder::new().mode(0o700).create(&draft);
-        made.map_err(|error| Failure::at(&draft, &error))?;
+        made.map_err(|error| Failure::on_disk(TREES, &draft, &error))?;
         Ok(Draft(draft))
     }
 
     /// The folder of the trees, which must be ours: who can write to it says what is served.
     fn make_trees(&self) -> Result<(), Failure> {
-        let at = |error: io::Error| Failure::at(&self.trees, &error);
+        let at = |error: io::Error| Failure::on_disk(TREES, &self.trees, &error);
         match DirBuilder::new().mode(0o755).create(&self.trees) {
             Ok(()) => {
                 let mode = Permissions::from_mode(0o755);
@@ -129,7 +133,7 @@ impl Place {
             .next()
             .ok_or_else(|| Failure::new("too many trees of one commit"))?;
         let tree = self.trees.join(&name);
-        let at = |error: io::Error| Failure::at(&tree, &error);
+        let at = |error: io::Error| Failure::on_disk(TREES, &tree, &error);
         fs::rename(draft.path(), &tree).map_err(at)?;
         sync(&self.trees);
         if let Err(failure) = self.link(OsStr::new(&name)) {
@@ -144,12 +148,13 @@ impl Place {
 
     /// Turns the root.
     fn link(&self, name: &OsStr) -> Result<(), Failure> {
-        let at = |error: io::Error| Failure::at(&self.root, &error);
+        let at = |error: io::Error| Failure::on_disk(ROOT, &self.root, &error);
         let trees = Path::new(self.trees.file_name().unwrap_or_default());
         let draft = self.trees.join(own_name(LINK));
         let _ = fs::remove_file(&draft); // of one who was cut off
         // As it stands beside the root, where it is moved to.
-        symlink(trees.join(name), &draft).map_err(|error| Failure::at(&draft, &error))?;
+        symlink(trees.join(name), &draft)
+            .map_err(|error| Failure::on_disk(TREES, &draft, &error))?;
         let turned = self
             .make_way()
             .and_then(|()| fs::rename(&draft, &self.root).map_err(at));
@@ -165,7 +170,7 @@ impl Place {
 
     /// Somebody may have put something there since it was looked.
     fn make_way(&self) -> Result<(), Failure> {
-        let at = |error: io::Error| Failure::at(&self.root, &error);
+        let at = |error: io::Error| Failure::on_disk(ROOT, &self.root, &error);
         let found = found_at(&self.root).map_err(at)?;
         refuse_foreign(&self.root, &found)?;
         match found {
@@ -180,7 +185,7 @@ impl Place {
         let tree = self.trees.join(EMPTY);
         match DirBuilder::new().mode(0o755).create(&tree) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(Failure::at(&tree, &error));
+                return Err(Failure::on_disk(TREES, &tree, &error));
             }
             _ => {}
         }

@@ -46,7 +46,7 @@ pub(super) fn unpack(
         tree.add(&mut input, &entry)?;
     }
     tree.look_at_links()?;
-    let at = |error: io::Error| Failure::at(to, &error);
+    let at = |error: io::Error| Failure::on_disk(TREE, to, &error);
     fs::set_permissions(to, Permissions::from_mode(FOLDER_MODE)).map_err(at)?;
     tree.sync().map_err(at)?;
     Ok(tree.unpacked)
@@ -57,6 +57,8 @@ fn broken(error: &io::Error) -> Failure {
     Failure::new(format!("the archive of git: {error}"))
 }
 
+/// What the folder of the tree is called to who pushed.
+const TREE: &str = "the folder of the new tree";
 const BUFFER_BYTES: usize = 64 * 1024;
 /// Whoever serves or runs what lies there may be another account.
 const FOLDER_MODE: u32 = 0o755;
@@ -192,7 +194,7 @@ impl Tree<'_> {
     /// What links lead to, as the kernel goes: several together may climb higher than each of them.
     fn look_at_links(&self) -> Result<(), Failure> {
         let root = Root::open(self.to, Symlinks::Inside, None);
-        let root = root.map_err(|error| Failure::at(self.to, &error))?;
+        let root = root.map_err(|error| Failure::on_disk(TREE, self.to, &error))?;
         for link in &self.links {
             match root.look(link) {
                 Ok(_) | Err(Why::NotFound) => {}

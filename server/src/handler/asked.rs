@@ -2,12 +2,14 @@
 
 use super::gathered::{Gathered, Share};
 use super::pipe::{Broken, Reader, Taken};
-use super::{Inside, Question, Request};
+use super::spool::{Spooled, Spools};
+use super::{Ends, Fault, Inside, Question, Request};
 use crate::limits::{GATHERED_BODY_BYTES, GATHERED_PART_BYTES};
 use crate::wire::body::BodyLength;
 use crate::wire::cgi::{Meta, Variables};
 use crate::wire::fields::Fields;
 use crate::wire::head::{Method, Version};
+use crate::wire::reject::Reject;
 use crate::wire::target::valid_host;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -25,12 +27,16 @@ pub struct Asked {
     pub raw_path: Vec<u8>,
     /// Decoded.
     pub path: Vec<u8>,
-    /// Without the `?`.
+    /// Without the `?`, as the client asked.
     pub query: Option<Vec<u8>>,
+    /// What a script is told instead.
+    pub led_query: Option<Vec<u8>>,
     /// The field lines.
     pub fields: Vec<u8>,
     /// Who asks.
     pub peer: IpAddr,
+    /// Where its connection begins and ends.
+    pub ends: Ends,
     /// Came over TLS.
     pub secure: bool,
     /// Who logged in.
@@ -56,16 +62,64 @@ pub struct Upload {
     /// Its place in the ledger of such beginnings; None for what we say ourselves.
     pub share: Option<Share>,
     /// What comes then; None if that was all.
-    pub reader: Option<Reader>,
+    pub rest: Option<Rest>,
+}
+
+/// The rest of a body.
+pub enum Rest {
+    /// As its client sends it.
+    Coming(Reader),
+    /// It was kept until it was whole.
+    Kept(Spooled),
+}
+
+/// Where a body without a length may be kept until it has one.
+#[derive(Clone)]
+pub struct Room {
+    /// On the disk.
+    pub spools: Arc<Spools>,
+    /// For all bodies together.
+    pub bytes_max: u64,
 }
 
 /// Why a request's body can't be gathered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub enum Ungathered {
     /// It broke off.
     Broken,
+    /// Its client sends next to nothing, and there is no room for others.
+    Dripping,
     /// There is no room for it now, and its length isn't known.
     NoRoom,
+    /// The same on the disk.
+    NoPlace,
+    /// The disk has failed, or is full: in words, for the log.
+    NoDisk(String),
+    /// There is no descriptor for it now: in words, for the log.
+    NoFile(String),
+}
+
+impl Ungathered {
+    /// What its client is told.
+    pub fn reject(&self) -> Reject {
+        match self {
+            Ungathered::Broken | Ungathered::Dripping => Reject::BODY_SLOW,
+            Ungathered::NoRoom => Reject::CALLS_BUSY,
+            Ungathered::NoPlace | Ungathered::NoFile(_) => Reject::BODIES_FULL,
+            Ungathered::NoDisk(_) => Reject::BODY_NOT_KEPT,
+        }
+    }
+
+    /// The same for a handler that says `line` of its request.
+    pub fn fault(self, line: &str) -> Fault {
+        let reject = self.reject();
+        match self {
+            Ungathered::NoDisk(why) | Ungathered::NoFile(why) => {
+                Fault::because("script", reject, format!("{line}: {why}"))
+            }
+            _ => Fault::new("script", reject),
+        }
+    }
 }
 
 /// Where a script is, as its variables tell it. Paths are decoded.
@@ -83,9 +137,14 @@ pub struct Place<'p> {
 impl Asked {
     /// Takes a request apart. A short body is waited for, and so is the beginning of a long one: who is
     /// slow with it keeps no script waiting. One that came without its length is counted by that, for
-    /// most programs read as much as CONTENT_LENGTH says and no more. Where all such beginnings fill
-    /// their ledger, one whose length is known goes on as it is.
-    pub async fn of(request: Request, all: &Arc<Gathered>) -> Result<(Asked, Here), Ungathered> {
+    /// most programs read as much as CONTENT_LENGTH says and no more; a long one is kept until it is
+    /// whole, if there is `room` for that. Where all such beginnings fill their ledger, one whose length
+    /// is known goes on as it is.
+    pub async fn of(
+        request: Request,
+        all: &Arc<Gathered>,
+        room: Option<&Room>,
+    ) -> Result<(Asked, Here), Ungathered> {
         let Request { mut body, .. } = request;
         let has_body = !matches!(request.length, BodyLength::None | BodyLength::Length(0));
         let mut share = all.share();
@@ -98,16 +157,29 @@ impl Asked {
         if end == End::NoRoom && request.length == BodyLength::Chunked {
             return Err(Ungathered::NoRoom);
         }
-        let length = match request.length {
+        let mut rest = (!is_all).then_some(Rest::Coming(body));
+        let mut length = match request.length {
             BodyLength::None => None,
             BodyLength::Length(length) => Some(length),
             BodyLength::Chunked => is_all.then_some(ahead.len() as u64),
         };
+        if has_body
+            && length.is_none()
+            && let Some(room) = room
+            && let Some(Rest::Coming(body)) = rest
+        {
+            let (peer, ahead) = (request.peer, std::mem::take(&mut ahead));
+            // Its share stands for the part that is on its way to the disk.
+            let kept = room.spools.keep(peer, body, ahead, room.bytes_max);
+            let kept = kept.await?;
+            length = Some(kept.length());
+            rest = Some(Rest::Kept(kept));
+        }
         let here = Here {
             body: has_body.then(|| Upload {
+                share: (!ahead.is_empty()).then_some(share),
                 ahead,
-                share: Some(share),
-                reader: (!is_all).then_some(body),
+                rest,
             }),
             inside: request.inside,
         };
@@ -118,8 +190,10 @@ impl Asked {
             raw_path: request.raw_path,
             path: request.path,
             query: request.query,
+            led_query: request.led_query,
             fields: request.fields,
             peer: request.peer,
+            ends: request.ends,
             secure: request.secure,
             user: request.user,
             length,
@@ -130,21 +204,13 @@ impl Asked {
 
     /// `GET /path?query`, for the log.
     pub fn line(&self) -> String {
-        let mut line = format!(
-            "{} {}",
-            self.method.name(),
-            String::from_utf8_lossy(&self.raw_path)
-        );
-        if let Some(query) = &self.query {
-            line.push('?');
-            line.push_str(&String::from_utf8_lossy(query));
-        }
-        line
+        line(self.method, &self.raw_path, self.query.as_deref())
     }
 
     /// What a program is told of it.
     pub fn variables(&self, place: &Place<'_>) -> Variables {
         let peer = self.peer.to_string();
+        let server = self.ends.server.map(|server| server.to_string());
         Variables::of(&Meta {
             method: self.method.name(),
             version: self.version,
@@ -152,8 +218,11 @@ impl Asked {
             port: self.port(),
             raw_path: &self.raw_path,
             query: self.query.as_deref(),
+            led_query: self.led_query.as_deref(),
             fields: Fields(&self.fields),
             peer: &peer,
+            peer_port: self.ends.client_port,
+            server: server.as_deref(),
             secure: self.secure,
             user: self.user.as_deref(),
             length: self.length,
@@ -182,6 +251,16 @@ impl Asked {
             hops: self.hops + 1,
         }
     }
+}
+
+/// `GET /path?query`, for the log.
+pub fn line(method: Method, raw_path: &[u8], query: Option<&[u8]>) -> String {
+    let mut line = format!("{} {}", method.name(), String::from_utf8_lossy(raw_path));
+    if let Some(query) = query {
+        line.push('?');
+        line.push_str(&String::from_utf8_lossy(query));
+    }
+    line
 }
 
 /// What ended the gathering of a body.
@@ -218,7 +297,8 @@ impl Upload {
     /// Waits for `place`, and keeps no other body of its client waiting meanwhile.
     pub async fn queued<T>(body: &mut Option<Upload>, place: impl Future<Output = T>) -> T {
         let mut say = |is_queued| {
-            if let Some(reader) = body.as_mut().and_then(|body| body.reader.as_mut()) {
+            let rest = body.as_mut().and_then(|body| body.rest.as_mut());
+            if let Some(Rest::Coming(reader)) = rest {
                 reader.queue(is_queued);
             }
         };
@@ -249,8 +329,10 @@ mod tests {
             path: b"/".to_vec(),
             asked_path: None,
             query: None,
+            led_query: None,
             fields: Vec::new(),
             peer: [127, 0, 0, 1].into(),
+            ends: Ends::default(),
             secure: false,
             user: None,
             length,
@@ -266,7 +348,7 @@ mod tests {
         let (mut writer, reader) = pipe(GATHERED_BODY_BYTES);
         writer.write_some(&[b'x'; 10_000]).unwrap();
         writer.finish();
-        let (asked, here) = wait(Asked::of(request(BodyLength::Chunked, reader), &all))
+        let (asked, here) = wait(Asked::of(request(BodyLength::Chunked, reader), &all, None))
             .ok()
             .unwrap();
         assert_eq!((asked.length, all.bytes()), (Some(10_000), 10_000));
@@ -282,11 +364,11 @@ mod tests {
         let asked = |length| {
             let (mut writer, reader) = pipe(GATHERED_BODY_BYTES);
             writer.write_some(&[b'x'; 60_000]).unwrap();
-            wait(Asked::of(request(length, reader), &all))
+            wait(Asked::of(request(length, reader), &all, None))
         };
         let (_, here) = asked(BodyLength::Length(90_000)).ok().unwrap();
         let body = here.body.unwrap();
-        assert!(body.reader.is_some());
+        assert!(body.rest.is_some());
         assert!(body.ahead.len() <= 5_000 + GATHERED_PART_BYTES);
         assert!(all.bytes() <= GATHERED_BYTES_ALL_MAX);
         drop(body);

@@ -9,6 +9,7 @@ use super::exchange::{Bounds, taken_apart};
 use super::program::{Order, Programs, search_path};
 use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts};
 use crate::site::{Root, hidden};
+use crate::wire::body::BodyLength;
 use crate::wire::reject::Reject;
 use rustix::fs::{FileType, fstat};
 use std::ffi::{CString, OsStr};
@@ -73,8 +74,15 @@ async fn run(
     request: Request,
     script: Option<Script>,
 ) -> Result<Response, Fault> {
-    let (asked, here) = taken_apart(request, &settings.bounds).await?;
     let (programs, bounds) = (Arc::clone(&settings.programs), settings.bounds.clone());
+    if request.length == BodyLength::Chunked {
+        // It may go to the disk, but not for a script that isn't there.
+        let (path, script) = (request.path.clone(), script.clone());
+        let settings = Arc::clone(&settings);
+        let look = move || settings.found(&path, script).map(drop);
+        programs.look(look).await?;
+    }
+    let (asked, here) = taken_apart(request, &settings.bounds).await?;
     let find = move |asked: &Asked| settings.order(asked, script);
     programs.run(Arc::new(asked), here, bounds, find).await
 }
@@ -83,11 +91,7 @@ impl Settings {
     /// Which program is to be run, and how. Blocks while the disk is asked.
     fn order(&self, asked: &Asked, script: Option<Script>) -> Result<Order, Fault> {
         let refused = |reject| Fault::new("script", reject);
-        let found = match script {
-            Some(script) => self.of_site(script),
-            None => self.find(asked.path.strip_prefix(&*self.prefix).unwrap_or_default()),
-        };
-        let found = found.map_err(refused)?;
+        let found = self.found(&asked.path, script)?;
         let file = self.root.path().join(OsStr::from_bytes(&found.file));
         let variables = self.variables(asked, &found, &file);
         let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
@@ -111,6 +115,15 @@ impl Settings {
             memory_bytes: None,
             processor_seconds: None,
         })
+    }
+
+    /// The file that a request for this path is for. Blocks as well.
+    fn found(&self, path: &[u8], script: Option<Script>) -> Result<Found, Fault> {
+        let found = match script {
+            Some(script) => self.of_site(script),
+            None => self.find(path.strip_prefix(&*self.prefix).unwrap_or_default()),
+        };
+        found.map_err(|reject| Fault::new("script", reject))
     }
 
     fn interpreter(&self, file: &[u8]) -> Option<&Path> {

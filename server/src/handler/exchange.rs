@@ -1,11 +1,13 @@
 //! One call of a script, whoever runs it: the head of its answer, then the body as it comes, with the
 //! request's body going the other way all the while; bounds on silence, time and size.
 
-use super::asked::{Asked, Here, Ungathered};
+use super::asked::{Asked, Here, Room, line};
 use super::gathered::Gathered;
 use super::pipe::{Broken, Writer, pipe};
 use super::{Body, Fault, Inside, Response};
+use crate::base::lag::{News, SiteLag};
 use crate::limits;
+use crate::wire::body::BodyLength;
 use crate::wire::cgi::{Answer, Document, Wrong};
 use crate::wire::head::Method;
 use crate::wire::reject::Reject;
@@ -40,6 +42,11 @@ pub trait Peer: 'static {
     /// How it ended, asked once its output has.
     fn ended(&mut self) -> impl Future<Output = Ended>;
 
+    /// May something be missing, though it ended as it should?
+    fn is_doubtful(&self) -> bool {
+        false
+    }
+
     /// The response is whole, or nobody wants more of it: it may finish what it has begun.
     fn leave(self, patience: Duration);
 }
@@ -54,8 +61,11 @@ pub enum Ended {
     Broken(Reject, String),
 }
 
+/// Where a body that was kept can't be read back.
+pub const BODY_LOST: &str = "the rest of its request's body is lost";
+
 /// The bounds of one call.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Bounds {
     /// Calls that may wait for their turn.
     pub queue: usize,
@@ -65,6 +75,10 @@ pub struct Bounds {
     pub patience: Duration,
     /// Where the beginnings of bodies are counted.
     pub gathered: Arc<Gathered>,
+    /// Where one without a length is kept until it has one; None for who does without.
+    pub room: Option<Room>,
+    /// What the script has written may not be served yet.
+    pub lag: SiteLag,
     /// The whole call.
     pub whole: Duration,
     /// Of the response's body.
@@ -89,6 +103,8 @@ pub struct Exchange<P> {
     scratch: Vec<u8>,
     /// What was read and is no part of the head, or not known to be.
     read: Vec<u8>,
+    /// Bytes that the response still owes, if its script said how many there are.
+    owed: Option<u64>,
     bounds: Bounds,
     started: Instant,
     /// When something last moved.
@@ -108,6 +124,8 @@ enum Begun {
 enum Late {
     /// Who answers.
     Silence,
+    /// The whole of it.
+    All,
     /// The client, with its body.
     Dripping,
 }
@@ -119,6 +137,8 @@ enum Done {
     Unwanted,
     Late(Late),
     TooLong,
+    /// Than its Content-Length.
+    MoreThanSaid,
 }
 
 impl<P: Peer> Exchange<P> {
@@ -131,6 +151,7 @@ impl<P: Peer> Exchange<P> {
             line: asked.line(),
             scratch: vec![0; limits::PROGRAM_FIRST_BYTES],
             read: Vec::new(),
+            owed: None,
             bounds,
             started: now,
             moved: now,
@@ -148,31 +169,41 @@ impl<P: Peer> Exchange<P> {
         let begun = poll_fn(|cx| self.poll_head(cx, &mut scanned)).await;
         let (reject, why) = match begun {
             Begun::Answer(Answer::Document(document)) => {
-                return match poll_fn(|cx| self.poll_held(cx)).await {
+                // For what comes later, with the body, nobody waits.
+                let behind = match leads_on(asked.method, document.status) {
+                    true => self.bounds.lag.behind(News::Anything),
+                    false => None,
+                };
+                let response = match poll_fn(|cx| self.poll_held(cx)).await {
                     true => self.whole(document).await,
                     false => Ok(self.document(document, &asked)),
                 };
+                if let Some(behind) = behind {
+                    behind.done().await;
+                }
+                return response;
             }
             Begun::Answer(Answer::Local(path)) => {
+                let behind = self.bounds.lag.behind(News::Anything);
                 self.peer.leave(self.bounds.silent);
+                if let Some(behind) = behind {
+                    behind.done().await;
+                }
                 return elsewhere(&asked, inside, path).await;
             }
-            Begun::Wrong(Wrong::Malformed(why)) => (Reject::SCRIPT_HEAD_MALFORMED, why.to_owned()),
+            Begun::Wrong(Wrong::Malformed(why)) => {
+                let why = format!("{why}; it began with {}", self.beginning());
+                (Reject::SCRIPT_HEAD_MALFORMED, why)
+            }
             Begun::Wrong(Wrong::TooLarge) => {
                 (Reject::SCRIPT_HEAD_TOO_LARGE, "it has no end".to_owned())
             }
             Begun::Late(Late::Dripping) => {
                 return Err(Fault::new(P::NAME, Reject::BODY_SLOW));
             }
-            Begun::Late(Late::Silence) => {
-                let seconds = self.moved.elapsed().as_secs();
-                (Reject::HANDLER_SLOW, format!("silent for {seconds} s"))
-            }
-            Begun::Ended => match self.peer.ended().await {
-                Ended::Well => (Reject::SCRIPT_ENDED_EARLY, "it said nothing".to_owned()),
-                Ended::Complaining(how) => (Reject::SCRIPT_ENDED_EARLY, how),
-                Ended::Broken(reject, how) => (reject, how),
-            },
+            Begun::Late(Late::Silence) => (Reject::HANDLER_SLOW, self.silence()),
+            Begun::Late(Late::All) => (Reject::HANDLER_SLOW, self.overtime()),
+            Begun::Ended => self.no_head().await,
         };
         let why = format!("{}: {why}", self.line);
         let retry = reject == Reject::BACKEND_LEFT && self.read.is_empty();
@@ -180,6 +211,43 @@ impl<P: Peer> Exchange<P> {
             retry,
             ..Fault::because(P::NAME, reject, why)
         })
+    }
+
+    /// Why there is no head, where all that was said has ended.
+    async fn no_head(&mut self) -> (Reject, String) {
+        let ended = self.peer.ended().await;
+        if self.read.is_empty() {
+            return match ended {
+                Ended::Well => (Reject::SCRIPT_ENDED_EARLY, "it said nothing".to_owned()),
+                Ended::Complaining(how) => (Reject::SCRIPT_ENDED_EARLY, how),
+                Ended::Broken(reject, how) => (reject, how),
+            };
+        }
+        let (reject, how) = match ended {
+            Ended::Well => {
+                let what = "a head is missing, or the empty line after it".to_owned();
+                (Reject::SCRIPT_HEAD_MALFORMED, what)
+            }
+            Ended::Complaining(how) => (Reject::SCRIPT_ENDED_EARLY, how),
+            Ended::Broken(reject, how) => (reject, how),
+        };
+        (reject, format!("{how}; it began with {}", self.beginning()))
+    }
+
+    /// What it said first, as the log can have it.
+    fn beginning(&self) -> String {
+        let most = limits::SCRIPT_QUOTED_BYTES_MAX;
+        let end = self.read.len().min(most);
+        let more = if self.read.len() > most { "…" } else { "" };
+        format!("\"{}{more}\"", self.read[..end].escape_ascii())
+    }
+
+    fn silence(&self) -> String {
+        format!("silent for {} s", self.moved.elapsed().as_secs())
+    }
+
+    fn overtime(&self) -> String {
+        format!("it ran longer than {} s", self.bounds.whole.as_secs())
     }
 
     /// Waits for all that is said, which is no response but to be read here: `bytes_max` of it at
@@ -264,13 +332,14 @@ impl<P: Peer> Exchange<P> {
         Err(Fault::because(P::NAME, Reject::SCRIPT_FAILED, why))
     }
 
-    fn document(self, document: Document, asked: &Asked) -> Response {
+    fn document(mut self, document: Document, asked: &Asked) -> Response {
         let status = Status(document.status);
         let fields = owned(document.fields);
         let has_none = matches!(document.status, 204 | 304);
         let is_bodiless = has_none || asked.method == Method::Head;
         let (writer, reader) = pipe(limits::PIPE_BYTES);
         let length = document.length;
+        self.owed = length;
         let work: super::LocalBoxFuture<()> = match is_bodiless {
             // Nobody reads more of it, but what it has begun it may finish.
             true => {
@@ -295,34 +364,64 @@ impl<P: Peer> Exchange<P> {
     /// Moves the body to its end.
     async fn send(mut self, mut writer: Writer) {
         let done = poll_fn(|cx| self.poll_body(cx, &mut writer)).await;
-        let what = match done {
+        let (reject, what) = match done {
             Done::Unwanted => return,
             Done::Late(Late::Dripping) => {
-                let rule = Reject::BODY_SLOW.rule;
-                format!("others wait, and its client sends next to nothing (rule {rule})")
+                let what = "others wait, and its client sends next to nothing";
+                (Reject::BODY_SLOW, what.to_owned())
             }
-            Done::Late(Late::Silence) => format!(
-                "silent for {} s in its response",
-                self.moved.elapsed().as_secs()
-            ),
-            Done::TooLong => "more output than it may send".to_owned(),
+            Done::Late(Late::Silence) => {
+                let what = format!("{} in its response", self.silence());
+                (Reject::HANDLER_SLOW, what)
+            }
+            Done::Late(Late::All) => (Reject::HANDLER_SLOW, self.overtime()),
+            Done::TooLong => {
+                let what = "more output than it may send".to_owned();
+                (Reject::SCRIPT_FAILED, what)
+            }
+            Done::MoreThanSaid => {
+                let what = "it sent more than its Content-Length says".to_owned();
+                (Reject::SCRIPT_FAILED, what)
+            }
             Done::Ended => match self.peer.ended().await {
-                Ended::Broken(_, how) => how,
-                ended => {
-                    writer.finish();
-                    if let Ended::Complaining(how) = ended {
-                        let rule = Reject::SCRIPT_FAILED.rule;
-                        log::warn!("{}: {}: {how} (rule {rule})", self.line, P::NAME);
-                    }
-                    return self.peer.leave(self.bounds.silent);
-                }
+                Ended::Broken(Reject::SCRIPT_ENDED_EARLY, how) => (Reject::SCRIPT_FAILED, how),
+                Ended::Broken(reject, how) => (reject, how),
+                ended => match self.owed {
+                    Some(1..) => (Reject::SCRIPT_FAILED, self.too_little(ended)),
+                    _ => return self.finish(writer, ended),
+                },
             },
         };
         log::error!(
-            "{}: {}: {what}; its response was broken off",
+            "{}: {}: {what}; its response was broken off (rule {})",
             self.line,
-            P::NAME
+            P::NAME,
+            reject.rule
         );
+        writer.break_off(Some(reject));
+    }
+
+    fn too_little(&self, ended: Ended) -> String {
+        let owed = self.owed.unwrap_or(0);
+        let what = format!("it sent {owed} bytes less than its Content-Length says");
+        match ended {
+            Ended::Complaining(how) => format!("{what}, and {how}"),
+            _ => what,
+        }
+    }
+
+    /// The response is whole.
+    fn finish(self, mut writer: Writer, ended: Ended) {
+        // What has come to the length that it said is whole.
+        if self.owed.is_none() && self.peer.is_doubtful() {
+            writer.doubt();
+        }
+        writer.finish();
+        if let Ended::Complaining(how) = ended {
+            let rule = Reject::SCRIPT_FAILED.rule;
+            log::warn!("{}: {}: {how} (rule {rule})", self.line, P::NAME);
+        }
+        self.peer.leave(self.bounds.silent);
     }
 
     /// Reads until the head is whole.
@@ -363,6 +462,9 @@ impl<P: Peer> Exchange<P> {
                 match self.peer.poll_output(cx, part) {
                     Poll::Pending => return self.poll_late(cx, true).map(Done::Late),
                     Poll::Ready(0) => return Poll::Ready(Done::Ended),
+                    Poll::Ready(read) if self.owed.is_some_and(|owed| owed < read as u64) => {
+                        return Poll::Ready(Done::MoreThanSaid);
+                    }
                     Poll::Ready(read) => {
                         // There is room for it all.
                         let _ = writer.write_some(&part[..read]);
@@ -372,12 +474,15 @@ impl<P: Peer> Exchange<P> {
                         read
                     }
                 }
+            } else if self.owed.is_some_and(|owed| owed < self.read.len() as u64) {
+                return Poll::Ready(Done::MoreThanSaid);
             } else {
                 let taken = writer.write_some(&self.read).unwrap_or(room);
                 self.read.drain(..taken.min(self.read.len()));
                 taken
             };
             self.moved = Instant::now();
+            self.owed = self.owed.map(|owed| owed.saturating_sub(moved as u64));
             match self.bounds.output_bytes.checked_sub(moved as u64) {
                 Some(left) => self.bounds.output_bytes = left,
                 None => return Poll::Ready(Done::TooLong),
@@ -406,6 +511,9 @@ impl<P: Peer> Exchange<P> {
                 false => self.bounds.silent,
             };
             let due = (self.moved + silent).min(self.started + self.bounds.whole);
+            if self.started + self.bounds.whole <= now {
+                return Poll::Ready(Late::All);
+            }
             if due <= now {
                 return Poll::Ready(Late::Silence);
             }
@@ -422,6 +530,13 @@ fn owned(fields: Vec<(String, Vec<u8>)>) -> Lines {
     fields.into_iter().map(name).collect()
 }
 
+/// Will the client ask next for what the script may have written? After a redirect it does, and after
+/// a request that was made to change something.
+fn leads_on(method: Method, status: u16) -> bool {
+    let is_safe = matches!(method, Method::Get | Method::Head | Method::Options);
+    !is_safe || matches!(status, 301..=303 | 307 | 308)
+}
+
 /// Another page of this server instead.
 async fn elsewhere(
     asked: &Asked,
@@ -432,7 +547,13 @@ async fn elsewhere(
         let why = format!("{} leads to itself", asked.line());
         return Err(Fault::because("script", Reject::REDIRECTED_TOO_OFTEN, why));
     };
-    inside.ask(asked.question(path)).await
+    inside.ask(asked.question(path)).await.map_err(|fault| {
+        let why = fault.source.map(|why| format!("{}: {why}", asked.line()));
+        Fault {
+            source: why.map(std::io::Error::other),
+            ..fault
+        }
+    })
 }
 
 /// What a handler needs before it can begin: the request in two, or why there is none.
@@ -441,12 +562,10 @@ pub async fn taken_apart(request: super::Request, bounds: &Bounds) -> Result<(As
     if request.method == Method::Trace {
         return Err(Fault::new("script", Reject::METHOD_NOT_ALLOWED));
     }
-    let asked = Asked::of(request, &bounds.gathered).await;
-    asked.map_err(|why| {
-        let reject = match why {
-            Ungathered::Broken => Reject::BODY_SLOW,
-            Ungathered::NoRoom => Reject::CALLS_BUSY,
-        };
-        Fault::new("script", reject)
-    })
+    // Only such a body may meet the disk.
+    let is_unknown = request.length == BodyLength::Chunked;
+    let line =
+        is_unknown.then(|| line(request.method, &request.raw_path, request.query.as_deref()));
+    let asked = Asked::of(request, &bounds.gathered, bounds.room.as_ref()).await;
+    asked.map_err(|why| why.fault(&line.unwrap_or_default()))
 }

@@ -3,7 +3,7 @@
 
 use super::asked::{Asked, Place, Upload};
 use super::backend::{Backend, Kept, Link, detach};
-use super::exchange::{Bounds, Ended, Exchange, Peer, taken_apart};
+use super::exchange::{BODY_LOST, Bounds, Ended, Exchange, Peer, taken_apart};
 use super::gathered::Share;
 use super::paced::Paced;
 use super::pipe::Taken;
@@ -13,7 +13,6 @@ use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts};
 use crate::limits;
 use crate::wire::cgi::Variables;
 use crate::wire::fcgi::{self, Decoder, End, Step};
-use crate::wire::head::Method;
 use crate::wire::reject::Reject;
 use std::future::poll_fn;
 use std::io;
@@ -80,15 +79,10 @@ async fn run(
     script: Option<Script>,
 ) -> Result<Response, Fault> {
     let (asked, mut here) = taken_apart(request, &settings.bounds).await?;
-    // Backends read as much as CONTENT_LENGTH says; without it they would take the body for empty.
-    if here.body.is_some() && asked.length.is_none() {
-        return Err(Fault::new(NAME, Reject::LENGTH_NEEDED));
-    }
     let asked = Arc::new(asked);
     let head = settings.request(&asked, script);
     // What was asked for twice must not be done twice.
-    let is_safe = matches!(asked.method, Method::Get | Method::Head | Method::Options);
-    let mut may_retry = is_safe && here.body.is_none();
+    let mut may_retry = asked.method.is_safe() && here.body.is_none();
     let mut body = here.body.take();
     loop {
         let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
@@ -190,6 +184,8 @@ struct Talk {
     decoder: Decoder,
     end: Option<End>,
     is_malformed: bool,
+    /// The body can't be read back from where it was kept.
+    is_lost: bool,
     said: Said,
 }
 
@@ -201,8 +197,8 @@ impl Talk {
         body: Option<Upload>,
         asked: &Asked,
     ) -> Talk {
-        let (ahead, share, reader) = match body {
-            Some(body) => (body.ahead, body.share, body.reader),
+        let (ahead, share, rest) = match body {
+            Some(body) => (body.ahead, body.share, body.rest),
             None => (Vec::new(), None, None),
         };
         let mut talk = Talk {
@@ -213,7 +209,7 @@ impl Talk {
             keep: settings.keep,
             out: head.to_vec(),
             out_at: 0,
-            reader: reader.map(|reader| Paced::new(reader, settings.bounds.patience)),
+            reader: rest.map(|rest| Paced::new(rest, settings.bounds.patience)),
             chunk: ahead,
             share,
             is_told: false,
@@ -223,6 +219,7 @@ impl Talk {
             decoder: Decoder::default(),
             end: None,
             is_malformed: false,
+            is_lost: false,
             said: Said::new(&asked.line()),
         };
         if !talk.chunk.is_empty() {
@@ -349,7 +346,7 @@ impl Talk {
     /// Keeps the connection for the next call, if that can be.
     fn give_back(mut self) {
         let is_clean = self.is_told && self.out_at == self.out.len();
-        let is_over = self.end == Some(End::Complete) && self.input_at == self.input_end;
+        let is_over = matches!(self.end, Some(End::Complete(_))) && self.input_at == self.input_end;
         if let Some(link) = self.link.take()
             && self.keep
             && is_clean
@@ -394,6 +391,7 @@ impl Peer for Talk {
                 Poll::Ready(Ok(Taken::End)) => self.finish_input(),
                 // Half a body is never to be taken for a whole one.
                 Poll::Ready(Err(_)) => {
+                    self.is_lost = reader.is_kept();
                     self.link = None;
                     self.be_silent();
                 }
@@ -427,7 +425,7 @@ impl Peer for Talk {
             match link.poll_read(cx, &mut self.input) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(0)) if self.protocol == Protocol::Scgi => {
-                    self.end = Some(End::Complete);
+                    self.end = Some(End::Complete(0));
                 }
                 Poll::Ready(Ok(0) | Err(_)) => {
                     self.reader = None;
@@ -445,8 +443,12 @@ impl Peer for Talk {
 
     async fn ended(&mut self) -> Ended {
         self.said.flush();
+        if self.is_lost {
+            return Ended::Broken(Reject::BODY_NOT_KEPT, BODY_LOST.to_owned());
+        }
         match self.end {
-            Some(End::Complete) => Ended::Well,
+            Some(End::Complete(0)) => Ended::Well,
+            Some(End::Complete(status)) => Ended::Complaining(format!("it ended with {status}")),
             Some(End::Overloaded) => {
                 Ended::Broken(Reject::BACKEND_BUSY, "it has too much to do".to_owned())
             }

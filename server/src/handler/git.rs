@@ -39,6 +39,7 @@ use crate::wire::cgi::Variables;
 use crate::wire::fields::Fields;
 use crate::wire::head::Method;
 use crate::wire::reject::Reject;
+use crate::wire::status::Status;
 use rustix::fs::{FileType, fstat};
 use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -115,6 +116,8 @@ async fn run(settings: Arc<Settings>, mut request: Request) -> Result<Response, 
         return Err(refused(Reject::PUSH_DENIED));
     }
     let mut bounds = settings.bounds.clone();
+    // git reads to the end of its input, and is to see a large push as it comes.
+    bounds.room = None;
     if wanted.is_first {
         bounds.held_bytes = limits::GIT_HELD_BYTES;
     }
@@ -123,10 +126,16 @@ async fn run(settings: Arc<Settings>, mut request: Request) -> Result<Response, 
         request.body.be_patient(bounds.patience);
     }
     let (asked, here) = taken_apart(request, &bounds).await?;
-    let programs = Arc::clone(&settings.programs);
+    let (asked, programs) = (Arc::new(asked), Arc::clone(&settings.programs));
     let push = settings.push_begins(&wanted);
     let find = move |asked: &Asked| settings.order(asked, &wanted);
-    let response = programs.run(Arc::new(asked), here, bounds, find).await?;
+    let running = programs.run(Arc::clone(&asked), here, bounds, find);
+    let response = running.await?;
+    // What was asked for is there and is asked of git as it wants it: the repository is damaged.
+    if response.status == Status::NOT_FOUND {
+        let why = format!("{}: git takes it for no repository", asked.line());
+        return Err(Fault::because("git", Reject::SCRIPT_FAILED, why));
+    }
     Ok(match push {
         Some(push) => push.hold(response),
         None => response,

@@ -10,6 +10,7 @@ pub mod backend;
 pub mod cgi;
 pub mod exchange;
 pub mod fastcgi;
+pub mod furnished;
 pub mod gathered;
 pub mod git;
 mod paced;
@@ -19,6 +20,7 @@ pub mod pushed;
 pub mod reaper;
 mod said;
 pub mod slots;
+pub mod spool;
 pub mod test;
 
 use crate::wire::body::BodyLength;
@@ -58,12 +60,16 @@ pub struct Request {
     pub path: Vec<u8>,
     /// The same as the client asked, where a rewrite led to `path`.
     pub asked_path: Option<Vec<u8>>,
-    /// Without the `?`.
+    /// Without the `?`, as the client asked.
     pub query: Option<Vec<u8>>,
+    /// What a script is told instead, where what led to it says so.
+    pub led_query: Option<Vec<u8>>,
     /// The field lines as sent, to be read with `wire::fields::Fields`.
     pub fields: Vec<u8>,
     /// Who asks.
     pub peer: IpAddr,
+    /// Where its connection begins and ends.
+    pub ends: Ends,
     /// Came over TLS.
     pub secure: bool,
     /// Who logged in, if the route asks for it.
@@ -76,6 +82,15 @@ pub struct Request {
     pub inside: Option<Rc<dyn Inside>>,
     /// How often the server has asked itself to come here.
     pub hops: u8,
+}
+
+/// The ends of a connection, as far as they are known, beside its client's address.
+#[derive(Copy, Clone, Default, Debug)]
+pub struct Ends {
+    /// The client's port.
+    pub client_port: Option<u16>,
+    /// Which of our addresses it came to.
+    pub server: Option<IpAddr>,
 }
 
 /// The server, asked from within: for what a handler wants to be sent instead of its own response.
@@ -134,25 +149,44 @@ impl Handler for At {
     }
 }
 
-/// A handler that a rewrite leads to: it looks up another path than the one that was asked for.
+/// A handler that a rewrite leads to.
 pub struct Led {
     /// Which handler.
     pub handler: Arc<dyn Handler>,
+    /// What it is to look at.
+    pub to: LedTo,
+}
+
+/// What a handler is told instead of what was asked for, where it is.
+#[derive(Clone, Debug, Default)]
+pub struct LedTo {
     /// What it looks up, decoded.
-    pub path: Vec<u8>,
+    pub path: Option<Vec<u8>>,
+    /// What a script gets.
+    pub query: Option<Vec<u8>>,
 }
 
 impl Handler for Led {
     fn handle(&self, request: Request) -> LocalBoxFuture<Result<Response, Fault>> {
-        self.handler.handle(request.led_to(self.path.clone()))
+        self.handler.handle(request.led_to(self.to.clone()))
+    }
+}
+
+impl LedTo {
+    /// Is it what was asked for?
+    pub fn is_nothing(&self) -> bool {
+        self.path.is_none() && self.query.is_none()
     }
 }
 
 impl Request {
-    /// The same for another path, which a rewrite leads to.
-    pub fn led_to(mut self, path: Vec<u8>) -> Request {
-        let before = std::mem::replace(&mut self.path, path);
-        self.asked_path.get_or_insert(before);
+    /// The same for what a rewrite leads to.
+    pub fn led_to(mut self, to: LedTo) -> Request {
+        if let Some(path) = to.path {
+            let before = std::mem::replace(&mut self.path, path);
+            self.asked_path.get_or_insert(before);
+        }
+        self.led_query = to.query.or(self.led_query);
         self
     }
 }
@@ -194,6 +228,8 @@ pub struct Fault {
     pub retry: bool,
     /// The answer to the peer.
     pub reject: Reject,
+    /// In so many seconds the same would be answered, if that is known.
+    pub after_seconds: Option<u64>,
     /// What lay beneath.
     pub source: Option<std::io::Error>,
 }
@@ -205,6 +241,7 @@ impl Fault {
             stage,
             retry: false,
             reject,
+            after_seconds: None,
             source: None,
         }
     }

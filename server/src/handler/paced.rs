@@ -4,7 +4,8 @@
 //! client that then drips would have a script wait for it while others wait for the place: so it loses
 //! it, but only to them.
 
-use super::pipe::{Broken, Reader, Taken};
+use super::asked::Rest;
+use super::pipe::{Broken, Taken};
 use crate::limits::{UPLOAD_BYTES_PER_SECOND, UPLOAD_GRACE_SECONDS};
 use std::future::Future;
 use std::pin::Pin;
@@ -12,9 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// A reader that knows how long it was waited for.
+/// The rest of a body, and how long its client was waited for.
 pub struct Paced {
-    reader: Reader,
+    rest: Rest,
     pace: Pace,
     /// Waited for, but for this time and what `pace` knows of.
     waited: Duration,
@@ -24,9 +25,9 @@ pub struct Paced {
 
 impl Paced {
     /// For a client that may pause for `patience`, or for as long as anybody may if that is longer.
-    pub fn new(reader: Reader, patience: Duration) -> Paced {
+    pub fn new(rest: Rest, patience: Duration) -> Paced {
         Paced {
-            reader,
+            rest,
             pace: Pace::new(patience.as_secs().max(UPLOAD_GRACE_SECONDS)),
             waited: Duration::ZERO,
             since: None,
@@ -34,14 +35,19 @@ impl Paced {
         }
     }
 
-    /// As [`Reader::poll_take`].
+    /// As `Reader::poll_take` of a pipe.
     pub fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Vec<u8>,
         max: usize,
     ) -> Poll<Result<Taken, Broken>> {
-        let taken = self.reader.poll_take(cx, out, max);
+        let reader = match &mut self.rest {
+            Rest::Coming(reader) => reader,
+            // It is the disk that is waited for.
+            Rest::Kept(kept) => return kept.poll_take(cx, out, max),
+        };
+        let taken = reader.poll_take(cx, out, max);
         match &taken {
             Poll::Pending => self.wait(cx),
             Poll::Ready(taken) => {
@@ -54,6 +60,11 @@ impl Paced {
             }
         }
         taken
+    }
+
+    /// Did its client send it all before its call began?
+    pub fn is_kept(&self) -> bool {
+        matches!(self.rest, Rest::Kept(_))
     }
 
     /// Is it waited for just now?

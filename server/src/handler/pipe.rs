@@ -5,6 +5,7 @@
 //! whole one. A reader that is dropped is told to the writer at its next write.
 
 use crate::limits::BODY_GRACE_SECONDS;
+use crate::wire::reject::Reject;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -34,6 +35,8 @@ pub fn pipe(capacity: usize) -> (Writer, Reader) {
         is_queued: false,
         patience: Duration::from_secs(BODY_GRACE_SECONDS),
         writer_gone: false,
+        why: None,
+        is_doubtful: false,
         reader_gone: false,
         writer_waits: None,
         reader_waits: None,
@@ -65,6 +68,10 @@ struct Shared {
     /// Of the reader with who writes.
     patience: Duration,
     writer_gone: bool,
+    /// By which rule the writer broke off, if it said so.
+    why: Option<Reject>,
+    /// Nobody knows whether all is there, though it is said to be.
+    is_doubtful: bool,
     reader_gone: bool,
     writer_waits: Option<Waker>,
     reader_waits: Option<Waker>,
@@ -132,6 +139,16 @@ impl Writer {
     /// So long the peer may pause before its rate counts.
     pub fn patience(&self) -> Duration {
         self.shared.borrow().patience
+    }
+
+    /// The body breaks off here by this rule, for the log.
+    pub fn break_off(self, why: Option<Reject>) {
+        self.shared.borrow_mut().why = why;
+    }
+
+    /// The body will be said to be complete, and yet something may be missing.
+    pub fn doubt(&mut self) {
+        self.shared.borrow_mut().is_doubtful = true;
     }
 
     /// The body is complete.
@@ -209,6 +226,16 @@ impl Reader {
         !shared.bytes.is_empty() || shared.finished || shared.writer_gone
     }
 
+    /// By which rule the body broke off, if that was said.
+    pub fn why(&self) -> Option<Reject> {
+        self.shared.borrow().why
+    }
+
+    /// May something be missing of a body that is complete? Then it isn't to be kept.
+    pub fn is_doubtful(&self) -> bool {
+        self.shared.borrow().is_doubtful
+    }
+
     /// From now on it waits for a place, or has one: what lies in the pipe meanwhile isn't to keep other
     /// bodies of the same peer from coming.
     pub fn queue(&mut self, is_queued: bool) {
@@ -284,6 +311,26 @@ mod tests {
             reader.poll_take(&mut cx(), &mut out, 9),
             Poll::Ready(Err(Broken))
         );
+        assert_eq!(reader.why(), None);
+
+        let (writer, mut reader) = pipe(4);
+        writer.break_off(Some(Reject::HANDLER_SLOW));
+        assert_eq!(
+            reader.poll_take(&mut cx(), &mut out, 9),
+            Poll::Ready(Err(Broken))
+        );
+        assert_eq!(reader.why(), Some(Reject::HANDLER_SLOW));
+    }
+
+    #[test]
+    fn a_doubt_outlives_the_end() {
+        let (mut writer, mut reader) = pipe(4);
+        assert!(!reader.is_doubtful());
+        writer.doubt();
+        writer.finish();
+        let end = reader.poll_take(&mut cx(), &mut Vec::new(), 9);
+        assert_eq!(end, Poll::Ready(Ok(Taken::End)));
+        assert!(reader.is_doubtful());
     }
 
     #[test]

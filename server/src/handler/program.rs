@@ -5,13 +5,14 @@
 //! variables. Finding and starting it happens on a pool, for both may wait for the disk.
 
 use super::asked::{Asked, Here, Upload};
-use super::exchange::{Bounds, Ended, Exchange, Peer};
+use super::exchange::{BODY_LOST, Bounds, Ended, Exchange, Peer};
 use super::gathered::{Gathered, Share};
 use super::paced::Paced;
 use super::pipe::Taken;
 use super::reaper::{Reaper, reap};
 use super::said::Said;
 use super::slots::{Slot, Slots};
+use super::spool::Spools;
 use super::{Fault, Response};
 use crate::base::pool::{Gone, Pool};
 use crate::base::sys;
@@ -21,22 +22,27 @@ use crate::wire::reject::Reject;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, WaitStatus, pidfd_open, prlimit};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, WaitId, WaitIdOptions, WaitStatus, pidfd_open, prlimit,
+    waitid,
+};
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::unix::pipe::{Receiver, Sender};
-use tokio::time::timeout;
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// The ledger of programs that run for requests: how many may, and who waits for their end.
 pub struct Programs {
     slots: Arc<Slots>,
     gathered: Arc<Gathered>,
+    spools: Arc<Spools>,
     reaper: Arc<Reaper>,
     pool: Pool,
 }
@@ -61,11 +67,12 @@ pub struct Order {
 }
 
 impl Programs {
-    /// With so many places.
-    pub fn new(max: usize) -> Programs {
+    /// With so many places, and bodies that are kept until they are whole in `folder`.
+    pub fn new(max: usize, folder: &Path) -> Programs {
         Programs {
             slots: Arc::new(Slots::new(max)),
             gathered: Arc::default(),
+            spools: Arc::new(Spools::new(folder)),
             reaper: Arc::default(),
             pool: Pool::new("anthill-spawn", limits::PROGRAM_THREADS, SPAWN_QUEUE_MAX),
         }
@@ -79,6 +86,11 @@ impl Programs {
     /// Where the beginnings of bodies are counted, for backends too.
     pub fn gathered(&self) -> &Arc<Gathered> {
         &self.gathered
+    }
+
+    /// Where bodies are kept until they are whole, for backends too.
+    pub fn spools(&self) -> &Arc<Spools> {
+        &self.spools
     }
 
     /// Waits for the end of programs that no call wants any more; blocks, for a few seconds at most.
@@ -99,6 +111,14 @@ impl Programs {
     {
         let exchange = self.start(&asked, here.body, bounds, find).await?;
         exchange.answer(asked, here.inside).await
+    }
+
+    /// Looks for a program, which may block, without starting it.
+    pub async fn look(
+        &self,
+        look: impl FnOnce() -> Result<(), Fault> + Send + 'static,
+    ) -> Result<(), Fault> {
+        self.pool.run(look).await.map_err(not_run)?
     }
 
     /// Starts the program that `find` names, which may block.
@@ -123,10 +143,7 @@ impl Programs {
             Started::new(&order, has_body, reaper, slot)
                 .map_err(|error| not_started(&for_job, &order, &error))
         });
-        let started = started.await.map_err(|gone| match gone {
-            Gone::Busy => Fault::new("script", Reject::CALLS_BUSY),
-            Gone::Failed => Fault::new("script", Reject::HANDLER_FAILED),
-        })??;
+        let started = started.await.map_err(not_run)??;
         let failed = |error: io::Error| {
             let why = format!("{}: {error}", asked.line());
             Fault::because("script", Reject::SCRIPT_NOT_STARTED, why)
@@ -143,6 +160,15 @@ pub fn search_path() -> OsString {
 
 /// More calls than this never wait for a start: `queue` bounds them long before.
 const SPAWN_QUEUE_MAX: usize = 4_096;
+
+/// Nobody had time to look for a program.
+fn not_run(gone: Gone) -> Fault {
+    let reject = match gone {
+        Gone::Busy => Reject::CALLS_BUSY,
+        Gone::Failed => Reject::HANDLER_FAILED,
+    };
+    Fault::new("script", reject)
+}
 
 /// Why a program wasn't started, as an answer and for the log.
 fn not_started(asked: &Asked, order: &Order, error: &io::Error) -> Fault {
@@ -325,7 +351,47 @@ pub struct Running {
     stdout: Option<Receiver>,
     stderr: Option<Receiver>,
     said: Said,
+    left: Left,
+    /// How it ended, if that was found out before its output did.
+    status: Option<io::Result<WaitStatus>>,
 }
+
+/// Has the program ended, and left somebody behind who holds its output open? That is looked after only
+/// while nothing comes: the end of the output tells of most ends.
+#[derive(Default)]
+struct Left {
+    /// When nothing came for a while.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Something came since it was last looked.
+    has_come: bool,
+    /// It had ended then.
+    had_ended: bool,
+    /// It is no longer waited for.
+    is_given_up: bool,
+}
+
+impl Left {
+    /// Ready when nothing came for a while after the program ended.
+    fn poll(&mut self, cx: &mut Context<'_>, leader: Pid) -> Poll<()> {
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(LEFT)));
+        while timer.as_mut().poll(cx).is_ready() {
+            timer.as_mut().reset(Instant::now() + LEFT);
+            let had_ended = std::mem::replace(&mut self.had_ended, has_ended(leader));
+            if !std::mem::take(&mut self.has_come) && had_ended {
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// It is still to be waited for, so that its number is nobody else's.
+fn has_ended(leader: Pid) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    matches!(waitid(WaitId::Pid(leader), look), Ok(Some(_)))
+}
+
+const LEFT: Duration = Duration::from_secs(limits::PROGRAM_LEFT_SECONDS);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -352,6 +418,8 @@ impl Running {
             stderr: Some(Receiver::from_owned_fd_unchecked(started.stderr)?),
             group: started.group,
             said: Said::new(&asked.line()),
+            left: Left::default(),
+            status: None,
         })
     }
 
@@ -369,7 +437,7 @@ impl Running {
     /// How it ended, if it does so in a moment.
     async fn exit(&mut self) -> Option<io::Result<WaitStatus>> {
         let group = &mut self.group;
-        if let Some(status) = group.reap() {
+        if let Some(status) = self.status.take().or_else(|| group.reap()) {
             return Some(status);
         }
         let patience = Duration::from_millis(limits::PROGRAM_EXIT_MILLISECONDS);
@@ -402,13 +470,36 @@ impl Peer for Running {
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
-        match &mut self.stdout {
-            Some(stdout) => poll_read(stdout, cx, into),
-            None => Poll::Ready(0),
+        if self.input.is_lost {
+            return Poll::Ready(0);
         }
+        let Some(stdout) = &mut self.stdout else {
+            return Poll::Ready(0);
+        };
+        if let Poll::Ready(read) = poll_read(stdout, cx, into) {
+            self.left.has_come = true;
+            return Poll::Ready(read);
+        }
+        ready!(self.left.poll(cx, self.group.leader));
+        // What came just now isn't known to the runtime yet.
+        if let Ok(read) = rustix::io::read(&*stdout, &mut *into) {
+            self.left.has_come = true;
+            return Poll::Ready(read);
+        }
+        log::warn!(
+            "{}: script: it has ended, but a child kept its output open; it is no longer waited for",
+            self.said.about()
+        );
+        self.left.is_given_up = true;
+        self.stdout = None;
+        self.status = self.group.reap();
+        Poll::Ready(0)
     }
 
     async fn ended(&mut self) -> Ended {
+        if self.input.is_lost {
+            return Ended::Broken(Reject::BODY_NOT_KEPT, BODY_LOST.to_owned());
+        }
         let status = self.exit().await;
         // What it said last is there by now.
         self.poll_said(&mut Context::from_waker(Waker::noop()));
@@ -428,6 +519,10 @@ impl Peer for Running {
             // It closed its output and goes on.
             None => Ended::Well,
         }
+    }
+
+    fn is_doubtful(&self) -> bool {
+        self.left.is_given_up
     }
 
     fn leave(mut self, patience: Duration) {
@@ -460,26 +555,32 @@ struct Input {
     /// Of what was gathered, while that is in `chunk`.
     share: Option<Share>,
     at: usize,
+    /// The body can't be read back from where it was kept.
+    is_lost: bool,
 }
 
 impl Input {
     fn new(stdin: Option<OwnedFd>, body: Option<Upload>, patience: Duration) -> io::Result<Input> {
-        let (ahead, share, reader) = match body {
-            Some(body) => (body.ahead, body.share, body.reader),
+        let (ahead, share, rest) = match body {
+            Some(body) => (body.ahead, body.share, body.rest),
             None => (Vec::new(), None, None),
         };
         Ok(Input {
             stdin: stdin.map(Sender::from_owned_fd_unchecked).transpose()?,
-            reader: reader.map(|reader| Paced::new(reader, patience)),
+            reader: rest.map(|rest| Paced::new(rest, patience)),
             chunk: ahead,
             share,
             at: 0,
+            is_lost: false,
         })
     }
 
     /// Moves what can be moved; has anything?
     fn poll(&mut self, cx: &mut Context<'_>) -> bool {
         let mut has_moved = false;
+        if self.is_lost {
+            return has_moved;
+        }
         while let Some(stdin) = &mut self.stdin {
             if self.at == self.chunk.len() {
                 match self.share.take() {
@@ -494,6 +595,10 @@ impl Input {
                 match reader.poll_take(cx, &mut self.chunk, limits::PROGRAM_CHUNK_BYTES) {
                     Poll::Pending => break,
                     Poll::Ready(Ok(Taken::Bytes(_))) => {}
+                    Poll::Ready(Err(_)) if reader.is_kept() => {
+                        self.is_lost = true;
+                        break;
+                    }
                     // Broken off or whole: who promised more than came is known by the driver.
                     Poll::Ready(Ok(Taken::End) | Err(_)) => {
                         self.reader = None;

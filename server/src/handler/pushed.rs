@@ -96,7 +96,7 @@ impl Push {
     async fn pass(mut self, mut from: Reader, mut to: Writer, can_grow: bool, patience: Patience) {
         // The one who reads has gone, or git has: there is nothing more to be sent.
         let Ok(answer) = pass_on(&mut from, &mut to).await else {
-            return;
+            return to.break_off(from.why());
         };
         if answer.is_empty() {
             // There is nothing to be told.

@@ -20,6 +20,11 @@ impl Said {
         }
     }
 
+    /// The request.
+    pub fn about(&self) -> &str {
+        &self.about
+    }
+
     /// Some more.
     pub fn take(&mut self, bytes: &[u8]) {
         for &byte in bytes {

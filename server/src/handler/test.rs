@@ -146,12 +146,7 @@ async fn page(pages: Arc<Pages>, request: Request) -> Result<Response, Fault> {
     let status = statuses.clone().nth(call as usize - 1);
     let status = status.or_else(|| statuses.next_back()).unwrap_or("200");
     if status == "fault" {
-        return Err(Fault {
-            stage: "the test's page",
-            retry: false,
-            reject: Reject::HANDLER_FAILED,
-            source: None,
-        });
+        return Err(Fault::new("the test's page", Reject::HANDLER_FAILED));
     }
     let asked_fields = Fields(&request.fields);
     let tag = fields.iter().find(|(name, _)| name == "ETag");

@@ -28,12 +28,7 @@ impl Views {
 
     fn answer(&self, request: &Request) -> Result<Response, Fault> {
         if !matches!(request.method, Method::Get | Method::Head) {
-            return Err(Fault {
-                stage: "hit counts",
-                retry: false,
-                reject: Reject::METHOD_NOT_ALLOWED,
-                source: None,
-            });
+            return Err(Fault::new("hit counts", Reject::METHOD_NOT_ALLOWED));
         }
         let path = request.path.strip_prefix(&*self.prefix);
         let path = path.filter(|path| !path.is_empty()).unwrap_or(b"/");

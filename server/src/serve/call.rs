@@ -6,6 +6,8 @@
 use super::body::Filled;
 use crate::handler::pipe::{Reader, Taken, Writer};
 use crate::handler::{Body, Fault, LocalBoxFuture, Response};
+use crate::site::Site;
+use crate::wire::reject::Reject;
 use crate::world::SecureFields;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -29,6 +31,8 @@ pub(super) struct Call {
     pub(super) seen_then: u64,
     pub(super) is_head: bool,
     pub(super) secure_fields: Option<Arc<SecureFields>>,
+    /// Whose error pages are sent.
+    pub(super) site: Option<Arc<Site>>,
     pub(super) download: Option<Download>,
 }
 
@@ -142,6 +146,11 @@ impl Call {
             download.work = None;
         }
         download.reader.is_ready(cx)
+    }
+
+    /// By which rule the response was broken off, if it was and that is known.
+    pub(super) fn why(&self) -> Option<Reject> {
+        self.download.as_ref()?.reader.why()
     }
 
     /// Appends at most `bytes_max` of the body to `out`.

@@ -6,13 +6,14 @@
 //! keeps its socket, its TLS state and the bytes of an unfinished request.
 
 use super::access::{Line, Record, Who, tls_version};
-use super::dispatch::{Dispatched, Facts, Reply, dispatch};
+use super::dispatch::{Dispatched, Facts, Reply, Way, dispatch, too_large};
 use super::h2;
 use super::live::{self, Call};
 use super::outgoing::{Outgoing, Progress, Source};
 use super::small::{RETRY_AFTER, Small, refusal_fields};
 use super::stream::Stream;
 use super::worker::{Phase, Worker};
+use crate::base::lag::CatchUp;
 use crate::base::sys;
 use crate::limits;
 use crate::site::{Listing, Load, Stored};
@@ -57,6 +58,8 @@ pub struct Connection {
     errands: u8,
     /// Too many passwords wait to be checked for this request's to be.
     overloaded: bool,
+    /// This request has waited for the disk's changes.
+    has_waited: bool,
 }
 
 /// A body on its way to nowhere.
@@ -83,6 +86,8 @@ pub(super) enum Next {
     Load(Load),
     /// A password; then the same request again.
     Login(Ask),
+    /// The disk's changes; then the same request again.
+    Behind(CatchUp),
     /// A live call.
     Live(Box<Call>),
     /// All that follows is HTTP/2, and what came of it is in `rest`.
@@ -155,6 +160,7 @@ impl Connection {
             is_fresh: true,
             errands: 0,
             overloaded: false,
+            has_waited: false,
         }
     }
 
@@ -186,6 +192,11 @@ impl Connection {
                 Next::Login(ask) => {
                     // Right or wrong, it is in the ledger now.
                     self.overloaded = Box::pin(ask.answer()).await.is_err();
+                    End::Keep
+                }
+                Next::Behind(catch_up) => {
+                    self.has_waited = true;
+                    Box::pin(catch_up.done()).await;
                     End::Keep
                 }
                 Next::Live(call) => Box::pin(live::run(&mut self, call)).await,
@@ -334,14 +345,12 @@ impl Connection {
             match self.look(&bytes[at..], cx) {
                 Look::Took(used) => {
                     at += used;
-                    self.errands = 0;
-                    self.body_read = false;
+                    self.begin_anew();
                 }
                 Look::More => break,
                 Look::Then(used, then) => {
                     at += used;
-                    self.errands = 0;
-                    self.body_read = false;
+                    self.begin_anew();
                     next = Some(then);
                     break;
                 }
@@ -378,6 +387,13 @@ impl Connection {
             }
         }
         next
+    }
+
+    /// What follows is another request.
+    fn begin_anew(&mut self) {
+        self.errands = 0;
+        self.body_read = false;
+        self.has_waited = false;
     }
 
     /// One request, or what there is of it.
@@ -447,7 +463,16 @@ impl Connection {
         if let BodyLength::Length(length) = head.body
             && length > bytes_max
         {
-            return self.refused(Reject::BODY_TOO_LARGE, bytes, cx);
+            let reply = too_large(&dispatched, head);
+            // Once its page is there, it is asked again.
+            if !matches!(reply, Reply::Load(_)) {
+                self.worker.stats.rejects.one();
+            }
+            let dispatched = Dispatched {
+                reply,
+                ..dispatched
+            };
+            return self.respond(world, head, dispatched, head_bytes, head_bytes, cx);
         }
         if unread {
             return self.respond(world, head, dispatched, head_bytes, head_bytes, cx);
@@ -520,7 +545,9 @@ impl Connection {
         Facts {
             identity: self.identity,
             peer: self.peer,
+            way: Way::Row(self.slot),
             now_ms: self.worker.clock.millis(),
+            may_wait: false,
         }
     }
 
@@ -533,7 +560,10 @@ impl Connection {
         end: usize,
         cx: &mut Context<'_>,
     ) -> Look {
-        let facts = self.facts();
+        let facts = Facts {
+            may_wait: !self.has_waited && !self.body_read,
+            ..self.facts()
+        };
         let dispatched = dispatch(world, head, &facts);
         self.respond(world, head, dispatched, head_bytes, end, cx)
     }
@@ -592,6 +622,14 @@ impl Connection {
                     keep: head_bytes,
                     from: end,
                     next: Some(Next::Login(ask)),
+                }
+            }
+            Reply::Behind(catch_up) => {
+                self.worker.phase(self.slot, Phase::Busy);
+                Look::Hold {
+                    keep: head_bytes,
+                    from: end,
+                    next: Some(Next::Behind(catch_up)),
                 }
             }
             Reply::Live(handler) => {

@@ -1,15 +1,18 @@
 //! The one meeting place: a request's [`Head`] and the World give a [`Reply`], whichever version of
-//! HTTP asked. Pure but for the ledgers of logins and of kept pages; nothing here waits.
+//! HTTP asked. Pure but for the ledgers of logins, of kept pages and of what lags behind the disk; nothing
+//! here waits.
 
 use super::inside::View;
 use super::live;
 use super::worker::Worker;
+use crate::base::lag::{CatchUp, News};
 use crate::cache::{Cached, Caller, Found};
 use crate::handler::git::is_exchange;
 use crate::handler::pipe::pipe;
-use crate::handler::{At, Handler, Led, Script};
-use crate::site::{Answer, Listing, Load, Site, Stored};
+use crate::handler::{At, Ends, Handler, Led, LedTo, Script};
+use crate::site::{Answer, Listing, Load, Opened, Site, Stored};
 use crate::tls::Identity;
+use crate::wire::body::BodyLength;
 use crate::wire::head::{Head, Method};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
@@ -26,8 +29,32 @@ pub struct Facts {
     pub identity: Option<Identity>,
     /// Who asks; v4-mapped addresses as v4.
     pub peer: IpAddr,
+    /// Over which connection.
+    pub way: Way,
     /// The worker's clock, milliseconds; the same origin for all workers.
     pub now_ms: u64,
+    /// The request is all there, and hasn't waited for the disk's changes yet. One with a body never
+    /// does: what came of it may be gone by then.
+    pub may_wait: bool,
+}
+
+/// How the ends of a connection are known. A page needs none of them, and asking costs system calls.
+#[derive(Copy, Clone, Debug)]
+pub enum Way {
+    /// The kernel knows those of the connection in this row of the worker.
+    Row(usize),
+    /// They are at hand.
+    Known(Ends),
+}
+
+impl Way {
+    /// On the connection's worker, while the connection is there.
+    pub(super) fn ends(self) -> Ends {
+        match self {
+            Way::Row(row) => Worker::here().map_or_else(Ends::default, |it| it.ends(row)),
+            Way::Known(ends) => ends,
+        }
+    }
 }
 
 /// A reply and the site it speaks for.
@@ -50,6 +77,8 @@ pub enum Reply {
     Load(Load),
     /// Check this password on the pool, then ask again.
     Login(Ask),
+    /// Wait for this, then ask again: what isn't there may have come.
+    Behind(CatchUp),
     /// Stream this listing.
     Listing(Box<Listing>),
     /// Send the client elsewhere.
@@ -152,6 +181,7 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         head,
         user: None,
         is_guarded: false,
+        query: None,
     };
     let reply = match gate.pass(&head.path) {
         Ok(()) => gate.answer(),
@@ -181,6 +211,15 @@ fn refuse(host: &Host, reject: Reject) -> Dispatched<'_> {
         user: None,
         reply: Reply::Refuse { reject, page: None },
         guarded: false,
+    }
+}
+
+/// No, to a body that is too large for who would have it.
+pub(super) fn too_large(dispatched: &Dispatched<'_>, head: &Head<'_>) -> Reply {
+    let reject = Reject::BODY_TOO_LARGE;
+    match dispatched.host {
+        Some(host) => with_page(host, reject, head.method),
+        None => Reply::Refuse { reject, page: None },
     }
 }
 
@@ -267,6 +306,9 @@ struct Gate<'w, 'h> {
     head: &'h Head<'h>,
     user: Option<String>,
     is_guarded: bool,
+    /// What a script is told instead of the query that was asked for, once something led to it that
+    /// says so.
+    query: Option<Vec<u8>>,
 }
 
 impl Gate<'_, '_> {
@@ -340,10 +382,13 @@ impl Gate<'_, '_> {
                     location,
                 }
             }
-            Some((Target::Rewrite(to), rest)) => {
+            Some((Target::Rewrite { path: to, query }, rest)) => {
                 let mut rewritten = to.to_vec();
                 if to.ends_with(b"/") {
                     rewritten.extend_from_slice(rest.strip_prefix(b"/").unwrap_or(rest));
+                }
+                if let Some(query) = query {
+                    self.query = Some(query.fill(path, rest, self.head.query));
                 }
                 // A guard protects what is opened, by whichever name it was asked for.
                 match self.pass(&rewritten) {
@@ -374,23 +419,49 @@ impl Gate<'_, '_> {
     /// What the handler of another route says to `path`, which a rewrite leads to, if there is one.
     fn handler_at(&self, path: &[u8]) -> Option<Reply> {
         match self.host.target(path)?.0 {
-            Target::Handler(handler) => Some(Reply::Live(led_to(path, handler.clone()))),
+            Target::Handler(handler) => {
+                Some(Reply::Live(led(handler.clone(), self.led_to(Some(path)))))
+            }
             Target::Cached(cached) => Some(self.ask_cache(cached, Some(path))),
             _ => None,
         }
     }
 
-    /// What a site that has nothing says instead, if its `try` leads to a handler in the end.
-    fn fall_back(&mut self, path: &[u8]) -> Option<Reply> {
-        let path = self.host.fallback.as_ref()?.path(path);
-        match self.pass(&path) {
-            Ok(()) => self.handler_at(&path),
-            Err(reply) => Some(reply),
+    /// This path, if another than was asked for, and the query that goes with it.
+    fn led_to(&self, path: Option<&[u8]>) -> LedTo {
+        LedTo {
+            path: path.map(<[u8]>::to_vec),
+            query: self.query.clone(),
         }
     }
 
-    /// A page that was kept, or a call, of the path that a rewrite led to if one did.
-    fn ask_cache(&self, cached: &Arc<Cached>, led: Option<&[u8]>) -> Reply {
+    /// The last of `try` leads to something that runs, for `path`: its query counts.
+    fn lead_by_try(&mut self, path: &[u8]) {
+        if let Some(query) = &self.host.try_query {
+            let before = self.query.as_deref().or(self.head.query);
+            self.query = Some(query.fill(path, path, before));
+        }
+    }
+
+    /// What a site that has nothing says instead, if its `try` leads to what runs in the end.
+    fn fall_back(&mut self, path: &[u8]) -> Option<Reply> {
+        let fallback = self.host.fallback.as_ref()?;
+        self.lead_by_try(path);
+        let path = fallback.path(path);
+        if let Err(reply) = self.pass(&path) {
+            return Some(reply);
+        }
+        if !fallback.is_script {
+            return self.handler_at(&path);
+        }
+        let host = self.host;
+        let script = named_script(host, host.site.as_ref()?, &path)?;
+        self.run(script)
+    }
+
+    /// A page that was kept, or a call; of this path if a rewrite led there. What is found kept is
+    /// worth no copies.
+    fn ask_cache(&self, cached: &Arc<Cached>, path: Option<&[u8]>) -> Reply {
         let secure = self.facts.identity.is_some();
         let caller = Caller {
             user: self.user.as_deref(),
@@ -400,19 +471,25 @@ impl Gate<'_, '_> {
         let request = || {
             let (writer, body) = pipe(1);
             writer.finish();
-            let inside = Worker::here().map(|it| View::of(&it, *self.facts));
-            let request = live::owned(self.head, self.user.clone(), self.facts, body, inside);
-            match led {
-                Some(path) => request.led_to(path.to_vec()),
-                None => request,
-            }
+            let (facts, ends) = (self.facts, self.facts.way.ends());
+            let inside = Worker::here().map(|it| View::of(&it, *facts, ends));
+            let user = self.user.clone();
+            let request = live::owned(self.head, user, facts, ends, body, inside);
+            request.led_to(self.led_to(path))
         };
         match cached.ask(self.head, &caller, request) {
             Found::Kept(stored) => Reply::Stored(stored),
-            Found::Call(handler) => Reply::Live(match led {
-                Some(path) => led_to(path, handler),
-                None => handler,
-            }),
+            Found::Call(handler) => Reply::Live(led(handler, self.led_to(path))),
+        }
+    }
+
+    /// What is to be waited for before it is said that something isn't there, if the disk may have
+    /// it by now.
+    fn behind(&self, news: News) -> Option<Reply> {
+        let is_bodiless = matches!(self.head.body, BodyLength::None | BodyLength::Length(0));
+        match self.facts.may_wait && is_bodiless {
+            true => self.host.lag.behind(news).map(Reply::Behind),
+            false => None,
         }
     }
 
@@ -444,13 +521,37 @@ impl Gate<'_, '_> {
         if !self.host.scripted {
             return None;
         }
-        let script = named_script(self.host, site, path).or_else(|| {
-            let name = site.opened_path(path)?;
-            let path_info = Vec::new();
-            Some(Script { name, path_info })
-        })?;
-        let host = self.host;
-        let scripts = host.scripts(&script.name)?;
+        let named = named_script(self.host, site, path);
+        let is_named = named.is_some();
+        let (script, by_last) = match named {
+            Some(script) => (script, false),
+            None => {
+                let Opened { path, by_last } = site.opened(path)?;
+                let path_info = Vec::new();
+                let script = Script {
+                    name: path,
+                    path_info,
+                };
+                (script, by_last)
+            }
+        };
+        let is_run = self.host.scripts(&script.name).is_some();
+        if is_run
+            && !is_named
+            && site.stands_in(path)
+            && let Some(behind) = self.behind(News::Something)
+        {
+            return Some(behind);
+        }
+        if is_run && by_last && self.host.fallback.is_none() {
+            self.lead_by_try(path);
+        }
+        self.run(script)
+    }
+
+    /// What runs a file of the site, if it is one to be run.
+    fn run(&mut self, script: Script) -> Option<Reply> {
+        let scripts = self.host.scripts(&script.name)?;
         // A guard protects what is run, by whichever name it was asked for.
         if let Err(reply) = self.pass(&script.name) {
             return Some(reply);
@@ -459,9 +560,10 @@ impl Gate<'_, '_> {
             scripts: scripts.handler.clone(),
             script,
         });
+        // It looks up its script, whatever the path.
         Some(match &scripts.cache {
             Some(cache) => self.ask_cache(&Arc::new(cache.before(handler)), None),
-            None => Reply::Live(handler),
+            None => Reply::Live(led(handler, self.led_to(None))),
         })
     }
 
@@ -476,7 +578,19 @@ impl Gate<'_, '_> {
                 return reply;
             }
         }
-        match site.answer(self.head, path) {
+        let answer = site.answer(self.head, path);
+        // What is found costs nothing more; all else may be otherwise by now.
+        let news = match &answer {
+            Answer::Stored(stored) => stored.stands_in.then_some(News::Something),
+            Answer::Load(_) | Answer::Options => None,
+            Answer::Refuse(reject) => news_for(*reject),
+            Answer::Listing(_) => Some(News::Anything),
+            Answer::Redirect { .. } => Some(News::Something),
+        };
+        if let Some(behind) = news.and_then(|news| self.behind(news)) {
+            return behind;
+        }
+        match answer {
             Answer::Stored(stored) => Reply::Stored(stored),
             Answer::Load(load) => Reply::Load(load),
             Answer::Listing(listing) => Reply::Listing(listing),
@@ -499,9 +613,20 @@ fn is_nothing(reject: Reject) -> bool {
     reject == Reject::NOT_FOUND || reject == Reject::NO_INDEX
 }
 
-fn led_to(path: &[u8], handler: Arc<dyn Handler>) -> Arc<dyn Handler> {
-    let path = path.to_vec();
-    Arc::new(Led { handler, path })
+/// The changes on disk that may make another answer of a refusal; None if none does.
+fn news_for(reject: Reject) -> Option<News> {
+    match reject {
+        reject if is_nothing(reject) => Some(News::Something),
+        Reject::LINK_LEAVES | Reject::UNREADABLE => Some(News::Anything),
+        _ => None,
+    }
+}
+
+fn led(handler: Arc<dyn Handler>, to: LedTo) -> Arc<dyn Handler> {
+    match to.is_nothing() {
+        true => handler,
+        false => Arc::new(Led { handler, to }),
+    }
 }
 
 /// A script that the path goes on behind: `/a.php/more` is `a.php` with the rest for it.

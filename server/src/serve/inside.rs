@@ -2,14 +2,15 @@
 //! dispatch as if the client had asked, and handed to the handler as a response of its own.
 
 use super::body::{Body, Filled};
-use super::dispatch::{Dispatched, Facts, Reply, dispatch};
+use super::dispatch::{Dispatched, Facts, Reply, Way, dispatch};
 use super::live::owned;
-use super::small::Small;
+use super::small::{Small, refusal_fields};
 use super::worker::Worker;
+use crate::base::lag::CatchUp;
 use crate::handler::pipe::{Writer, pipe};
-use crate::handler::{self, Fault, Handler, Inside, LocalBoxFuture, Question, Response};
+use crate::handler::{self, Ends, Fault, Handler, Inside, LocalBoxFuture, Question, Response};
 use crate::limits;
-use crate::site::Stored;
+use crate::site::{SERVER, Stored};
 use crate::wire::fields::Fields;
 use crate::wire::h1::{Parsed, parse_head};
 use crate::wire::head::{Head, Version};
@@ -24,15 +25,20 @@ use std::sync::Arc;
 pub(super) struct View {
     pub(super) worker: Rc<Worker>,
     pub(super) facts: Facts,
+    ends: Ends,
+    /// What was guarded when the client asked.
+    guards: u64,
     /// Where it is noted that an answer was guarded, if anybody wants to know.
     guarded: Option<Rc<Cell<bool>>>,
 }
 
 impl View {
-    pub(super) fn of(worker: &Rc<Worker>, facts: Facts) -> Rc<dyn Inside> {
+    pub(super) fn of(worker: &Rc<Worker>, facts: Facts, ends: Ends) -> Rc<dyn Inside> {
         Rc::new(View {
             worker: Rc::clone(worker),
             facts,
+            ends,
+            guards: worker.world().guards,
             guarded: None,
         })
     }
@@ -43,9 +49,11 @@ impl Inside for View {
         let asking = Asking {
             worker: Rc::clone(&self.worker),
             facts: self.facts,
+            ends: self.ends,
             text: text(&question),
             version: question.version,
             hops: question.hops,
+            guards: self.guards,
             guarded: self.guarded.clone(),
         };
         Box::pin(asking.answer())
@@ -55,6 +63,8 @@ impl Inside for View {
         Rc::new(View {
             worker: Rc::clone(&self.worker),
             facts: self.facts,
+            ends: self.ends,
+            guards: self.guards,
             guarded: Some(guarded),
         })
     }
@@ -97,9 +107,11 @@ fn text(question: &Question) -> Vec<u8> {
 struct Asking {
     worker: Rc<Worker>,
     facts: Facts,
+    ends: Ends,
     text: Vec<u8>,
     version: Version,
     hops: u8,
+    guards: u64,
     guarded: Option<Rc<Cell<bool>>>,
 }
 
@@ -108,13 +120,16 @@ enum Next {
     Response(Result<Response, Fault>),
     /// Ask again after this; too much to do, if true.
     Wait(LocalBoxFuture<bool>),
+    /// Ask again after the disk's changes.
+    Behind(CatchUp),
     Call(LocalBoxFuture<Result<Response, Fault>>),
 }
 
 impl Asking {
     async fn answer(self) -> Result<Response, Fault> {
+        let mut has_waited = false;
         for _ in 0..ERRANDS_MAX {
-            match self.look() {
+            match self.look(!has_waited) {
                 Next::Response(response) => return response,
                 Next::Call(answering) => return answering.await,
                 Next::Wait(work) => {
@@ -122,21 +137,28 @@ impl Asking {
                         return Err(refused(Reject::LOGINS_BUSY));
                     }
                 }
+                Next::Behind(catch_up) => {
+                    has_waited = true;
+                    catch_up.done().await;
+                }
             }
         }
         Err(refused(Reject::CHANGING))
     }
 
-    fn look(&self) -> Next {
+    fn look(&self, may_wait: bool) -> Next {
         let world = self.worker.world();
         let mut head = match parse_head(&self.text, &mut 0, &world.limits) {
             Ok(Parsed::Complete { head, .. }) => head,
             // It was a script that made it so, not the client.
-            _ => return Next::Response(Err(refused(Reject::SCRIPT_HEAD_MALFORMED))),
+            other => return Next::Response(Err(self.misled(other.err()))),
         };
         head.version = self.version;
         let facts = Facts {
             now_ms: self.worker.clock.millis(),
+            // The connection may have gone, and another be in its row.
+            way: Way::Known(self.ends),
+            may_wait,
             ..self.facts
         };
         let Dispatched {
@@ -145,6 +167,9 @@ impl Asking {
             guarded,
             ..
         } = dispatch(&world, &head, &facts);
+        // What others are guarded by than when the client asked is no page for all either: the guards may
+        // be again what they were then, and so would be the pages that are kept.
+        let guarded = guarded || world.guards != self.guards;
         if let Some(note) = self.guarded.as_ref().filter(|_| guarded) {
             note.set(true);
         }
@@ -160,22 +185,34 @@ impl Asking {
             Reply::Login(ask) => {
                 return Next::Wait(Box::pin(async move { ask.answer().await.is_err() }));
             }
+            Reply::Behind(catch_up) => return Next::Behind(catch_up),
             Reply::Live(handler) => return Next::Call(self.call(&handler, &head, user)),
-            Reply::Stored(stored)
-            | Reply::Refuse {
-                page: Some(stored), ..
-            } => self.stored(stored),
+            Reply::Stored(stored) => streamed_page(&self.worker, stored, b""),
+            Reply::Refuse {
+                page: Some(page),
+                reject,
+            } => streamed_page(&self.worker, page, refusal_fields(reject)),
             Reply::Refuse { reject, page: None } => return Next::Response(Err(refused(reject))),
             Reply::Listing(listing) => {
                 let mut scratch = Vec::new();
                 let fields = fields(listing.head(&mut scratch));
-                self.streamed(Status::OK, fields, Body::listing(listing))
+                streamed(&self.worker, Status::OK, fields, Body::listing(listing))
             }
             Reply::Redirect { status, location } => small(Small::redirect(status, &location)),
             Reply::Options => small(Small::options()),
             Reply::Challenge(answer) => small(Small::challenge(answer)),
         };
         Next::Response(Ok(response))
+    }
+
+    /// Where a script leads to is no place.
+    fn misled(&self, why: Option<Reject>) -> Fault {
+        let line = self.text.split(|byte| *byte == b'\r').next();
+        let line = line.unwrap_or_default();
+        let line = line[..line.len().min(limits::SCRIPT_QUOTED_BYTES_MAX)].escape_ascii();
+        let why = why.map_or("it has no end", |reject| reject.reason);
+        let why = format!("its Location makes \"{line}\" of the request: {why}");
+        Fault::because(STAGE, Reject::SCRIPT_HEAD_MALFORMED, why)
     }
 
     fn call(
@@ -189,35 +226,51 @@ impl Asking {
         let view = View {
             worker: Rc::clone(&self.worker),
             facts: self.facts,
+            ends: self.ends,
+            guards: self.guards,
             guarded: self.guarded.clone(),
         };
-        let mut request = owned(head, user, &self.facts, reader, Some(Rc::new(view)));
+        let view = Some(Rc::new(view) as Rc<dyn Inside>);
+        let mut request = owned(head, user, &self.facts, self.ends, reader, view);
         request.hops = self.hops;
         handler.handle(request)
     }
+}
 
-    fn stored(&self, stored: Stored) -> Response {
-        let mut scratch = Vec::new();
-        let fields = fields(stored.head(&mut scratch));
-        self.streamed(stored.status, fields, Body::stored(stored))
+/// The site's page for a refusal. One that is in memory and small is there at once.
+pub(super) fn error_page(worker: &Rc<Worker>, page: Stored, reject: Reject) -> Response {
+    let more = refusal_fields(reject);
+    let whole = page.whole_memory().map(<[u8]>::to_vec);
+    let mut response = streamed_page(worker, page, more);
+    if let Some(bytes) = whole.filter(|bytes| bytes.len() <= limits::PIPE_BYTES) {
+        response.body = handler::Body::Whole(bytes);
     }
+    response
+}
 
-    /// Its length is what its own head says.
-    fn streamed(&self, status: Status, mut fields: OwnedFields, body: Body) -> Response {
-        let is_length = |name: &str| name.eq_ignore_ascii_case("content-length");
-        let length = fields.iter().find(|(name, _)| is_length(name));
-        let length = length.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
-        fields.retain(|(name, _)| !is_length(name));
-        let (writer, reader) = pipe(limits::PIPE_BYTES);
-        Response {
-            status,
-            fields,
-            body: handler::Body::Stream {
-                length,
-                reader,
-                work: Box::pin(fill(Rc::clone(&self.worker), body, writer)),
-            },
-        }
+/// A stored page as a handler would have made it, with these field lines more.
+fn streamed_page(worker: &Rc<Worker>, stored: Stored, more: &[u8]) -> Response {
+    let mut scratch = Vec::new();
+    let mut fields = fields(stored.head(&mut scratch));
+    fields.extend(lines(more));
+    streamed(worker, stored.status, fields, Body::stored(stored))
+}
+
+/// Its length is what its own head says.
+fn streamed(worker: &Rc<Worker>, status: Status, mut fields: OwnedFields, body: Body) -> Response {
+    let is_length = |name: &str| name.eq_ignore_ascii_case("content-length");
+    let length = fields.iter().find(|(name, _)| is_length(name));
+    let length = length.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
+    fields.retain(|(name, _)| !is_length(name));
+    let (writer, reader) = pipe(limits::PIPE_BYTES);
+    Response {
+        status,
+        fields,
+        body: handler::Body::Stream {
+            length,
+            reader,
+            work: Box::pin(fill(Rc::clone(worker), body, writer)),
+        },
     }
 }
 
@@ -255,7 +308,11 @@ fn fields(head: &[u8]) -> OwnedFields {
 
 fn lines(lines: &[u8]) -> OwnedFields {
     let fields = Fields(lines).iter();
-    let fields = fields.filter(|(name, _)| !name.eq_ignore_ascii_case(b"server"));
+    // That one is said anyway, unless the operator said another.
+    let is_said = |name: &[u8], value: &[u8]| {
+        name.eq_ignore_ascii_case(b"server") && value == SERVER.as_bytes()
+    };
+    let fields = fields.filter(|(name, value)| !is_said(name, value));
     let owned = |(name, value): (&[u8], &[u8])| {
         (
             Cow::Owned(String::from_utf8_lossy(name).into_owned()),
@@ -278,8 +335,10 @@ pub(super) fn small(small: Small) -> Response {
 }
 
 fn refused(reject: Reject) -> Fault {
-    Fault::new("redirect within the server", reject)
+    Fault::new(STAGE, reject)
 }
+
+const STAGE: &str = "redirect within the server";
 
 /// At most this many errands to the pool for one question, as for a request.
 const ERRANDS_MAX: u8 = 16;

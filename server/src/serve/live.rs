@@ -8,12 +8,14 @@
 use super::access::{Line, Record};
 use super::connection::{Connection, End, framed, status_line};
 use super::dispatch::Facts;
-use super::inside::{self, View};
-use super::small::Small;
+use super::inside::View;
+use super::refusal::Refusal;
+use super::small::server_line;
 use super::worker::Phase;
 use crate::handler::pipe::{self, Taken, pipe};
-use crate::handler::{Body, Fault, Handler, Inside, LocalBoxFuture, Request, Response};
+use crate::handler::{Body, Ends, Fault, Handler, Inside, LocalBoxFuture, Request, Response};
 use crate::limits;
+use crate::site::Site;
 use crate::wire::body::{BodyDecoder, BodyLength, Step};
 use crate::wire::head::{Head, Method, Version};
 use crate::wire::host_said;
@@ -36,6 +38,8 @@ pub(super) struct Call {
     version: Version,
     is_head: bool,
     secure_fields: Option<Arc<SecureFields>>,
+    /// Whose error pages are sent.
+    site: Option<Arc<Site>>,
     record: Option<Box<Record>>,
     body_bytes_max: u64,
     started_us: u64,
@@ -71,8 +75,9 @@ impl Call {
             }),
         };
         let facts = connection.facts();
-        let view = View::of(&connection.worker, facts);
-        let request = owned(head, user, &facts, reader, Some(view));
+        let (ends, worker) = (facts.way.ends(), &connection.worker);
+        let view = View::of(worker, facts, ends);
+        let request = owned(head, user, &facts, ends, reader, Some(view));
         Call {
             answering: handler.handle(request),
             upload,
@@ -81,6 +86,7 @@ impl Call {
             version: head.version,
             is_head: head.method == Method::Head,
             secure_fields: host.map(|host| host.secure_fields.clone()),
+            site: host.and_then(|host| host.site.clone()),
             record: line.keep(Status::OK, &connection.worker, connection.who()),
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
@@ -115,6 +121,7 @@ pub(super) fn owned(
     head: &Head<'_>,
     user: Option<String>,
     facts: &Facts,
+    ends: Ends,
     body: pipe::Reader,
     inside: Option<Rc<dyn Inside>>,
 ) -> Request {
@@ -130,8 +137,10 @@ pub(super) fn owned(
         path: head.path.to_vec(),
         asked_path: None,
         query: head.query.map(<[u8]>::to_vec),
+        led_query: None,
         fields,
         peer: facts.peer,
+        ends,
         secure: facts.identity.is_some(),
         user,
         length: head.body,
@@ -177,6 +186,8 @@ struct Exchange<'c> {
     end: End,
     /// More of the request's body is waited for.
     wants_body: bool,
+    /// The request's body will not be read to its end.
+    is_cut: bool,
 }
 
 /// Runs `call` to its end.
@@ -191,6 +202,7 @@ pub(super) async fn run(connection: &mut Connection, call: Box<Call>) -> End {
         status: Status::OK,
         end: End::Close,
         wants_body: false,
+        is_cut: false,
     };
     let end = poll_fn(|cx| exchange.poll(cx)).await;
     let Exchange {
@@ -251,6 +263,9 @@ impl Exchange<'_> {
         self.wants_body = false;
         loop {
             let room = match &mut self.call.upload {
+                // A refusal is on its way, and ends the connection; nothing more is read, not even
+                // that the peer has sent all it will.
+                None if self.is_cut => return Poll::Pending,
                 None => return self.poll_watch(cx),
                 Some(upload) => match upload.writer.poll_room(cx) {
                     Poll::Pending => return Poll::Pending,
@@ -361,19 +376,33 @@ impl Exchange<'_> {
     /// The request's body is broken: say so if nothing was said yet.
     fn broken(&mut self, reject: Reject) -> Poll<End> {
         if !matches!(self.download, Download::Waiting) {
+            if let Some(record) = &mut self.call.record {
+                record.rule = reject.rule;
+            }
             return Poll::Ready(self.broken_off());
         }
-        self.refuse(reject);
+        self.is_cut = true;
+        self.refuse(reject, None);
         self.call.upload = None;
         Poll::Pending
     }
 
-    /// Makes `reject` the response.
-    fn refuse(&mut self, reject: Reject) {
+    /// Makes `reject` the response, or asks for what makes it.
+    fn refuse(&mut self, reject: Reject, after_seconds: Option<u64>) {
         if let Some(record) = &mut self.call.record {
             record.rule = reject.rule;
         }
-        self.begin(inside::small(Small::refusal(reject)));
+        let worker = &self.connection.worker;
+        match Refusal::new(
+            worker,
+            self.call.site.as_ref(),
+            self.call.is_head,
+            reject,
+            after_seconds,
+        ) {
+            Refusal::Now(response) => self.begin(response),
+            Refusal::Later(making) => self.call.answering = making,
+        }
     }
 
     /// Moves the response; ready when it is all with the kernel.
@@ -393,7 +422,7 @@ impl Exchange<'_> {
                     Poll::Ready(Ok(response)) => self.begin(response),
                     Poll::Ready(Err(fault)) => {
                         fault.log();
-                        self.refuse(fault.reject);
+                        self.refuse(fault.reject, fault.after_seconds);
                     }
                 },
                 Download::Streaming { .. } if is_all => return Poll::Pending,
@@ -411,10 +440,22 @@ impl Exchange<'_> {
             match self.poll_stream(cx) {
                 Poll::Pending => return true,
                 Poll::Ready(true) => {}
-                Poll::Ready(false) => self.download = Download::Broken(framing),
+                Poll::Ready(false) => {
+                    self.note_why();
+                    self.download = Download::Broken(framing);
+                }
             }
         }
         false
+    }
+
+    /// By which rule the response is broken off, for the log.
+    fn note_why(&mut self) {
+        if let Download::Streaming { reader, .. } = &self.download
+            && let (Some(record), Some(why)) = (&mut self.call.record, reader.why())
+        {
+            record.rule = why.rule;
+        }
     }
 
     /// How a response ends that doesn't come to its end: a framing that is unfinished tells it,
@@ -435,7 +476,7 @@ impl Exchange<'_> {
     fn after(&self, response: &Response) -> End {
         let worker = &self.connection.worker;
         let goes_on = matches!(response.body, Body::Stream { .. }) && !self.is_bodiless(response);
-        if self.call.upload.is_some() && !goes_on {
+        if self.is_cut || self.call.upload.is_some() && !goes_on {
             End::Linger
         } else if self.call.keep_alive && !worker.draining.get() {
             End::Keep
@@ -488,7 +529,7 @@ impl Exchange<'_> {
 
     fn write_head(&mut self, response: &Response, framing: Framing, end: End) {
         self.out.extend_from_slice(&status_line(response.status));
-        self.out.extend_from_slice(b"Server: anthill\r\n");
+        self.out.extend_from_slice(server_line(response));
         for (name, value) in &response.fields {
             self.out.extend_from_slice(name.as_bytes());
             self.out.extend_from_slice(b": ");

@@ -17,6 +17,7 @@ mod inside;
 pub mod live;
 pub mod outgoing;
 pub mod poller;
+mod refusal;
 mod small;
 pub mod socket;
 pub mod stream;

@@ -2,6 +2,7 @@
 //! What they say is the same over every version of HTTP.
 
 use super::dispatch::ALLOW;
+use crate::handler::Response;
 use crate::site::plain_error;
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
@@ -61,6 +62,15 @@ impl Small {
             lines.extend_from_slice(length.as_bytes());
         }
         lines
+    }
+}
+
+/// The Server field of a handler's answer, unless the operator has set it to something else.
+pub(super) fn server_line(response: &Response) -> &'static [u8] {
+    let mut names = response.fields.iter().map(|(name, _)| name);
+    match names.any(|name| name.eq_ignore_ascii_case("Server")) {
+        true => b"",
+        false => b"Server: anthill\r\n",
     }
 }
 

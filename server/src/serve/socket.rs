@@ -6,10 +6,12 @@
 //! connection that asks, is answered and closes at once is never registered at all.
 
 use super::poller::{Poller, Ready};
+use crate::handler::Ends;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, sockopt};
+use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, getpeername, getsockname, sockopt};
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -42,6 +44,17 @@ impl Socket {
             writable: Cell::new(true),
             ended: Cell::new(false),
             waker: RefCell::new(None),
+        }
+    }
+
+    /// Its addresses, as the kernel has them.
+    pub fn ends(&self) -> Ends {
+        let address = |any: Option<SocketAddrAny>| SocketAddr::try_from(any?).ok();
+        let client = address(getpeername(&self.fd).ok().flatten());
+        let server = address(getsockname(&self.fd).ok());
+        Ends {
+            client_port: client.map(|client| client.port()),
+            server: server.map(|server| server.ip().to_canonical()),
         }
     }
 

@@ -16,6 +16,7 @@ use crate::base::clock::Clock;
 use crate::base::pool::Pool;
 use crate::base::stats::Counters;
 use crate::base::sys;
+use crate::handler::Ends;
 use crate::hits::{Agents, SiteHits, Tally};
 use crate::limits;
 use crate::wire::date;
@@ -503,6 +504,13 @@ impl Worker {
             row,
             peer,
         )));
+    }
+
+    /// Where the connection in this row begins and ends.
+    pub(super) fn ends(&self, row: usize) -> Ends {
+        let rows = self.rows.borrow();
+        let socket = rows.rows.get(row).and_then(|row| row.socket.as_ref());
+        socket.map_or_else(Ends::default, |socket| socket.ends())
     }
 
     /// A connection is there.

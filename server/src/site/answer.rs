@@ -63,7 +63,13 @@ impl Site {
             Resource::Listing(folder) => {
                 Answer::Listing(Box::new(Listing::new(&self.shared, folder, head, path)))
             }
-            Resource::File(file, place) => self.answer_file(head, file, &place),
+            Resource::File(file, place) => {
+                let mut answer = self.answer_file(head, file, &place);
+                if let (true, Answer::Stored(stored)) = (place.stands_in, &mut answer) {
+                    stored.stands_in = true;
+                }
+                answer
+            }
         }
     }
 

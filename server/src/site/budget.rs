@@ -41,8 +41,9 @@ struct Holding {
 
 impl Budget {
     /// A budget of so many bytes of contents and heads, but at least
-    /// [`CONTENT_BUDGET_BYTES_MIN`].
-    pub fn new(bytes: usize) -> Budget {
+    /// [`CONTENT_BUDGET_BYTES_MIN`] and at most half of what can be addressed: on 32 bits, 2 GiB.
+    pub fn new(bytes: u64) -> Budget {
+        let bytes = bytes.min(isize::MAX as u64) as usize;
         Budget::exactly(bytes.max(CONTENT_BUDGET_BYTES_MIN), DESCRIPTORS_KEPT_MAX)
     }
 
@@ -197,6 +198,20 @@ impl Holding {
         }
         if self.which == Which::Made {
             file.release_gzip();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_can_be_addressed_is_much_and_not_little() {
+        assert_eq!(Budget::new(64 << 20).bytes_max(), 64 << 20);
+        // Cut to 32 bits these are nothing, and one.
+        for bytes in [1 << 32, (1 << 32) + 1] {
+            assert!(Budget::new(bytes).bytes_max() > 1 << 30);
         }
     }
 }

@@ -39,6 +39,15 @@ impl Meta {
         }
     }
 
+    /// Is it the same file, and has nobody written to it in between? Its mode may be another.
+    pub fn same_content(&self, other: &Meta) -> bool {
+        let same = |meta: &Meta| Meta {
+            ctime_ns: 0,
+            ..*meta
+        };
+        same(self) == same(other)
+    }
+
     /// Seconds since 1970, never before.
     pub fn mtime_seconds(&self) -> u64 {
         u64::try_from(self.mtime_ns.div_euclid(1_000_000_000)).unwrap_or(0)

@@ -5,7 +5,7 @@
 //! the empty line are the driver's.
 
 use super::mime;
-use super::rules::{SiteRules, settable, valid_value};
+use super::rules::{HeaderRules, SiteRules, settable, valid_value};
 use crate::wire::date::format_imf;
 use crate::wire::fields::Coding;
 use crate::wire::h2::hpack;
@@ -65,7 +65,7 @@ impl Heads {
         let split = bytes.len();
         push_first_line(&mut bytes, Status::NOT_MODIFIED);
         for (name, value) in fields {
-            if !of_the_content(name.as_bytes()) {
+            if !is_of_the_content(name.as_bytes()) {
                 push_field(&mut bytes, name, value);
             }
         }
@@ -172,7 +172,7 @@ pub fn is(name: &[u8], field: &str) -> bool {
 }
 
 /// Is this a field about the content that a 304 doesn't have (RFC 9110 §15.4.5)?
-fn of_the_content(name: &[u8]) -> bool {
+pub fn is_of_the_content(name: &[u8]) -> bool {
     ["Accept-Ranges", "Last-Modified"]
         .iter()
         .any(|field| is(name, field))
@@ -191,10 +191,10 @@ pub fn is_framing(name: &[u8]) -> bool {
     .any(|field| is(name, field))
 }
 
-/// The fields that the operator's rules give a path; of one name the last.
-pub fn operator_fields<'r>(rules: &'r SiteRules, path: &[u8]) -> Vec<(&'r str, &'r str)> {
+/// The fields that the operator's rules give a path below the root; of one name the last.
+pub fn operator_fields<'r>(headers: &'r HeaderRules, path: &[u8]) -> Vec<(&'r str, &'r str)> {
     let mut fields: Vec<(&str, &str)> = Vec::new();
-    for (_, set) in rules.headers.iter().filter(|(glob, _)| glob.matches(path)) {
+    for (_, set) in headers.iter().filter(|(glob, _)| glob.matches(path)) {
         for (name, value) in set {
             if settable(name) && valid_value(value) {
                 fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
@@ -233,7 +233,7 @@ fn fields<'r>(rules: &'r SiteRules, facts: &Facts<'_>) -> Vec<(&'r str, String)>
     if facts.coding != Coding::Identity {
         fields.push(("Content-Encoding", facts.coding.token().into()));
     }
-    for (name, value) in operator_fields(rules, facts.path) {
+    for (name, value) in operator_fields(&rules.headers, facts.path) {
         fields.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         fields.push((name, value.into()));
     }

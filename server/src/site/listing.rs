@@ -93,7 +93,7 @@ impl Listing {
     pub fn head<'s>(&self, scratch: &'s mut Vec<u8>) -> &'s [u8] {
         scratch.clear();
         scratch.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-        let operator = operator_fields(&self.shared.rules, &self.inner);
+        let operator = operator_fields(&self.shared.rules.headers, &self.inner);
         let own = |name: &str| {
             operator
                 .iter()

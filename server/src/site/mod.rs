@@ -36,11 +36,13 @@ pub use error_page::plain_error;
 pub use file::{Meta, Why};
 pub use glob::{Glob, GlobError};
 pub use gzip::{GzipJob, GzipQueue, gzip};
+pub use heads::{SERVER, is_of_the_content, operator_fields};
 pub use html::escape;
 pub use listing::Listing;
 pub use load::Load;
+pub use resolve::Opened;
 pub use root::Root;
-pub use rules::{CacheRule, SiteRules, Symlinks, TryPath};
+pub use rules::{CacheRule, HeaderRules, SiteRules, Symlinks, TryPath};
 pub use scan::hidden;
 pub use stored::{Kept, Multipart, Part, Piece, Stored};
 pub use variant::{Content, DiskContent, Variant};
@@ -58,7 +60,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use std::{fmt, io};
+use std::{fmt, fs, io};
 
 /// A site as it was when it was last scanned. Cloning it is cheap.
 #[derive(Clone)]
@@ -155,28 +157,25 @@ impl Site {
     /// whole, and what links lead to; the rest is shared, and files that are the same keep what is
     /// loaded of them.
     pub fn with_changes(&self, changes: &[PathBuf]) -> Site {
-        self.with_settled_changes(changes, i64::MAX).0
+        self.with_settled_changes(changes, &[], i64::MAX).0
     }
 
-    /// The same, but files that are met in a folder and changed after `settled_ns` (Unix time) stay
-    /// as they were, and so does their absence: somebody may be writing to them. Their paths come
-    /// back too, to be named once they are whole.
+    /// The same, but files that are met in a folder, or at the `unsure` paths, and changed after
+    /// `settled_ns` (Unix time) stay as they were, and so does their absence, while somebody may be
+    /// writing to them. Their paths come back too, to be named once they are whole; but not those of
+    /// `unsure` files that somebody is writing to for certain: that these are closed will be told.
     pub fn with_settled_changes(
         &self,
         changes: &[PathBuf],
+        unsure: &[PathBuf],
         settled_ns: i64,
     ) -> (Site, Vec<PathBuf>) {
-        let names = changes.iter().map(|path| {
-            path.components()
-                .filter_map(|part| match part {
-                    Component::Normal(name) => Some(name.as_bytes()),
-                    _ => None,
-                })
-                .collect()
-        });
+        let changes = changes.iter().map(|path| (names(path), true));
+        let unsure = unsure.iter().map(|path| (names(path), false));
         let shared = &self.shared;
         let (root, index) = (&shared.root, &shared.rules.index);
-        let (tree, unsettled) = scan::rescan(root, index, &self.tree, names, settled_ns);
+        let paths = changes.chain(unsure);
+        let (tree, unsettled) = scan::rescan(root, index, &self.tree, paths, settled_ns);
         let site = Site {
             shared: Arc::clone(shared),
             tree,
@@ -232,6 +231,29 @@ impl Site {
         watched.folders
     }
 
+    /// Is a file at this path, and was when it was scanned, not behind a link of that name? Then a change
+    /// of what it holds brings no path into being. The same goes for hidden names, if no link may lead
+    /// through them.
+    pub fn has_file(&self, path: &Path) -> bool {
+        let names = names(path);
+        if names.iter().any(|name| hidden(name)) {
+            return !self.tree.holds_links;
+        }
+        let Some((last, above)) = names.split_last() else {
+            return false;
+        };
+        let mut folder = &self.tree;
+        for name in above {
+            match folder.find(name).map(|entry| &entry.node) {
+                Some(Node::Folder(below)) => folder = below,
+                _ => return false,
+            }
+        }
+        let entry = folder.find(last);
+        entry.is_some_and(|entry| !entry.link && matches!(entry.node, Node::File(_)))
+            && fs::symlink_metadata(self.root().join(path)).is_ok_and(|is| is.is_file())
+    }
+
     /// How many files there are, and how many bytes they have.
     pub fn count(&self) -> (usize, u64) {
         count(&self.tree)
@@ -247,6 +269,15 @@ impl Site {
     pub fn take_stale(&self) -> Vec<PathBuf> {
         std::mem::take(&mut *self.shared.stale())
     }
+}
+
+/// What a path is made of.
+fn names(path: &Path) -> Vec<&[u8]> {
+    let names = path.components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.as_bytes()),
+        _ => None,
+    });
+    names.collect()
 }
 
 impl Shared {

@@ -21,10 +21,20 @@ pub enum Resource<'a> {
     Refused(Reject),
 }
 
+/// A file that answers for a path.
+pub struct Opened {
+    /// Its own path, with its first slash.
+    pub path: Vec<u8>,
+    /// The last of `try` found it.
+    pub by_last: bool,
+}
+
 /// Where a file lies, put together only when it has to be loaded.
 pub struct Place<'a> {
     base: Cow<'a, [u8]>,
     rest: [&'a [u8]; 2],
+    /// The path that was asked for has no part in it: it stands in for what isn't there.
+    pub stands_in: bool,
 }
 
 impl<'a> Place<'a> {
@@ -32,6 +42,7 @@ impl<'a> Place<'a> {
         Place {
             base: base.into(),
             rest,
+            stands_in: false,
         }
     }
 
@@ -49,36 +60,56 @@ impl Site {
     /// The path below the root of the file that answers for `path`, with its first slash: what guards
     /// must look at beside the path that was asked for.
     pub fn opened_path(&self, path: &[u8]) -> Option<Vec<u8>> {
-        match self.resolve(path) {
-            Resource::File(_, place) => Some([b"/", place.path().as_slice()].concat()),
+        Some(self.opened(path)?.path)
+    }
+
+    /// The same, and what led there.
+    pub fn opened(&self, path: &[u8]) -> Option<Opened> {
+        match self.look_up(path) {
+            (Resource::File(_, place), nth) => Some(Opened {
+                path: [b"/", place.path().as_slice()].concat(),
+                by_last: nth + 1 == self.shared.tries.len(),
+            }),
             _ => None,
         }
+    }
+
+    /// Is what answers for `path` what `try` names for every path at which there is nothing?
+    pub fn stands_in(&self, path: &[u8]) -> bool {
+        matches!(self.resolve(path), Resource::File(_, place) if place.stands_in)
     }
 
     /// Looks a path up; it is decoded and normalised and begins with a slash, but for the empty one:
     /// the site itself, asked for without its slash.
     pub(super) fn resolve<'a>(&'a self, path: &'a [u8]) -> Resource<'a> {
+        self.look_up(path).0
+    }
+
+    /// The same, and which of the tries found it.
+    fn look_up<'a>(&'a self, path: &'a [u8]) -> (Resource<'a>, usize) {
         let inner = path.strip_prefix(b"/").unwrap_or(path);
         let (bare, wants_folder) = match inner.strip_suffix(b"/") {
             Some(bare) => (bare, true),
             None => (inner, path == b"/"),
         };
         let mut refusal = Reject::NOT_FOUND;
-        for try_path in &self.shared.tries {
+        for (nth, try_path) in self.shared.tries.iter().enumerate() {
             match self.attempt(try_path, bare, wants_folder) {
-                Ok(resource) => return resource,
+                Ok(resource) => return (resource, nth),
                 // What is hidden or forbidden isn't replaced by another page.
-                Err(Some(found)) if found != Reject::NO_INDEX => return Resource::Refused(found),
+                Err(Some(found)) if found != Reject::NO_INDEX => {
+                    return (Resource::Refused(found), nth);
+                }
                 Err(Some(found)) => refusal = found,
-                Err(None) if is_hidden(bare) => return Resource::Refused(Reject::DOTFILE),
+                Err(None) if is_hidden(bare) => return (Resource::Refused(Reject::DOTFILE), nth),
                 Err(None) => {}
             }
         }
         // Where nothing is tried, what is asked instead isn't to see hidden names either.
-        match refusal == Reject::NOT_FOUND && is_hidden(bare) {
-            true => Resource::Refused(Reject::DOTFILE),
-            false => Resource::Refused(refusal),
+        if refusal == Reject::NOT_FOUND && is_hidden(bare) {
+            refusal = Reject::DOTFILE;
         }
+        (Resource::Refused(refusal), self.shared.tries.len())
     }
 
     /// One try; the error is what it says if no later one finds anything.
@@ -117,7 +148,11 @@ impl Site {
             }
             TryPath::Fixed(fixed) => {
                 let fixed = fixed.as_bytes();
-                file(self.tree.lookup(fixed, b""), Place::new(fixed, [b"", b""]))
+                let place = Place {
+                    stands_in: true,
+                    ..Place::new(fixed, [b"", b""])
+                };
+                file(self.tree.lookup(fixed, b""), place)
             }
         }
     }

@@ -23,10 +23,13 @@ pub struct SiteRules {
     /// The first glob that matches decides.
     pub cache: Vec<(Glob, CacheRule)>,
     /// All globs that match add their fields; of the same name the later wins.
-    pub headers: Vec<(Glob, Vec<(String, String)>)>,
+    pub headers: HeaderRules,
     /// Is `Server: anthill` sent?
     pub server_field: bool,
 }
+
+/// Fields, names and values, for the paths that a glob matches.
+pub type HeaderRules = Vec<(Glob, Vec<(String, String)>)>;
 
 impl SiteRules {
     /// The defaults for a root.

@@ -6,6 +6,7 @@
 use super::file::{File, Meta, SIDECARS, SidecarMetas, Why};
 use super::folder::{Folder, Node};
 use super::root::Root;
+use crate::base::sys::{self, Writers};
 use crate::limits::{FOLDER_DEPTH_MAX, LINKED_FOLDERS_MAX};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
 use std::borrow::Cow;
@@ -26,27 +27,30 @@ pub fn scan(root: &Root, index: &[String], old: Option<&Arc<Folder>>) -> Result<
 
 /// Reads anew what is at these paths (below the root, names split) and what links lead to; the rest
 /// is shared with the old tree. Where the root itself can't be read any more the old tree stays.
-/// Files that aren't named, but met in a folder, stay as they were if they changed after
-/// `settled_ns` (Unix time): they may be half written. Their paths come back too.
+/// Files that aren't named, but met in a folder, and those whose path isn't known to be of a whole
+/// file, stay as they were if they changed after `settled_ns` (Unix time) and may be half written.
+/// Their paths come back too.
 pub fn rescan<'p>(
     root: &Root,
     index: &[String],
     old: &Arc<Folder>,
-    paths: impl Iterator<Item = Vec<&'p [u8]>>,
+    paths: impl Iterator<Item = (Vec<&'p [u8]>, bool)>,
     settled_ns: i64,
 ) -> (Arc<Folder>, Vec<Vec<u8>>) {
     let mut changes = Changes::default();
     let mut behind_links = false;
-    for path in paths {
+    for (path, is_whole) in paths {
         behind_links |= path.iter().any(|name| hidden(name));
-        changes.add(&path);
+        changes.add(&path, is_whole);
     }
     if old.holds_links {
         let mut named = HashMap::new();
         behind_links |= collect_named(old, &changes, &mut named);
         let mut aliases = Vec::new();
         collect_aliases(old, &named, &mut Vec::new(), &mut aliases);
-        aliases.iter().for_each(|path| changes.add(path));
+        for (path, is_whole) in &aliases {
+            changes.add(path, *is_whole);
+        }
     }
     let mut scan = Scan::new(root, index);
     // What is hidden or a whole folder may hold what some link leads to.
@@ -60,18 +64,18 @@ pub fn rescan<'p>(
 /// Which names changed, as a tree.
 #[derive(Default)]
 struct Changes<'p> {
-    /// This very file or folder.
+    /// This very file or folder, and it is whole.
     whole: bool,
     below: BTreeMap<&'p [u8], Changes<'p>>,
 }
 
 impl<'p> Changes<'p> {
-    fn add(&mut self, path: &[&'p [u8]]) {
+    fn add(&mut self, path: &[&'p [u8]], is_whole: bool) {
         match path {
-            [] => self.whole = true,
+            [] => self.whole |= is_whole,
             // A hidden name is no entry, but a link may lead through it.
             [name, ..] if hidden(name) => {}
-            [name, rest @ ..] => self.below.entry(name).or_default().add(rest),
+            [name, rest @ ..] => self.below.entry(name).or_default().add(rest, is_whole),
         }
     }
 }
@@ -83,11 +87,14 @@ fn identity(meta: &Meta) -> Identity {
     (meta.dev, meta.ino)
 }
 
+/// A changed name in some folder, and whether what has it is known to be whole.
+type Named<'p> = (&'p [u8], bool);
+
 /// The changed names of each folder that has some; true if a whole folder is among them.
 fn collect_named<'p>(
     folder: &Folder,
     changes: &Changes<'p>,
-    named: &mut HashMap<Identity, Vec<&'p [u8]>>,
+    named: &mut HashMap<Identity, Vec<Named<'p>>>,
 ) -> bool {
     let mut whole_folder = false;
     for (name, change) in &changes.below {
@@ -96,7 +103,8 @@ fn collect_named<'p>(
             _ => None,
         };
         if change.whole || below.is_none() {
-            named.entry(identity(&folder.meta)).or_default().push(name);
+            let names = named.entry(identity(&folder.meta)).or_default();
+            names.push((name, change.whole));
         }
         if let Some(below) = below {
             whole_folder |= change.whole | collect_named(below, change, named);
@@ -109,12 +117,13 @@ fn collect_named<'p>(
 /// one of its paths only.
 fn collect_aliases<'t: 'p, 'p>(
     folder: &'t Folder,
-    named: &HashMap<Identity, Vec<&'p [u8]>>,
+    named: &HashMap<Identity, Vec<Named<'p>>>,
     path: &mut Vec<&'p [u8]>,
-    aliases: &mut Vec<Vec<&'p [u8]>>,
+    aliases: &mut Vec<(Vec<&'p [u8]>, bool)>,
 ) {
-    for name in named.get(&identity(&folder.meta)).into_iter().flatten() {
-        aliases.push(path.iter().chain([name]).copied().collect());
+    for (name, is_whole) in named.get(&identity(&folder.meta)).into_iter().flatten() {
+        let path = path.iter().chain([name]).copied().collect();
+        aliases.push((path, *is_whole));
     }
     for (name, entry) in folder.iter() {
         if let Node::Folder(below) = &entry.node {
@@ -191,7 +200,7 @@ impl<'a> Scan<'a> {
             let change = changes.below.get(&name[..]).unwrap_or(&none);
             let mut examined = self.examine(folder, &name, known, change, true);
             if !change.whole {
-                examined = self.settled(&name, examined, known);
+                examined = self.settled(folder, &name, examined, known, false);
             }
             if let Some((link, fact)) = examined {
                 found.push(Found {
@@ -234,7 +243,11 @@ impl<'a> Scan<'a> {
             }
             let change = change.unwrap_or(&none);
             let known = Some(&entry.node);
-            if let Some((link, fact)) = self.examine(folder, name, known, change, false) {
+            let mut examined = self.examine(folder, name, known, change, false);
+            if !change.whole {
+                examined = self.settled(folder, name, examined, known, true);
+            }
+            if let Some((link, fact)) = examined {
                 found.push(Found {
                     name: Cow::Borrowed(name),
                     link,
@@ -248,7 +261,11 @@ impl<'a> Scan<'a> {
             .iter()
             .filter(|(name, _)| old.find(name).is_none());
         for (name, change) in new {
-            if let Some((link, fact)) = self.examine(folder, name, None, change, false) {
+            let mut examined = self.examine(folder, name, None, change, false);
+            if !change.whole {
+                examined = self.settled(folder, name, examined, None, true);
+            }
+            if let Some((link, fact)) = examined {
                 found.push(Found {
                     name: Cow::Owned(name.to_vec()),
                     link,
@@ -263,19 +280,34 @@ impl<'a> Scan<'a> {
         Ok(self.assemble(meta, found, Some(old)))
     }
 
-    /// What was examined, unless it is a file that changed a moment ago: then what was known.
+    /// What was examined, unless it is a file that changed a moment ago and that somebody may be
+    /// writing to: then what was known. Of one that was `told` of the end of its writing will be, too.
     fn settled(
         &mut self,
+        folder: BorrowedFd<'_>,
         name: &[u8],
         examined: Option<(bool, Fact)>,
         known: Option<&Node>,
+        told: bool,
     ) -> Option<(bool, Fact)> {
         let (link, fact) = examined?;
         let known = known_file(known);
         match fact {
             // What a link leads to lies in a folder that tells of it under another name.
             Fact::File(meta, _) if !link && meta.ctime_ns > self.settled_ns => {
-                if known.as_ref().is_none_or(|known| known.meta != meta) {
+                if known
+                    .as_ref()
+                    .is_some_and(|known| known.meta.same_content(&meta))
+                {
+                    return Some((link, Fact::File(meta, known)));
+                }
+                let writers = writers(folder, name);
+                if let Writers::None(stat) = &writers
+                    && let Some(meta) = Meta::of_file(stat)
+                {
+                    return Some((link, Fact::File(meta, known)));
+                }
+                if !(told && matches!(writers, Writers::Some)) {
                     let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
                     self.unsettled.push([&self.path, slash, name].concat());
                 }
@@ -421,6 +453,15 @@ impl<'a> Scan<'a> {
 
     fn shown(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.path)
+    }
+}
+
+/// Who has a file open to write to it.
+fn writers(folder: BorrowedFd<'_>, name: &[u8]) -> Writers {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(folder, name, flags, Mode::empty()) {
+        Ok(file) => sys::writers(file.as_fd()),
+        Err(_) => Writers::Unknown,
     }
 }
 

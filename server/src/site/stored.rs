@@ -19,6 +19,8 @@ pub struct Stored {
     pub variant: Arc<Variant>,
     /// How much of it.
     pub part: Part,
+    /// It is what `try` names for every path at which there is nothing.
+    pub stands_in: bool,
     /// The 304 is for the gzip of this plain variant, which isn't there now.
     pub(super) of_made: bool,
     /// A response that was kept says so.
@@ -128,6 +130,7 @@ impl Stored {
             status,
             variant,
             part,
+            stands_in: false,
             of_made: false,
             kept: None,
         }

@@ -11,7 +11,7 @@ use crate::wire::status::Status;
 use proptest::prelude::*;
 use std::fs;
 use std::io::Read;
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
@@ -1400,8 +1400,18 @@ proptest! {
 
 #[test]
 fn what_may_be_half_written_waits() {
+    waits_if_half_written(Place::new());
+    // A link has the folders that it may lead to looked at under all their names.
     let place = Place::new();
-    place.write("old", "1").write("told", "1");
+    symlink("nowhere", place.path("link")).expect("made");
+    waits_if_half_written(place);
+}
+
+fn waits_if_half_written(place: Place) {
+    place
+        .write("old", "1")
+        .write("told", "1")
+        .write("gone", "1");
     let site = place.site();
     place
         .write("old", "22")
@@ -1410,13 +1420,79 @@ fn what_may_be_half_written_waits() {
     place
         .write("folder/told", "4444")
         .write("folder/met", "55555");
-    let paths = ["", "told", "folder", "folder/told"].map(PathBuf::from);
+    // One that went, and came again.
+    fs::remove_file(place.path("gone")).expect("removed");
+    place.write("gone", "666666");
+    let waiting = ["folder/met", "gone", "new", "old"].map(PathBuf::from);
+    let open = |path: &PathBuf| {
+        let mut writing = fs::OpenOptions::new();
+        writing.append(true);
+        let path = place.path(path.to_str().expect("a name"));
+        writing.open(path).expect("opened")
+    };
+    let writers = [&waiting[..], &["told".into(), "folder/told".into()]].concat();
+    let writers: Vec<_> = writers.iter().map(open).collect();
+    let paths = ["told", "folder", "folder/told", ""].map(PathBuf::from);
+    let gone = ["gone".into()];
     // As if all of it had been written just now.
-    let (site, mut unsettled) = site.with_settled_changes(&paths, 0);
+    let (half, unsettled) = site.with_settled_changes(&paths[..3], &gone, 0);
+    // That the one at a path which is told of is closed will be told.
+    assert_eq!(unsettled, ["folder/met"].map(PathBuf::from));
+    assert_eq!(half.count(), (4, 1 + 2 + 4 + 1));
+    let (half, mut unsettled) = site.with_settled_changes(&paths, &gone, 0);
     unsettled.sort();
-    assert_eq!(unsettled, ["folder/met", "new", "old"].map(PathBuf::from));
-    assert_eq!(site.count(), (3, 1 + 2 + 4));
-    let (site, unsettled) = site.with_settled_changes(&unsettled, 0);
+    assert_eq!(unsettled, waiting);
+    assert_eq!(half.count(), (4, 1 + 2 + 4 + 1));
+    let (whole, unsettled) = half.with_settled_changes(&unsettled, &[], 0);
     assert_eq!(unsettled, [""; 0].map(PathBuf::from));
-    assert_eq!(site.count(), (5, 2 + 2 + 3 + 4 + 5));
+    assert_eq!(whole.count(), (6, 2 + 2 + 3 + 4 + 5 + 6));
+    // Where nobody writes any more, there is nothing to wait for. A program that another test starts
+    // just now has what was open here until it runs.
+    drop(writers);
+    let looks = (0..100_000).map(|_| half.with_settled_changes(&paths, &gone, 0));
+    let settled = looks.map(|(whole, unsettled)| (whole.count(), unsettled.len()));
+    let whole = ((6, 2 + 2 + 3 + 4 + 5 + 6), 0);
+    assert!(settled.into_iter().any(|it| it == whole));
+}
+
+#[test]
+fn a_file_that_is_there_brings_nothing() {
+    let place = Place::new();
+    place.write("file", "1").write("folder/file", "1");
+    let has = |site: &Site, path: &str| site.has_file(Path::new(path));
+    let site = place.site();
+    assert!(
+        ["file", "folder/file", ".hidden"]
+            .iter()
+            .all(|path| has(&site, path))
+    );
+    let bring = ["", "new", "folder", "folder/new", "file/below", "new/below"];
+    assert!(!bring.iter().any(|path| has(&site, path)));
+    // By now it is a folder, with something in it.
+    fs::remove_file(place.path("folder/file")).expect("removed");
+    fs::create_dir(place.path("folder/file")).expect("made");
+    assert!(!has(&site, "folder/file"));
+    symlink("file", place.path("link")).expect("made");
+    let site = place.site();
+    assert!(has(&site, "file") && !has(&site, "link") && !has(&site, ".hidden"));
+}
+
+#[test]
+fn a_mode_makes_no_other_content() {
+    let place = Place::new();
+    place.write("file", "1");
+    let site = place.site();
+    let _writer = fs::OpenOptions::new()
+        .append(true)
+        .open(place.path("file"))
+        .expect("opened");
+    let mode = fs::Permissions::from_mode(0o604);
+    fs::set_permissions(place.path("file"), mode).expect("a mode");
+    let touched = ["file".into()];
+    // Whoever writes to it, nothing has been written yet.
+    let (same, unsettled) = site.with_settled_changes(&[], &touched, 0);
+    assert!(unsettled.is_empty() && !same.same_tree(&site));
+    place.write("file", "22");
+    let (half, unsettled) = same.with_settled_changes(&[], &touched, 0);
+    assert!(unsettled.is_empty() && half.same_tree(&same));
 }

@@ -21,12 +21,18 @@ pub struct Meta<'a> {
     pub port: u16,
     /// As it was sent, still encoded.
     pub raw_path: &'a [u8],
-    /// Without its `?`.
+    /// Without its `?`, as it was sent.
     pub query: Option<&'a [u8]>,
+    /// The script's own, where what led to it says so.
+    pub led_query: Option<&'a [u8]>,
     /// All field lines.
     pub fields: Fields<'a>,
     /// Who asks.
     pub peer: &'a str,
+    /// From which port, if that is known.
+    pub peer_port: Option<u16>,
+    /// Which of our addresses was asked, if that is known.
+    pub server: Option<&'a str>,
     /// Came over TLS.
     pub secure: bool,
     /// Who logged in here.
@@ -59,6 +65,9 @@ impl Variables {
             meta.host
         };
         all.push("SERVER_NAME", host);
+        if let Some(server) = meta.server {
+            all.push("SERVER_ADDR", server.as_bytes());
+        }
         all.push("SERVER_PORT", meta.port.to_string().as_bytes());
         all.push("SERVER_PROTOCOL", protocol(meta.version).as_bytes());
         all.push("REQUEST_METHOD", meta.method.as_bytes());
@@ -72,7 +81,8 @@ impl Variables {
         let query = meta.query.map(|query| [b"?", query].concat());
         let query = query.unwrap_or_default();
         all.push_parts("REQUEST_URI", &[meta.raw_path, &query]);
-        all.push("QUERY_STRING", meta.query.unwrap_or_default());
+        let query = meta.led_query.or(meta.query);
+        all.push("QUERY_STRING", query.unwrap_or_default());
         all.push("SCRIPT_NAME", meta.script_name);
         all.push("SCRIPT_FILENAME", meta.script_file);
         all.push("DOCUMENT_ROOT", meta.root);
@@ -82,6 +92,9 @@ impl Variables {
         }
         all.push("REMOTE_ADDR", meta.peer.as_bytes());
         all.push("REMOTE_HOST", meta.peer.as_bytes());
+        if let Some(port) = meta.peer_port {
+            all.push("REMOTE_PORT", port.to_string().as_bytes());
+        }
         if let Some(user) = meta.user {
             all.push("AUTH_TYPE", b"Basic");
             all.push("REMOTE_USER", user.as_bytes());
@@ -339,10 +352,11 @@ impl Head {
             length,
             mut others,
         } = self;
+        let is_alone = others.is_empty() && kind.is_none() && length.is_none();
         let status = match (status, &location) {
             (Some(status), _) => status,
-            // More fields than this (a cookie, say) would be lost: then the client follows it.
-            (None, Some(path)) if others.is_empty() && is_local(path) => {
+            // RFC 3875 §6.2.2. More than this (a cookie, a body) would be lost: then the client follows.
+            (None, Some(path)) if is_alone && is_local(path) => {
                 return Ok(Answer::Local(path.clone()));
             }
             (None, Some(_)) => 302,
@@ -408,9 +422,11 @@ fn length(value: &[u8]) -> Result<u64, Wrong> {
     length.ok_or(Wrong::Malformed("malformed Content-Length"))
 }
 
-/// A path of this server, as against a URL; `//` begins the name of another one.
+/// A path of this server, as against a URL; `//` begins the name of another one. What has a fragment
+/// is for who shows the page.
 fn is_local(location: &[u8]) -> bool {
     matches!(location, [b'/', rest @ ..] if rest.first() != Some(&b'/'))
+        && !location.contains(&b'#')
 }
 
 #[cfg(test)]

@@ -113,12 +113,18 @@ pub enum Step {
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// It was answered to its end.
-    Complete,
+    /// It was answered to its end, and whoever did so ended with this status: 0 is well.
+    Complete(u32),
     /// The backend has too much to do.
     Overloaded,
     /// It can't do what was asked of it: several requests at once, or another role.
     Unable,
+}
+
+/// The first four bytes of the content of an END_REQUEST.
+fn app_status(content: &[u8; HEADER_BYTES]) -> u32 {
+    let [a, b, c, d, ..] = *content;
+    u32::from_be_bytes([a, b, c, d])
 }
 
 /// This is no FastCGI, or not what was asked for.
@@ -179,7 +185,7 @@ impl Decoder {
                         return Ok(Step::More);
                     }
                     let ends = Some(match self.kept[4] {
-                        0 => End::Complete,
+                        0 => End::Complete(app_status(&self.kept)),
                         2 => End::Overloaded,
                         _ => End::Unable,
                     });
@@ -336,7 +342,7 @@ mod tests {
         let whole = (
             output,
             b"oh\nno\n".to_vec(),
-            Some(End::Complete),
+            Some(End::Complete(0)),
             bytes.len(),
         );
         for part_bytes in 1..=bytes.len() {
@@ -378,7 +384,7 @@ mod tests {
     #[test]
     fn how_it_ended() {
         for (status, end) in [
-            (0, End::Complete),
+            (0, End::Complete(9)),
             (1, End::Unable),
             (2, End::Overloaded),
             (3, End::Unable),
@@ -389,7 +395,7 @@ mod tests {
         let long = record(END_REQUEST, 1, &[0; 20], 4);
         assert_eq!(
             decode(&long, 3),
-            Ok((vec![], vec![], Some(End::Complete), long.len()))
+            Ok((vec![], vec![], Some(End::Complete(0)), long.len()))
         );
     }
 

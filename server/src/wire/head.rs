@@ -6,7 +6,8 @@ use super::body::BodyLength;
 use super::fields::{Fields, Values};
 use std::borrow::Cow;
 
-/// A known method (RFC 9110 §9, RFC 5789); any other is refused with 501 while parsing.
+/// A known method: one of RFC 9110 §9 and RFC 5789, or another that is registered; what is not is
+/// refused with 501 while parsing.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "each is the method of its name")]
 pub enum Method {
@@ -19,11 +20,17 @@ pub enum Method {
     Patch,
     Trace,
     Connect,
+    /// One that handlers alone understand, such as PROPFIND.
+    Registered(Registered),
 }
 
+/// A method of an extension of HTTP, by its place in the table.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Registered(u8);
+
 impl Method {
-    /// All of them.
-    pub const ALL: [Method; 9] = [
+    /// All of them; of the registered ones, the first.
+    pub const ALL: [Method; 10] = [
         Method::Get,
         Method::Head,
         Method::Options,
@@ -33,6 +40,7 @@ impl Method {
         Method::Patch,
         Method::Trace,
         Method::Connect,
+        Method::Registered(Registered(0)),
     ];
 
     /// The method of this name; names are case-sensitive (RFC 9110 §9.1).
@@ -47,8 +55,25 @@ impl Method {
             b"PATCH" => Method::Patch,
             b"TRACE" => Method::Trace,
             b"CONNECT" => Method::Connect,
-            _ => return None,
+            name => return Method::registered(name),
         })
+    }
+
+    #[cold]
+    fn registered(name: &[u8]) -> Option<Method> {
+        let place = REGISTERED
+            .iter()
+            .position(|(its, _)| its.as_bytes() == name)?;
+        Some(Method::Registered(Registered(place as u8)))
+    }
+
+    /// Does it only ask (RFC 9110 §9.2.1)? All others may change what pages say.
+    pub fn is_safe(self) -> bool {
+        match self {
+            Method::Get | Method::Head | Method::Options | Method::Trace => true,
+            Method::Registered(Registered(place)) => REGISTERED[usize::from(place)].1,
+            _ => false,
+        }
     }
 
     /// As it stands in a request line.
@@ -63,9 +88,46 @@ impl Method {
             Method::Patch => "PATCH",
             Method::Trace => "TRACE",
             Method::Connect => "CONNECT",
+            Method::Registered(Registered(place)) => REGISTERED[usize::from(place)].0,
         }
     }
 }
+
+/// What else IANA has registered, and whether it is safe: WebDAV (RFC 4918), versions (RFC 3253),
+/// access lists (RFC 3744), calendars (RFC 4791), searches (RFC 5323) and their like. Not `PRI`, which
+/// is no request.
+const REGISTERED: [(&str, bool); 30] = [
+    ("PROPFIND", true),
+    ("PROPPATCH", false),
+    ("MKCOL", false),
+    ("COPY", false),
+    ("MOVE", false),
+    ("LOCK", false),
+    ("UNLOCK", false),
+    ("REPORT", true),
+    ("SEARCH", true),
+    ("QUERY", true),
+    ("ACL", false),
+    ("BASELINE-CONTROL", false),
+    ("BIND", false),
+    ("CHECKIN", false),
+    ("CHECKOUT", false),
+    ("LABEL", false),
+    ("LINK", false),
+    ("MERGE", false),
+    ("MKACTIVITY", false),
+    ("MKCALENDAR", false),
+    ("MKREDIRECTREF", false),
+    ("MKWORKSPACE", false),
+    ("ORDERPATCH", false),
+    ("REBIND", false),
+    ("UNBIND", false),
+    ("UNCHECKOUT", false),
+    ("UNLINK", false),
+    ("UPDATE", false),
+    ("UPDATEREDIRECTREF", false),
+    ("VERSION-CONTROL", false),
+];
 
 /// The version that the peer spoke.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -141,4 +203,25 @@ pub struct Asks<'a> {
     pub referer: Option<&'a [u8]>,
     /// For the log; the first.
     pub user_agent: Option<&'a [u8]>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_by_their_names() {
+        for method in Method::ALL {
+            assert_eq!(Method::from_name(method.name().as_bytes()), Some(method));
+        }
+        for (nth, (name, is_safe)) in REGISTERED.iter().enumerate() {
+            let method = Method::from_name(name.as_bytes()).expect("a method");
+            assert_eq!(method, Method::Registered(Registered(nth as u8)), "{name}");
+            assert_eq!((method.name(), method.is_safe()), (*name, *is_safe));
+        }
+        for name in ["", "get", "PropFind", "PRI", "BREW", "GETS", "*"] {
+            assert_eq!(Method::from_name(name.as_bytes()), None, "{name}");
+        }
+        assert!(Method::Get.is_safe() && !Method::Post.is_safe() && !Method::Put.is_safe());
+    }
 }

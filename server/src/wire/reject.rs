@@ -17,6 +17,13 @@ pub struct Reject {
     pub close: bool,
 }
 
+impl Reject {
+    /// Was it only because of who asked, so that others who ask for the same may get it?
+    pub fn is_of_one_client(self) -> bool {
+        matches!(self, Reject::ASKED_TOO_OFTEN | Reject::SHARE_TAKEN)
+    }
+}
+
 macro_rules! rejects {
     ($( $name:ident = $rule:literal $status:literal $close:literal $reason:literal; )*) => {
         impl Reject {
@@ -96,6 +103,7 @@ rejects! {
     OVERLOADED = 603 503 true "too many connections";
     LOGINS_BUSY = 604 503 false "too many logins at once";
     ASKED_TOO_OFTEN = 605 429 false "too many pages in a minute";
+    SHARE_TAKEN = 606 503 false "too many large pages on their way to one address";
     // 7xx: live calls.
     HANDLER_FAILED = 701 502 false "handler failed";
     HANDLER_SLOW = 702 504 false "handler took too long";
@@ -110,8 +118,10 @@ rejects! {
     BACKEND_LEFT = 717 502 false "backend left before its response began";
     BACKEND_MALFORMED = 718 502 false "backend doesn't speak its protocol";
     BACKEND_BUSY = 719 503 false "backend is busy";
-    LENGTH_NEEDED = 720 411 false "length of the body needed";
+    // 720 was a body without a length for a backend; it is counted now.
     SCRIPT_FAILED = 721 502 false "script failed in its response";
+    BODIES_FULL = 722 503 false "no room for a body of unknown length";
+    BODY_NOT_KEPT = 723 507 false "body can't be kept on the disk";
 }
 
 impl Reject {

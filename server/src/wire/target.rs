@@ -169,7 +169,6 @@ fn hex_digit(byte: &u8) -> Option<u8> {
 /// Percent-encodes a path, for a Location or a listing: the result is also safe inside a quoted
 /// HTML attribute.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in path {
         match byte {
             b'A'..=b'Z'
@@ -189,13 +188,30 @@ pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
             | b','
             | b'='
             | b'@' => out.push(byte),
-            _ => out.extend_from_slice(&[
-                b'%',
-                HEX[usize::from(byte >> 4)],
-                HEX[usize::from(byte & 15)],
-            ]),
+            _ => push_encoded(byte, out),
         }
     }
+}
+
+/// Percent-encodes the value of a parameter of a query: a slash may stand in one as it is.
+pub fn encode_value(value: &[u8], out: &mut Vec<u8>) {
+    for &byte in value {
+        match byte {
+            b'!' | b'$' | b'(' | b')' | b'*' | b'+' | b',' | b'=' | b'@' => {
+                push_encoded(byte, out);
+            }
+            byte => encode_path(&[byte], out),
+        }
+    }
+}
+
+fn push_encoded(byte: u8, out: &mut Vec<u8>) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    out.extend_from_slice(&[
+        b'%',
+        HEX[usize::from(byte >> 4)],
+        HEX[usize::from(byte & 15)],
+    ]);
 }
 
 /// Splits a Host value or authority into host and port; `None` if it is malformed or empty.

@@ -1,31 +1,36 @@
 //! From what the operator wrote to a World, all or nothing.
 
 use super::allow::Allow;
+use super::leading::QueryPattern;
 use super::users::{Logins, Users};
 use super::{
     Access, Fallback, Host, Hosts, Keeping, Route, SecureFields, SiteScripts, Target, World,
 };
 use crate::base::digest::sha256;
+use crate::base::lag::{Lag, SiteLag};
 use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::cache::{Cache, Rule, Stage};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
-use crate::handler::Scripts;
+use crate::handler::asked::Room;
 use crate::handler::backend::{Address, Backends};
 use crate::handler::cgi::{self, Cgi};
 use crate::handler::exchange::Bounds;
 use crate::handler::fastcgi::{self, FastCgi, Protocol};
+use crate::handler::furnished::Furnished;
 use crate::handler::git::pages::OfPages;
 use crate::handler::git::readers::Readers;
 use crate::handler::git::{self, Git};
 use crate::handler::program::Programs;
 use crate::handler::pushed::Pushes;
 use crate::handler::test::Test;
+use crate::handler::{Handler, Scripts};
 use crate::hits::{Hits, SiteHits, Views};
 use crate::limits::{CACHE_PAGE_BYTES, GIT_KEPT_SECONDS};
-use crate::site::{Budget, CacheRule, Glob, Root, Site, SiteRules, Symlinks};
+use crate::site::{Budget, CacheRule, Glob, HeaderRules, Root, Site, SiteRules, Symlinks};
 use crate::tls::{
     Challenges, Ciphers, Identity, MinVersion, PairSpec, SelfSigned, Tickets, Tls, TlsSettings,
 };
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -62,6 +67,8 @@ pub struct Supplies {
     pub backends: Arc<Backends>,
     /// Where pushes are told.
     pub pushes: Pushes,
+    /// How far what is served lags behind the disk.
+    pub lag: Arc<Lag>,
 }
 
 /// Builds a World. Sites of `previous` whose rules are the same go on, with all that they have
@@ -77,18 +84,21 @@ pub fn build(
     let quic = tls.as_ref().and_then(|tls| tls.quic());
     let h3_port = supplies.h3_port.filter(|_| quic.is_some());
     let mut hosts = Vec::with_capacity(config.sites.len());
-    for site in &config.sites {
+    for (at, site) in config.sites.iter().enumerate() {
+        let before = previous.and_then(|world| world.hosts.iter().nth(at));
         let builder = HostBuilder {
             config,
             site,
             supplies,
             previous,
             h3_port,
+            lag: before.map_or_else(|| SiteLag::new(&supplies.lag), |host| host.lag.clone()),
         };
         hosts.push(Arc::new(builder.host(&server_access, tls.as_deref())?));
     }
     Ok(World {
         generation: previous.map_or(1, |world| world.generation + 1),
+        guards: guards_number(config),
         limits: config.server.limits.clone(),
         tls,
         hosts: Hosts::new(hosts),
@@ -294,6 +304,7 @@ struct HostBuilder<'b> {
     supplies: &'b Supplies,
     previous: Option<&'b World>,
     h3_port: Option<u16>,
+    lag: SiteLag,
 }
 
 impl HostBuilder<'_> {
@@ -345,6 +356,7 @@ impl HostBuilder<'_> {
             )),
             site: root,
             fallback: self.fallback(),
+            try_query: self.last_try().and_then(|(_, query)| query),
             guarded: routes
                 .iter()
                 .any(|route| route.allow.is_some() || route.users.is_some()),
@@ -353,6 +365,7 @@ impl HostBuilder<'_> {
             identity: tls.map_or(Identity::NONE, |tls| tls.identity(name.as_deref())),
             access: log,
             hits: self.hits(),
+            lag: self.lag.clone(),
             names,
         })
     }
@@ -365,7 +378,11 @@ impl HostBuilder<'_> {
                 Some(Target::Redirect(to.get_ref().as_bytes().into()))
             }
             Some(config::Target::Rewrite(to)) => {
-                Some(Target::Rewrite(to.get_ref().as_bytes().into()))
+                let (path, query) = QueryPattern::split(to.get_ref());
+                Some(Target::Rewrite {
+                    path: path.as_bytes().into(),
+                    query,
+                })
             }
             Some(config::Target::Root(root)) => Some(Target::Site(self.open_site(root, false)?)),
             Some(config::Target::Cgi(cgi)) => Some(Target::Handler(Arc::new(self.cgi(
@@ -392,9 +409,15 @@ impl HostBuilder<'_> {
             }))),
         };
         let target = match (target, &route.cache) {
-            (Some(Target::Handler(handler)), Some(cache)) => {
-                let cached = self.cache_stage(route, cache).before(handler);
-                Some(Target::Cached(Arc::new(cached)))
+            (Some(Target::Handler(handler)), cache) => {
+                let handler = self.furnished(handler)?;
+                Some(match cache {
+                    None => Target::Handler(handler),
+                    Some(cache) => {
+                        let cached = self.cache_stage(route, cache).before(handler);
+                        Target::Cached(Arc::new(cached))
+                    }
+                })
             }
             (target, _) => target,
         };
@@ -419,17 +442,42 @@ impl HostBuilder<'_> {
         })
     }
 
-    /// The last of `try`, where it leads to a handler.
+    /// The last of `try`: its path and its query.
+    fn last_try(&self) -> Option<(&str, Option<QueryPattern>)> {
+        self.site
+            .try_paths
+            .last()
+            .map(|last| QueryPattern::split(last))
+    }
+
+    /// The last of `try`, where it leads to a handler, or to a script with a path behind it. A script
+    /// alone is found as files are.
     fn fallback(&self) -> Option<Fallback> {
-        let fallback = Fallback::parse(self.site.try_paths.last()?)?;
+        let fallback = Fallback::parse(self.last_try()?.0)?;
         let covers = |route: &&config::Route| {
             let prefix = route.path.get_ref().trim_end_matches('/').as_bytes();
             let rest = fallback.before.strip_prefix(prefix);
             route.target.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
         };
         let routes = self.site.routes.iter().filter(covers);
-        let route = routes.max_by_key(|route| route.path.get_ref().trim_end_matches('/').len())?;
-        route.target.as_ref()?.is_live().then_some(fallback)
+        let route = routes.max_by_key(|route| route.path.get_ref().trim_end_matches('/').len());
+        match route.and_then(|route| route.target.as_ref()) {
+            Some(target) => target.is_live().then_some(fallback),
+            None => (fallback.goes_on && self.is_script(&fallback.before)).then_some(Fallback {
+                is_script: true,
+                ..fallback
+            }),
+        }
+    }
+
+    /// Is a file of this name one that some route runs?
+    fn is_script(&self, path: &[u8]) -> bool {
+        let routes = self.site.routes.iter();
+        let mut scripts = routes.filter_map(|route| route.scripts.as_ref());
+        scripts.any(|scripts| {
+            let mut endings = endings(scripts);
+            endings.any(|ending| cgi::has_ending(path, ending))
+        })
     }
 
     fn scripts(
@@ -442,12 +490,7 @@ impl HostBuilder<'_> {
             let what = "a site whose files are to be run has none";
             return Err(self.config.point(self.site.span.clone(), what, help));
         };
-        let endings: Arc<[String]> = match scripts {
-            config::Scripts::Cgi { interpreters, .. } => {
-                interpreters.iter().map(|it| it.ending.clone()).collect()
-            }
-            config::Scripts::Backend(backend) => backend.files.iter().cloned().collect(),
-        };
+        let endings: Arc<[String]> = endings(scripts).cloned().collect();
         // What answers for an error is sent as it is.
         for (_, page) in &self.site.errors {
             let name = page.get_ref();
@@ -466,6 +509,14 @@ impl HostBuilder<'_> {
                 variables,
             } => Arc::new(self.cgi(root, b"", interpreters, variables)?),
             config::Scripts::Backend(backend) => Arc::new(self.backend(backend, b"")),
+        };
+        let headers = Arc::new(self.headers()?);
+        let handler: Arc<dyn Scripts> = match headers.is_empty() {
+            true => handler,
+            false => Arc::new(Furnished {
+                inner: handler,
+                headers,
+            }),
         };
         let cache = route.cache.as_ref();
         Ok(SiteScripts {
@@ -578,27 +629,26 @@ impl HostBuilder<'_> {
         let pages = exchanges.pages(OfPages {
             readers: Arc::clone(&self.supplies.readers),
             git: program,
-            bare: server.state.get_ref().join("git"),
+            bare: git::bare::home(server.state.get_ref()),
             is_private: self.is_guarded(prefix),
             heavy_per_minute: server.limits.git_heavy_per_minute,
             pages_per_minute: server.limits.git_pages_per_minute,
         });
-        let cached = self.stage(route, PAGES_RULE).before(Arc::new(pages));
+        let pages = self.furnished(Arc::new(pages))?;
+        let cached = self.stage(route, PAGES_RULE).before(pages);
         Ok(Target::Git {
-            exchanges: Arc::new(exchanges),
+            exchanges: self.furnished(Arc::new(exchanges))?,
             pages: Arc::new(cached),
         })
     }
 
     /// Is any of what lies below this path not for everybody?
     fn is_guarded(&self, prefix: &[u8]) -> bool {
-        let guards = |route: &&config::Route| route.allow.is_some() || route.users.is_some();
         let overlaps = |route: &config::Route| {
             let other = route.path.get_ref().trim_end_matches('/').as_bytes();
             prefix.starts_with(other) || other.starts_with(prefix)
         };
-        let routes = self.site.routes.iter().filter(guards);
-        self.site.client_ca.is_some() || routes.into_iter().any(overlaps)
+        self.site.client_ca.is_some() || guards(self.site).any(overlaps)
     }
 
     /// Of one call of a script.
@@ -609,6 +659,11 @@ impl HostBuilder<'_> {
             silent: Duration::from_secs(limits.script_silent_seconds.into()),
             patience: Duration::ZERO,
             gathered: Arc::clone(self.supplies.programs.gathered()),
+            room: Some(Room {
+                spools: Arc::clone(self.supplies.programs.spools()),
+                bytes_max: limits.spooled_bytes,
+            }),
+            lag: self.lag.clone(),
             whole: Duration::from_secs(limits.script_seconds.into()),
             output_bytes: limits.script_output_bytes,
             held_bytes: 0,
@@ -705,6 +760,10 @@ impl HostBuilder<'_> {
         let mut rules = SiteRules::new(root);
         rules.index.clone_from(&site.index);
         rules.try_paths.clone_from(&site.try_paths);
+        // To a file a query says nothing.
+        if let (Some(last), Some((path, _))) = (rules.try_paths.last_mut(), self.last_try()) {
+            path.clone_into(last);
+        }
         // What a handler answers is no file, though its program may lie in the site. For a route's own
         // folder there is no such end.
         if is_own && self.fallback().is_some() {
@@ -725,12 +784,25 @@ impl HostBuilder<'_> {
             };
             rules.cache.push((self.glob(&cache.files)?, rule));
         }
-        for headers in &site.headers {
-            rules
-                .headers
-                .push((self.glob(&headers.files)?, headers.set.clone()));
-        }
+        rules.headers = self.headers()?;
         Ok(rules)
+    }
+
+    /// Which fields are set where.
+    fn headers(&self) -> Result<HeaderRules, OperatorError> {
+        let headers = self.site.headers.iter();
+        headers
+            .map(|rule| Ok((self.glob(&rule.files)?, rule.set.clone())))
+            .collect()
+    }
+
+    /// A handler whose answers have the fields of the site.
+    fn furnished(&self, inner: Arc<dyn Handler>) -> Result<Arc<dyn Handler>, OperatorError> {
+        let headers = Arc::new(self.headers()?);
+        Ok(match headers.is_empty() {
+            true => inner,
+            false => Arc::new(Furnished { inner, headers }),
+        })
     }
 
     fn glob(&self, glob: &Spanned<String>) -> Result<Glob, OperatorError> {
@@ -738,6 +810,16 @@ impl HostBuilder<'_> {
             let help = "`*` stands for any part of a name, `?` for one character, `{a,b}` for a or b, `**` for folders";
             self.config.point(glob.span(), format!("this pattern can't be understood: {error}"), help)
         })
+    }
+}
+
+/// Of the files that are run, with their dots.
+fn endings(scripts: &config::Scripts) -> Box<dyn Iterator<Item = &String> + '_> {
+    match scripts {
+        config::Scripts::Cgi { interpreters, .. } => {
+            Box::new(interpreters.iter().map(|it| &it.ending))
+        }
+        config::Scripts::Backend(backend) => Box::new(backend.files.iter()),
     }
 }
 
@@ -753,9 +835,27 @@ const PAGES_RULE: Rule = Rule {
     seconds_max: GIT_KEPT_SECONDS,
 };
 
+/// Routes whose files and pages aren't for everybody.
+fn guards(site: &config::Site) -> impl Iterator<Item = &config::Route> {
+    let guards = |route: &&config::Route| route.allow.is_some() || route.users.is_some();
+    site.routes.iter().filter(guards)
+}
+
+/// Tells one set of guarded paths from another.
+fn guards_number(config: &Config) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for site in &config.sites {
+        let names: Vec<_> = site.names.iter().map(|name| name.get_ref()).collect();
+        let mut paths: Vec<_> = guards(site).map(|route| route.path.get_ref()).collect();
+        paths.sort();
+        (names, paths).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
 /// Tells what a route's handler makes from what others make, over reloads and restarts: by the site's
-/// name, the route's path, what is said of the handler, and which other paths lead to one, wherever in
-/// the file that stands.
+/// name, the route's path, what is said of the handler, which other paths lead to one, and which are
+/// guarded, wherever in the file that stands.
 fn route_number(name: &str, site: &config::Site, route: &config::Route) -> u64 {
     let cookies = route.cache.as_ref().map(|cache| cache.ignore_cookies);
     let root = site.root.as_ref().map(|root| root.get_ref());
@@ -768,6 +868,19 @@ fn route_number(name: &str, site: &config::Site, route: &config::Route) -> u64 {
     let mut rewrites: Vec<_> = rewrites.collect();
     rewrites.sort();
     said.push_str(&format!("{rewrites:?}\n{:?}\n", site.try_paths));
+    // A page may have in it what the server gave its handler from within (`Location: /path`). That was
+    // for everybody then; by other guards it may not be.
+    let mut guarded: Vec<_> = guards(site).map(|route| route.path.get_ref()).collect();
+    guarded.sort();
+    said.push_str(&format!("{guarded:?}\n"));
+    // Pages are kept with the operator's fields.
+    for headers in &site.headers {
+        said.push_str(&format!(
+            "{:?} {:?}\n",
+            headers.files.get_ref(),
+            headers.set
+        ));
+    }
     let handler = format!("{:?}{:?}", route.target, route.scripts);
     for part in handler.split("span: ") {
         // What follows is `12..34, value: …`.

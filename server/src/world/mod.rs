@@ -5,8 +5,10 @@
 
 pub mod allow;
 pub mod build;
+pub mod leading;
 pub mod users;
 
+use crate::base::lag::SiteLag;
 use crate::base::log::{Format, Sink};
 use crate::cache::{Cached, Stage};
 use crate::handler::backend::Backend;
@@ -19,6 +21,7 @@ use crate::tls::{Challenges, Identity, Tls};
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use allow::Allow;
+use leading::QueryPattern;
 use std::sync::Arc;
 use users::{Logins, Users};
 
@@ -27,6 +30,8 @@ use users::{Logins, Users};
 pub struct World {
     /// Counts up with every publication.
     pub generation: u64,
+    /// Which paths of which sites are guarded: as long as it is this, they are the same.
+    pub guards: u64,
     /// The operator's bounds.
     pub limits: Limits,
     /// All certificates; None when nothing is served over TLS.
@@ -85,8 +90,11 @@ pub struct Host {
     pub secure_fields: Arc<SecureFields>,
     /// The site that answers where no route has a target of its own; None where routes do everywhere.
     pub site: Option<Arc<Site>>,
-    /// Where `try` ends if the site has nothing: at another route's handler.
+    /// Where `try` ends if the site has nothing: at another route's handler, or at a script of the
+    /// site with the path that was asked for behind it.
     pub fallback: Option<Fallback>,
+    /// The query for what the last of `try` leads to, be it a script of the site or a handler.
+    pub try_query: Option<QueryPattern>,
     /// In the order of the configuration.
     pub routes: Vec<Route>,
     /// Any route has `allow` or `users`: then the path that is opened is checked too.
@@ -99,6 +107,8 @@ pub struct Host {
     pub access: Option<Access>,
     /// Where views of its pages are counted; None where they aren't.
     pub hits: Option<Arc<SiteHits>>,
+    /// How far it lags behind the disk: a ledger, shared by all Worlds.
+    pub lag: SiteLag,
 }
 
 /// Fields that every response of a site has over TLS, and none has without: ready for every version of
@@ -152,13 +162,15 @@ pub struct Route {
     pub scripts: Option<SiteScripts>,
 }
 
-/// A path that a handler answers, whatever was asked for.
+/// A path that a handler or a script of the site answers, whatever was asked for.
 #[derive(Clone)]
 pub struct Fallback {
     /// Its beginning, or all of it.
     pub before: Box<[u8]>,
     /// What was asked for follows.
     pub goes_on: bool,
+    /// It begins with a script among the site's files.
+    pub is_script: bool,
 }
 
 impl Fallback {
@@ -174,6 +186,7 @@ impl Fallback {
         (before.len() > 1).then(|| Fallback {
             before: before.into_bytes().into(),
             goes_on,
+            is_script: false,
         })
     }
 
@@ -201,7 +214,12 @@ pub enum Target {
     /// Another place, with what follows the prefix appended if it ends with a slash.
     Redirect(Box<[u8]>),
     /// Another path of the same site.
-    Rewrite(Box<[u8]>),
+    Rewrite {
+        /// With what follows the prefix appended if it ends with a slash.
+        path: Box<[u8]>,
+        /// The query for a script; without one, what was asked for.
+        query: Option<QueryPattern>,
+    },
     /// Another folder.
     Site(Arc<Site>),
     /// Live.

@@ -44,10 +44,10 @@ fn row(view: View, agreement: &Agreement) -> Row {
     let found = &agreement.found;
     let percent = |ratio: f64| number::signed((ratio - 1.0) * 100.0, |value| format!("{value:.1}"));
     let interval = format!(
-        "{} to {} %, {} pairs",
+        "{} to {} %, {}",
         percent(found.low),
         percent(found.high),
-        agreement.pairs
+        agreement.pairs_in_words()
     );
     Row {
         cells: vec![

@@ -99,10 +99,18 @@ fn over(view: View, group: &[&Scenario], key: &str, metric: Metric) -> Option<Cu
         .filter_map(|scenario| scenario.number(key))
         .collect();
     let curve = |(facts, values): &(&ContenderFacts, Vec<(f64, Estimate)>)| Curve {
-        series: view.series(facts),
+        series: view.marked_series(group, facts),
         points: values
             .iter()
-            .map(|(at, found)| point(*at, found, &places, up, facts, metric, key))
+            .map(|(at, found)| {
+                let here: Vec<&Scenario> = group
+                    .iter()
+                    .copied()
+                    .filter(|scenario| scenario.number(key) == Some(*at))
+                    .collect();
+                let name = view.marked(&here, facts);
+                point(*at, found, &places, up, &name, metric, key)
+            })
             .collect(),
         marked: true,
     };
@@ -146,7 +154,7 @@ fn point(
     found: &Estimate,
     places: &[f64],
     up: Scale,
-    facts: &ContenderFacts,
+    name: &str,
     metric: Metric,
     key: &str,
 ) -> Point {
@@ -156,8 +164,7 @@ fn point(
         up: up.place(found.median),
         whisker: found.interval.map(|_| (up.place(low), up.place(high))),
         text: format!(
-            "{}, {} {key}: {}",
-            facts.title,
+            "{name}, {} {key}: {}",
             number::whole(at),
             metric.format(found.median)
         ),

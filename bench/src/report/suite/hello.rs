@@ -43,7 +43,7 @@ fn lay_beneath(bars: &mut Bars, view: View, scenario: &Scenario, sources: &[Sour
                 .run
                 .contenders
                 .iter()
-                .find(|facts| facts.title == bar.name);
+                .find(|facts| facts.name == bar.contender);
             let is_about = |figure: &&Figure| {
                 facts.is_some_and(|facts| figure.is_about("hello", scenario, &facts.name))
             };

@@ -49,7 +49,11 @@ fn published(scenario: &Scenario, sources: &[Source]) -> Vec<(String, Figure)> {
 fn setups(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Table {
     let contenders = view.contenders_in(scenario);
     let mut head = vec![String::new()];
-    head.extend(contenders.iter().map(|facts| facts.title.clone()));
+    head.extend(
+        contenders
+            .iter()
+            .map(|facts| view.marked(&[scenario], facts)),
+    );
     head.extend(published.iter().map(|(name, _)| name.clone()));
     let metrics = tables::present(view, &[scenario], &METRICS);
     let mut rows: Vec<Row> = metrics

@@ -135,7 +135,10 @@ fn groups(view: View, name: &str, scenarios: &[&Scenario], metric: Metric) -> Gr
         let best = |facts: &&ContenderFacts| fastest(view, same_size, metric, facts);
         groups.push((name, contenders.iter().filter_map(best).collect()));
     }
-    let series = contenders.iter().map(|facts| view.series(facts)).collect();
+    let series = contenders
+        .iter()
+        .map(|facts| view.marked_series(scenarios, facts))
+        .collect();
     Groups {
         caption: format!("{}: {name}", tables::caption(metric)),
         groups,

@@ -4,6 +4,7 @@ mod agreement;
 mod general;
 mod growth;
 mod hello;
+mod import;
 mod journal;
 mod matrix;
 mod page;
@@ -25,6 +26,7 @@ pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
         "dynamic" => growth::blocks(view, "page"),
         "page" => page::blocks(view),
         "agreement" => agreement::blocks(view),
+        "import" => import::blocks(view),
         _ => general::blocks(view),
     }
 }

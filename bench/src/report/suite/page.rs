@@ -30,7 +30,7 @@ pub fn table(view: View) -> Table {
     let mut head = vec![String::new()];
     head.extend(columns.iter().map(|(facts, scenario)| {
         let cache = scenario.word("cache").unwrap_or(&scenario.title);
-        format!("{}, {cache}", facts.title)
+        format!("{}, {cache}", view.marked(&[scenario], facts))
     }));
     let row = |metric: Metric| {
         let mut cells = vec![Entry::new(metric.title())];

@@ -210,14 +210,14 @@ mod tests {
         unsafe {
             let first = Heap.alloc(layout(5_200));
             Heap.dealloc(first, layout(5_200));
-            let again = Heap.alloc_zeroed(layout(5_195));
+            let again = Heap.alloc_zeroed(layout(5_198));
             assert_eq!(first, again);
-            let bytes = std::slice::from_raw_parts(again, 5_195);
+            let bytes = std::slice::from_raw_parts(again, 5_198);
             assert!(bytes.iter().all(|byte| *byte == 0));
             let other = Heap.alloc(layout(5_200));
             assert_ne!(other, again);
             Heap.dealloc(other, layout(5_200));
-            Heap.dealloc(again, layout(5_195));
+            Heap.dealloc(again, layout(5_198));
         }
         Heap::release_blocks();
         assert!(CACHE.with(|cache| cache.take(rounded(5_200))).is_none());

@@ -2,10 +2,15 @@
 //! another repository's objects, so that nothing which that one is configured to run is run.
 
 use crate::base::whole;
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+/// The folder of them, in the state folder. Pages and deployments share it.
+pub fn home(state: &Path) -> PathBuf {
+    state.join("git")
+}
 
 /// The one for objects with such names, in the folder of them.
 pub fn folder(all: &Path, sha256: bool) -> PathBuf {
@@ -28,7 +33,16 @@ const FORMATS: [(&str, &str); 2] = [
 /// (`%G?`), which makes git run gpg on what a stranger has signed, or for a walk over its history.
 const ATTRIBUTES: &[u8] = b"* -export-subst\n";
 
-/// Makes them, where they aren't there.
+/// Takes away those that deployments had for themselves once.
+pub fn remove_former(state: &Path) {
+    let former = state.join("deploy");
+    for (name, _) in FORMATS {
+        let _ = fs::remove_dir_all(former.join(name)); // mostly there is none
+    }
+    let _ = fs::remove_dir(former);
+}
+
+/// Makes them, where they aren't there. Several threads may do so at the same time.
 pub fn prepare(all: &Path) -> io::Result<()> {
     FORMATS.iter().try_for_each(|(name, config)| {
         let folder = all.join(name);

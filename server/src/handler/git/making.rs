@@ -72,12 +72,13 @@ impl Making {
     async fn begin(&mut self) -> Result<Slot, Fault> {
         let peer = self.reading.asked.peer;
         let (readers, own) = (&self.own.readers, &self.own);
-        let may_heavy = || readers.would_allow(peer, Work::Heavy, own.heavy_per_minute);
-        if !readers.allows(peer, Work::Light, own.pages_per_minute)
-            || (self.wanted.is_heavy() && !may_heavy())
-        {
-            return Err(refused(Reject::ASKED_TOO_OFTEN));
-        }
+        let light = readers.ask(peer, Work::Light, own.pages_per_minute);
+        let heavy = match self.wanted.is_heavy() {
+            true => readers.may_ask(peer, Work::Heavy, own.heavy_per_minute),
+            false => Ok(()),
+        };
+        // Of both it is the longer time that counts.
+        light.err().max(heavy.err()).map_or(Ok(()), Err)?;
         let slot = self.enter(Work::Light).await?;
         self.hidden = self.hidden().await?;
         Ok(slot)
@@ -144,8 +145,8 @@ impl Making {
         let is_heavy = self.wanted.is_heavy();
         let peer = self.reading.asked.peer;
         let per_minute = self.own.heavy_per_minute;
-        if is_heavy && !self.own.readers.allows(peer, Work::Heavy, per_minute) {
-            return Err(refused(Reject::ASKED_TOO_OFTEN));
+        if is_heavy {
+            self.own.readers.ask(peer, Work::Heavy, per_minute)?;
         }
         let _slot = match &self.wanted.aspect {
             Aspect::Plain(path) => return self.plain(commit, path, slot).await,

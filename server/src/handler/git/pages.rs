@@ -16,7 +16,7 @@ use super::sent::{PAGE_POLICY, counted, html, refused, style, with_slash};
 use super::shown_list;
 use super::tag::Tag;
 use super::wanted_page::WantedPage;
-use crate::handler::asked::{Asked, Ungathered};
+use crate::handler::asked::Asked;
 use crate::handler::{Fault, Handler, LocalBoxFuture, Request, Response};
 use crate::wire::fields::Fields;
 use crate::wire::head::Method;
@@ -103,13 +103,8 @@ async fn answer(
     place.head.clone_from(&wanted.head);
     place.id.clone_from(&wanted.id);
     let tag = Tag::new(&own, &request);
-    let asked = Asked::of(request, &settings.bounds.gathered).await;
-    let (asked, _) = asked.map_err(|why| {
-        refused(match why {
-            Ungathered::Broken => Reject::BODY_SLOW,
-            Ungathered::NoRoom => Reject::CALLS_BUSY,
-        })
-    })?;
+    let asked = Asked::of(request, &settings.bounds.gathered, None).await;
+    let (asked, _) = asked.map_err(|why| refused(why.reject()))?;
     let making = Making {
         reading: Reading {
             settings,
@@ -124,11 +119,11 @@ async fn answer(
         hidden: Hidden::default(),
     };
     let readers = Arc::clone(&making.own.readers);
-    let is_head = making.reading.asked.method == Method::Head;
+    let asked = Arc::clone(&making.reading.asked);
     let response = making.answer(tag).await?;
-    match is_head {
+    match asked.method == Method::Head {
         true => Ok(response),
-        false => counted(response, &readers),
+        false => counted(response, &readers, asked.peer),
     }
 }
 
@@ -151,7 +146,7 @@ async fn list(
     let response = tag.answer(&request.fields, || html(page, PAGE_POLICY));
     match request.method == Method::Head {
         true => Ok(response),
-        false => counted(response, &own.readers),
+        false => counted(response, &own.readers, request.peer),
     }
 }
 
@@ -171,10 +166,7 @@ async fn with_slash_if_any(
 
 fn is_allowed(own: &OfPages, request: &Request) -> Result<(), Fault> {
     let per_minute = own.pages_per_minute;
-    match own.readers.allows(request.peer, Work::Light, per_minute) {
-        true => Ok(()),
-        false => Err(refused(Reject::ASKED_TOO_OFTEN)),
-    }
+    Ok(own.readers.ask(request.peer, Work::Light, per_minute)?)
 }
 
 /// The page that is wanted of a repository.

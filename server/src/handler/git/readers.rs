@@ -8,7 +8,8 @@ use crate::handler::Fault;
 use crate::handler::slots::{Busy, Slot, Slots};
 use crate::limits::{
     CALL_QUEUE_SECONDS, GIT_ASKERS_MAX, GIT_HEAVY_MAX, GIT_LIST_KEPT_MILLIS, GIT_LISTS_KEPT,
-    GIT_LOOK_QUEUE_MAX, GIT_LOOK_THREADS, GIT_PAGES_HELD_BYTES, GIT_PAGES_MAX, GIT_WALK_THREADS,
+    GIT_LOOK_QUEUE_MAX, GIT_LOOK_THREADS, GIT_PAGES_HELD_BYTES, GIT_PAGES_HELD_BYTES_EACH,
+    GIT_PAGES_MAX, GIT_WALK_THREADS,
 };
 use crate::wire::reject::Reject;
 use std::collections::HashMap;
@@ -17,7 +18,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The ledger.
 pub struct Readers {
@@ -25,8 +25,7 @@ pub struct Readers {
     heavy: Arc<Slots>,
     files: Downloads,
     snapshots: Downloads,
-    /// Bytes that pages on their way may take yet.
-    held: Arc<Semaphore>,
+    held: Arc<Mutex<HeldBytes>>,
     looks: Pool,
     walks: Pool,
     lists: Mutex<HashMap<WalkOf, (Instant, Arc<List>)>>,
@@ -43,6 +42,50 @@ struct Downloads {
     all: Arc<Slots>,
     each_max: AtomicUsize,
     by_address: Mutex<HashMap<IpAddr, Weak<Slots>>>,
+}
+
+/// Bytes of pages on their way to clients.
+#[derive(Default)]
+struct HeldBytes {
+    all: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// Room for a page on its way; dropping it makes room for others.
+pub struct Held {
+    all: Arc<Mutex<HeldBytes>>,
+    peer: IpAddr,
+    bytes: usize,
+}
+
+impl HeldBytes {
+    /// So many more. Errors: there is no room for them, for this address or for anybody.
+    fn take(&mut self, peer: IpAddr, bytes: usize) -> Result<(), Reject> {
+        let all = self.all + bytes;
+        let own = self.by_address.get(&peer).copied().unwrap_or(0) + bytes;
+        if own > GIT_PAGES_HELD_BYTES_EACH {
+            return Err(Reject::SHARE_TAKEN);
+        }
+        if all > GIT_PAGES_HELD_BYTES {
+            return Err(Reject::CALLS_BUSY);
+        }
+        self.all = all;
+        self.by_address.insert(peer, own);
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut held = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        held.all -= self.bytes;
+        if let Some(own) = held.by_address.get_mut(&self.peer) {
+            *own -= self.bytes;
+            if *own == 0 {
+                held.by_address.remove(&self.peer);
+            }
+        }
+    }
 }
 
 /// A place for a download; dropping it gives it to who waits.
@@ -112,6 +155,22 @@ pub enum Download {
     Snapshot,
 }
 
+/// An address asks more often than it may.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct TooOften {
+    /// Then it may ask once more, if it doesn't ask for anything else; at least 1, at most 60.
+    pub after_seconds: u64,
+}
+
+impl From<TooOften> for Fault {
+    fn from(why: TooOften) -> Fault {
+        Fault {
+            after_seconds: Some(why.after_seconds),
+            ..Fault::new("git page", Reject::ASKED_TOO_OFTEN)
+        }
+    }
+}
+
 impl Readers {
     /// Beside so many scripts.
     pub fn new(scripts: usize) -> Readers {
@@ -120,7 +179,7 @@ impl Readers {
             heavy: Arc::new(Slots::new(1)),
             files: Downloads::new(),
             snapshots: Downloads::new(),
-            held: Arc::new(Semaphore::new(GIT_PAGES_HELD_BYTES)),
+            held: Arc::default(),
             looks: Pool::new("anthill-git", GIT_LOOK_THREADS, GIT_LOOK_QUEUE_MAX),
             walks: Pool::new("anthill-git-walk", GIT_WALK_THREADS, GIT_LOOK_QUEUE_MAX),
             lists: Mutex::default(),
@@ -166,11 +225,18 @@ impl Readers {
         place.map_err(|_| Fault::new("git page", Reject::CALLS_BUSY))
     }
 
-    /// Room for a page of so many bytes until it has been sent.
-    pub fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Fault> {
-        let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let permit = Arc::clone(&self.held).try_acquire_many_owned(permits);
-        permit.map_err(|_| Fault::new("git page", Reject::CALLS_BUSY))
+    /// Room for a page of so many bytes until it has been sent to this address.
+    pub fn hold(&self, peer: IpAddr, bytes: usize) -> Result<Held, Fault> {
+        let peer = neighbourhood(peer);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        match held.take(peer, bytes) {
+            Ok(()) => Ok(Held {
+                all: Arc::clone(&self.held),
+                peer,
+                bytes,
+            }),
+            Err(reject) => Err(Fault::new("git page", reject)),
+        }
     }
 
     /// Looks at the disk, which may block for a moment.
@@ -248,19 +314,19 @@ impl Readers {
         }
     }
 
-    /// May this address ask for a page once more? It may do so `per_minute` times in a minute, all at
-    /// once or not.
-    pub fn allows(&self, peer: IpAddr, work: Work, per_minute: u32) -> bool {
+    /// This address asks for a page once more. It may do so `per_minute` times in a minute, all at once
+    /// or not.
+    pub fn ask(&self, peer: IpAddr, work: Work, per_minute: u32) -> Result<(), TooOften> {
         let now = self.origin.elapsed().as_micros() as u64;
         let mut askers = self.askers_of(work);
-        allows(&mut askers, neighbourhood(peer), per_minute, now)
+        ask(&mut askers, neighbourhood(peer), per_minute, now)
     }
 
-    /// The same without asking for it.
-    pub fn would_allow(&self, peer: IpAddr, work: Work, per_minute: u32) -> bool {
+    /// Might it ask for one?
+    pub fn may_ask(&self, peer: IpAddr, work: Work, per_minute: u32) -> Result<(), TooOften> {
         let now = self.origin.elapsed().as_micros() as u64;
         let askers = self.askers_of(work);
-        after(&askers, neighbourhood(peer), per_minute, now).is_some()
+        after(&askers, neighbourhood(peer), per_minute, now).map(drop)
     }
 
     fn askers_of(&self, work: Work) -> MutexGuard<'_, HashMap<IpAddr, u64>> {
@@ -284,10 +350,13 @@ const LIST_KEPT: Duration = Duration::from_millis(GIT_LIST_KEPT_MILLIS);
 
 /// Of each address is known until when its work so far would take, were it done at the pace that is
 /// allowed, in microseconds: a minute's worth may be taken in advance.
-fn allows(askers: &mut HashMap<IpAddr, u64>, peer: IpAddr, per_minute: u32, now: u64) -> bool {
-    let Some(after) = after(askers, peer, per_minute, now) else {
-        return false;
-    };
+fn ask(
+    askers: &mut HashMap<IpAddr, u64>,
+    peer: IpAddr,
+    per_minute: u32,
+    now: u64,
+) -> Result<(), TooOften> {
+    let after = after(askers, peer, per_minute, now)?;
     if askers.len() >= GIT_ASKERS_MAX && !askers.contains_key(&peer) {
         askers.retain(|_, until| *until > now);
         let least = askers.iter().min_by_key(|(_, until)| **until);
@@ -296,14 +365,25 @@ fn allows(askers: &mut HashMap<IpAddr, u64>, peer: IpAddr, per_minute: u32, now:
         }
     }
     askers.insert(peer, after);
-    true
+    Ok(())
 }
 
-/// What would be known of this address then; None if it is too much.
-fn after(askers: &HashMap<IpAddr, u64>, peer: IpAddr, per_minute: u32, now: u64) -> Option<u64> {
+/// What would be known of this address then.
+fn after(
+    askers: &HashMap<IpAddr, u64>,
+    peer: IpAddr,
+    per_minute: u32,
+    now: u64,
+) -> Result<u64, TooOften> {
     let before = askers.get(&peer).copied().unwrap_or(0).max(now);
     let after = before + MINUTE_US / u64::from(per_minute.max(1));
-    (after - now <= MINUTE_US).then_some(after)
+    match (after - now).saturating_sub(MINUTE_US) {
+        0 => Ok(after),
+        wait_us => Err(TooOften {
+            // A reload may have made the pace slower since.
+            after_seconds: wait_us.div_ceil(1_000_000).min(60),
+        }),
+    }
 }
 
 const MINUTE_US: u64 = 60_000_000;
@@ -331,16 +411,34 @@ mod tests {
     fn a_minutes_worth_at_once_and_then_by_and_by() {
         let mut askers = HashMap::new();
         let peer = address(1);
-        let mut ask = |at: u64| allows(&mut askers, peer, 3, at * 1_000_000 + 5);
-        assert_eq!(
-            [0, 0, 0, 0, 19].map(&mut ask),
-            [true, true, true, false, false]
-        );
-        assert_eq!([20, 20, 39, 40].map(&mut ask), [true, false, false, true]);
-        assert_eq!(
-            [200, 200, 200, 200].map(&mut ask),
-            [true, true, true, false]
-        );
+        // The seconds to wait for each, 0 for what is allowed.
+        let mut waits = |at: [u64; 4]| {
+            at.map(|second| {
+                let asked = ask(&mut askers, peer, 3, second * 1_000_000 + 5);
+                asked.map_or_else(|why| why.after_seconds, |()| 0)
+            })
+        };
+        assert_eq!(waits([0, 0, 0, 0]), [0, 0, 0, 20]);
+        assert_eq!(waits([1, 19, 20, 20]), [19, 1, 0, 20]);
+        assert_eq!(waits([39, 40, 40, 41]), [1, 0, 20, 19]);
+        assert_eq!(waits([200, 200, 200, 200]), [0, 0, 0, 20]);
+    }
+
+    #[test]
+    fn parts_of_a_second_are_waited_for_whole() {
+        let mut askers = HashMap::new();
+        let wait = |askers: &mut _, per_minute, now| {
+            let asked = ask(askers, address(1), per_minute, now);
+            asked.map_or_else(|why| why.after_seconds, |()| 0)
+        };
+        assert_eq!(wait(&mut askers, 1, 0), 0);
+        assert_eq!(wait(&mut askers, 1, 0), 60);
+        assert_eq!(wait(&mut askers, 1, 1), 60);
+        assert_eq!(wait(&mut askers, 1, 1_000_000), 59);
+        assert_eq!(wait(&mut askers, 1, 59_999_999), 1);
+        // With a pace of many in a second there is no shorter time to name.
+        assert_eq!(wait(&mut askers, 60_000, 0), 1);
+        assert_eq!(wait(&mut askers, 1, 60_000_000), 0);
     }
 
     #[test]
@@ -348,14 +446,14 @@ mod tests {
         let mut askers = HashMap::new();
         let greedy = address(usize::MAX & 0xff_ffff);
         for _ in 0..10 {
-            assert!(allows(&mut askers, greedy, 10, 0));
+            assert!(ask(&mut askers, greedy, 10, 0).is_ok());
         }
         for nth in 0..3 * GIT_ASKERS_MAX {
-            assert!(allows(&mut askers, address(nth), 10, 0));
+            assert!(ask(&mut askers, address(nth), 10, 0).is_ok());
             assert!(askers.len() <= GIT_ASKERS_MAX);
         }
-        assert!(!allows(&mut askers, greedy, 10, 0));
-        assert!(allows(&mut askers, address(0x50_0000), 10, MINUTE_US));
+        assert!(ask(&mut askers, greedy, 10, 0).is_err());
+        assert!(ask(&mut askers, address(0x50_0000), 10, MINUTE_US).is_ok());
         assert_eq!(askers.len(), 1);
     }
 
@@ -391,10 +489,31 @@ mod tests {
     #[test]
     fn pages_under_way_have_so_much_memory() {
         let readers = Readers::new(16);
-        let most = readers.hold(GIT_PAGES_HELD_BYTES).unwrap();
-        assert!(readers.hold(1).is_err());
-        drop(most);
-        drop(readers.hold(1).unwrap());
+        let each = GIT_PAGES_HELD_BYTES_EACH;
+        let all: Vec<_> = (0..GIT_PAGES_HELD_BYTES / each)
+            .map(|nth| readers.hold(address(nth), each).unwrap())
+            .collect();
+        let refused = readers.hold(address(100), 1).err();
+        assert_eq!(refused.map(|fault| fault.reject), Some(Reject::CALLS_BUSY));
+        drop(all);
+        drop(readers.hold(address(100), 1).unwrap());
+        assert!(readers.held.lock().unwrap().by_address.is_empty());
+    }
+
+    #[test]
+    fn one_address_has_a_share_of_that_memory() {
+        let readers = Readers::new(16);
+        let one = readers
+            .hold(address(1), GIT_PAGES_HELD_BYTES_EACH - 1)
+            .unwrap();
+        let refused = readers.hold(address(1), 2).err();
+        assert_eq!(refused.map(|fault| fault.reject), Some(Reject::SHARE_TAKEN));
+        let last = readers.hold(address(1), 1).unwrap();
+        let _other = readers.hold(address(2), GIT_PAGES_HELD_BYTES_EACH).unwrap();
+        drop(one);
+        assert!(readers.hold(address(1), GIT_PAGES_HELD_BYTES_EACH).is_err());
+        drop(last);
+        assert!(readers.hold(address(1), GIT_PAGES_HELD_BYTES_EACH).is_ok());
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl Reading {
         let body = (!input.is_empty()).then_some(Upload {
             ahead: input,
             share: None,
-            reader: None,
+            rest: None,
         });
         let order = self.order(from, command)?;
         let programs = &self.settings.programs;

@@ -9,6 +9,7 @@ use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use crate::wire::target::encode_path;
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 pub(super) fn refused(reject: Reject) -> Fault {
     Fault::new("git page", reject)
@@ -99,7 +100,11 @@ pub(super) fn holding<T: 'static>(mut response: Response, place: T) -> Response 
 
 /// A page that is large is sent from memory that is counted until it has been taken, for its client may
 /// take its time. One of no content is gone at once.
-pub(super) fn counted(mut response: Response, readers: &Readers) -> Result<Response, Fault> {
+pub(super) fn counted(
+    mut response: Response,
+    readers: &Readers,
+    peer: IpAddr,
+) -> Result<Response, Fault> {
     let bytes = match response.body {
         Body::Whole(bytes) if bytes.len() > GIT_PAGE_WHOLE_BYTES => bytes,
         body => {
@@ -107,7 +112,7 @@ pub(super) fn counted(mut response: Response, readers: &Readers) -> Result<Respo
             return Ok(response);
         }
     };
-    let permit = readers.hold(bytes.len())?;
+    let held = readers.hold(peer, bytes.len())?;
     let (mut writer, reader) = pipe(PIPE_BYTES);
     response.body = Body::Stream {
         length: Some(bytes.len() as u64),
@@ -116,7 +121,7 @@ pub(super) fn counted(mut response: Response, readers: &Readers) -> Result<Respo
             if writer.write_all(&bytes).await.is_ok() {
                 writer.finish();
             }
-            drop((bytes, permit));
+            drop((bytes, held));
         }),
     };
     Ok(response)

@@ -4,15 +4,16 @@
 use super::super::access::Line;
 use super::super::body::Body;
 use super::super::call::{Call, Granted};
-use super::super::dispatch::{Dispatched, Reply, dispatch};
+use super::super::dispatch::{Dispatched, Facts, Reply, dispatch, too_large};
 use super::super::inside::View;
 use super::super::live;
-use super::super::small::{RETRY_AFTER, Small, refusal_fields};
+use super::super::refusal::Refusal;
+use super::super::small::{RETRY_AFTER, Small, refusal_fields, server_line};
 use super::exchange::{Discard, Errand, Exchange, State};
 use super::{OUT_BYTES_MAX, Session};
 use crate::handler::pipe::pipe;
 use crate::handler::{self, Response};
-use crate::limits;
+use crate::limits::{self, Limits};
 use crate::site::{Listing, Stored};
 use crate::wire::body::BodyLength;
 use crate::wire::h2::connection::promised;
@@ -42,6 +43,27 @@ struct Owed {
     body: BodyLength,
     priority: Priority,
     is_head: bool,
+    /// Its body is longer than may be.
+    is_too_large: bool,
+}
+
+/// A request that is asked again, once what it waited for is there.
+pub(super) struct Again {
+    pub(super) asked: Box<Request>,
+    /// There was too much to do for that.
+    pub(super) is_overloaded: bool,
+    /// It was refused for the length of its body, and waited for the page that says so.
+    pub(super) is_too_large: bool,
+}
+
+impl Again {
+    fn new(asked: Box<Request>) -> Again {
+        Again {
+            asked,
+            is_overloaded: false,
+            is_too_large: false,
+        }
+    }
 }
 
 impl Session<'_> {
@@ -63,6 +85,7 @@ impl Session<'_> {
             body: BodyLength::None,
             priority: self.h2.priority_of(id, request.priority()),
             is_head: false,
+            is_too_large: false,
         };
         let head = match request.head() {
             Ok(head) => head,
@@ -73,7 +96,10 @@ impl Session<'_> {
         }
         owed.is_head = head.method == Method::Head;
         owed.body = head.body;
-        let facts = self.facts();
+        let facts = Facts {
+            may_wait: ended,
+            ..self.facts()
+        };
         let dispatched = dispatch(world, &head, &facts);
         if ended {
             self.respond(owed, request, &head, dispatched, cx);
@@ -81,15 +107,21 @@ impl Session<'_> {
         }
         // As over HTTP/1.1: a login is decided first, a live call reads the body itself, who waits
         // for our word gets it; any other body is thrown away before the answer.
-        let (is_discarded, bytes_max) = match dispatched.reply {
-            Reply::Live(_) => (false, world.limits.body_bytes),
-            Reply::Login(_) => (false, u64::MAX),
-            _ if head.expect_continue => (false, u64::MAX),
-            _ => (true, world.limits.body_discard_bytes),
+        let is_discarded = match dispatched.reply {
+            Reply::Live(_) | Reply::Login(_) => false,
+            _ => !head.expect_continue,
         };
+        let bytes_max = bytes_max(&dispatched.reply, &head, &world.limits);
         match head.body {
             BodyLength::Length(length) if length > bytes_max => {
-                self.refuse(owed, Some(&head), request, Reject::BODY_TOO_LARGE);
+                let reply = too_large(&dispatched, &head);
+                self.worker.stats.rejects.one();
+                let dispatched = Dispatched {
+                    reply,
+                    ..dispatched
+                };
+                owed.is_too_large = true;
+                self.respond(owed, request, &head, dispatched, cx);
             }
             _ if is_discarded => {
                 let asked = Box::new(request.clone());
@@ -164,7 +196,7 @@ impl Session<'_> {
                     self.h2.taken(id, bytes.len());
                     match is_too_long {
                         true => self.refuse_late(id, &asked, Reject::BODY_TOO_LARGE),
-                        false => self.ask_again(id, asked, false, cx),
+                        false => self.ask_again(id, Again::new(asked), cx),
                     }
                     return;
                 }
@@ -201,22 +233,27 @@ impl Session<'_> {
             body: BodyLength::None,
             priority: stream.priority,
             is_head: false,
+            is_too_large: false,
         })
     }
 
     /// What was waited for is there: the same request again.
-    pub(super) fn ask_again(
-        &mut self,
-        id: u32,
-        asked: Box<Request>,
-        is_overloaded: bool,
-        cx: &mut Context<'_>,
-    ) {
+    pub(super) fn ask_again(&mut self, id: u32, again: Again, cx: &mut Context<'_>) {
+        let Again {
+            asked,
+            is_overloaded,
+            is_too_large,
+        } = again;
         let Some(mut owed) = self.owed(id) else {
             return;
         };
         let world = self.worker.world();
-        let facts = self.facts();
+        let stream = self.h2.stream(id);
+        let has_waited = stream.is_some_and(|stream| stream.work.has_waited);
+        let facts = Facts {
+            may_wait: owed.ended && !has_waited,
+            ..self.facts()
+        };
         let Ok(head) = asked.head() else {
             return self.break_off(id, Code::INTERNAL_ERROR);
         };
@@ -224,6 +261,17 @@ impl Session<'_> {
         let mut dispatched = dispatch(&world, &head, &facts);
         if is_overloaded && matches!(dispatched.reply, Reply::Login(_)) {
             dispatched.reply = no(Reject::LOGINS_BUSY);
+        }
+        let is_for_it = matches!(dispatched.reply, Reply::Live(_));
+        let is_too_long = match head.body {
+            BodyLength::Length(length) => length > world.limits.body_bytes,
+            _ => false,
+        };
+        // Either the page that says so was loaded, or a login was right. One that was wrong is told
+        // whatever its body.
+        if is_too_large || is_for_it && is_too_long {
+            owed.is_too_large = true;
+            dispatched.reply = too_large(&dispatched, &head);
         }
         let was_discarded = head.body != BodyLength::None && owed.ended;
         if matches!(dispatched.reply, Reply::Live(_)) && was_discarded {
@@ -258,6 +306,7 @@ impl Session<'_> {
             host, user, reply, ..
         } = dispatched;
         let line = Line::new(&self.worker, Some(head), host, user.as_deref());
+        let mut has_waited = false;
         let work: handler::LocalBoxFuture<bool> = match reply {
             Reply::Load(load) => {
                 let job = self.worker.pool.run(move || load.run());
@@ -269,6 +318,13 @@ impl Session<'_> {
             }
             // Right or wrong, it is in the ledger then.
             Reply::Login(ask) => Box::pin(async move { ask.answer().await.is_err() }),
+            Reply::Behind(catch_up) => {
+                has_waited = true;
+                Box::pin(async move {
+                    catch_up.done().await;
+                    false
+                })
+            }
             Reply::Live(ref handler) => {
                 let handler = handler.clone();
                 return self.begin_call(owed, &*handler, head, host, user.clone(), &line);
@@ -279,6 +335,7 @@ impl Session<'_> {
             return;
         };
         exchange.errands += 1;
+        exchange.has_waited |= has_waited;
         if exchange.errands > ERRANDS_MAX {
             let reject = Some(Reject::CHANGING);
             let owed = Owed {
@@ -290,6 +347,7 @@ impl Session<'_> {
         }
         exchange.state = State::Errand(Errand {
             asked: Box::new(request.clone()),
+            is_too_large: owed.is_too_large,
             work,
         });
     }
@@ -326,7 +384,7 @@ impl Session<'_> {
             Reply::Options => self.send_small(owed, Small::options(), line),
             Reply::Challenge(answer) => self.send_small(owed, Small::challenge(answer), line),
             Reply::Listing(listing) => self.send_listing(owed, listing, line),
-            Reply::Load(_) | Reply::Login(_) | Reply::Live(_) => {}
+            Reply::Load(_) | Reply::Login(_) | Reply::Behind(_) | Reply::Live(_) => {}
         }
     }
 
@@ -522,8 +580,10 @@ impl Session<'_> {
             hpack::push_status(100, &mut block);
             self.h2.head(owed.id, &block, false);
         }
-        let view = View::of(&self.worker, self.facts());
-        let request = live::owned(head, user, &self.facts(), reader, Some(view));
+        let facts = self.facts();
+        let ends = facts.way.ends();
+        let view = View::of(&self.worker, facts, ends);
+        let request = live::owned(head, user, &facts, ends, reader, Some(view));
         let now_ms = self.worker.clock.millis();
         let call = Call {
             answering: Some(handler.handle(request)),
@@ -535,6 +595,7 @@ impl Session<'_> {
             seen_then: 0,
             is_head: head.method == Method::Head,
             secure_fields: host.map(|host| host.secure_fields.clone()),
+            site: host.and_then(|host| host.site.clone()),
             download: None,
         };
         let record = line.keep(Status::OK, &self.worker, self.who);
@@ -569,7 +630,7 @@ impl Session<'_> {
             Poll::Ready(Some(Err(fault))) => {
                 fault.log();
                 self.grant(id, &granted);
-                self.fail_call(id, fault.reject);
+                self.fail_call(id, fault.reject, fault.after_seconds);
                 return true;
             }
         }
@@ -591,6 +652,7 @@ impl Session<'_> {
 
     /// Writes the head of a handler's response and sets its body going.
     fn begin_response(&mut self, id: u32, response: Response) {
+        let server = server_line(&response);
         let Response {
             status,
             fields,
@@ -617,7 +679,7 @@ impl Session<'_> {
         }
         let mut block = Vec::new();
         hpack::push_status(status.0, &mut block);
-        hpack::push_lines(b"Server: anthill\r\n", &mut block);
+        hpack::push_lines(server, &mut block);
         for (name, value) in &fields {
             hpack::push_field(name.as_bytes(), value, &mut block);
         }
@@ -652,37 +714,40 @@ impl Session<'_> {
 
     /// A call whose request can't be taken to its end: it is told if nothing else was yet.
     pub(super) fn cut_call(&mut self, id: u32, reject: Reject) {
-        let state = self.h2.stream(id).map(|stream| &stream.work.state);
-        match state {
-            Some(State::Live(call)) if call.answering.is_some() => self.fail_call(id, reject),
-            _ => self.break_off(id, Code::CANCEL),
-        }
-    }
-
-    /// A handler that failed before it answered.
-    fn fail_call(&mut self, id: u32, reject: Reject) {
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
-        let is_head = matches!(&stream.work.state, State::Live(call) if call.is_head);
+        if matches!(&stream.work.state, State::Live(call) if call.answering.is_some()) {
+            return self.fail_call(id, reject, None);
+        }
         if let Some(record) = &mut stream.work.record {
             record.rule = reject.rule;
-            record.status = reject.status;
         }
-        stream.work.status = reject.status;
-        let small = Small::refusal(reject);
-        let mut block = Vec::new();
-        hpack::push_head(small.status.0, &small.lines(), &mut block);
-        self.send_head(id, &block, b"", None, is_head);
-        if is_head {
-            return self.finish(id);
+        self.break_off(id, Code::CANCEL);
+    }
+
+    /// A call that failed before it was answered.
+    fn fail_call(&mut self, id: u32, reject: Reject, after_seconds: Option<u64>) {
+        let worker = self.worker.clone();
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        let State::Live(call) = &mut stream.work.state else {
+            return;
+        };
+        if let Some(record) = &mut stream.work.record {
+            record.rule = reject.rule;
         }
-        if let Some(stream) = self.h2.stream(id) {
-            let counted = stream.work.counted();
-            stream.ready = true;
-            stream.left = small.body.len() as u64;
-            stream.work.state = State::Body(Body::bytes(small.body));
-            self.h2.taken_by_all(counted as u32);
+        call.upload = None;
+        match Refusal::new(
+            &worker,
+            call.site.as_ref(),
+            call.is_head,
+            reject,
+            after_seconds,
+        ) {
+            Refusal::Now(response) => self.begin_response(id, response),
+            Refusal::Later(making) => call.answering = Some(making),
         }
     }
 }
@@ -691,6 +756,16 @@ impl Session<'_> {
 const DATE_NAME_BYTES: usize = 6;
 /// What a head takes at most that is answered at once; a longer one only makes `out` a little longer.
 const HEAD_BYTES: usize = 512;
+
+/// How long a body may be, if that is told.
+fn bytes_max(reply: &Reply, head: &Head<'_>, limits: &Limits) -> u64 {
+    match reply {
+        Reply::Live(_) => limits.body_bytes,
+        Reply::Login(_) => u64::MAX,
+        _ if head.expect_continue => u64::MAX,
+        _ => limits.body_discard_bytes,
+    }
+}
 
 fn no(reject: Reject) -> Reply {
     Reply::Refuse { reject, page: None }

@@ -26,6 +26,8 @@ pub(super) struct Exchange {
     pub(super) moved_ms: u64,
     /// Work on the pool for this one request, so that it can't go on for ever.
     pub(super) errands: u8,
+    /// It has waited for the disk's changes.
+    pub(super) has_waited: bool,
 }
 
 /// What it waits for.
@@ -49,6 +51,8 @@ pub(super) type DiskWork = Pin<Box<dyn Future<Output = Result<io::Result<Vec<u8>
 /// Work on the pool.
 pub(super) struct Errand {
     pub(super) asked: Box<Request>,
+    /// It is for the page that says that the body is too long.
+    pub(super) is_too_large: bool,
     /// Whether there is too much to do for it to be done.
     pub(super) work: LocalBoxFuture<bool>,
 }
@@ -71,6 +75,7 @@ impl Exchange {
             started_us: worker.clock.micros(),
             moved_ms: worker.clock.millis(),
             errands: 0,
+            has_waited: false,
         })
     }
 
@@ -86,7 +91,15 @@ impl Exchange {
     pub(super) fn fill(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> Filled {
         match &mut self.state {
             State::Body(body) => body.fill(out, bytes_max),
-            State::Live(call) => call.fill(out, bytes_max),
+            State::Live(call) => {
+                let filled = call.fill(out, bytes_max);
+                if let (Filled::Broken, Some(why)) = (&filled, call.why())
+                    && let Some(record) = &mut self.record
+                {
+                    record.rule = why.rule;
+                }
+                filled
+            }
             _ => Filled::Nothing,
         }
     }

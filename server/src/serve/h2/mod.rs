@@ -13,13 +13,14 @@ mod late;
 use super::access::Who;
 use super::body::Filled;
 use super::connection::{Connection, End};
-use super::dispatch::Facts;
+use super::dispatch::{Facts, Way};
 use super::worker::{Phase, Worker};
 use crate::limits;
 use crate::site::Stored;
 use crate::wire::h2::hpack::Strings;
 use crate::wire::h2::{self, Code, Event, Fatal};
 use crate::wire::request::Request;
+use answer::Again;
 use exchange::{Exchange, State};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -429,8 +430,12 @@ impl Session<'_> {
             State::Errand(errand) => match errand.work.as_mut().poll(cx) {
                 Poll::Pending => false,
                 Poll::Ready(is_overloaded) => {
-                    let asked = std::mem::take(&mut errand.asked);
-                    self.ask_again(id, asked, is_overloaded, cx);
+                    let again = Again {
+                        asked: std::mem::take(&mut errand.asked),
+                        is_overloaded,
+                        is_too_large: errand.is_too_large,
+                    };
+                    self.ask_again(id, again, cx);
                     true
                 }
             },
@@ -442,7 +447,9 @@ impl Session<'_> {
         Facts {
             identity: self.on.identity,
             peer: self.who.peer,
+            way: Way::Row(self.on.slot),
             now_ms: self.worker.clock.millis(),
+            may_wait: false,
         }
     }
 

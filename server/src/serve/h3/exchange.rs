@@ -5,11 +5,12 @@
 
 use super::super::access::{Line, Record};
 use super::super::body::{Body, Filled};
-use super::super::dispatch::{Dispatched, Reply, dispatch};
+use super::super::dispatch::{Dispatched, Facts, Reply, dispatch, too_large};
 use super::super::small::{RETRY_AFTER, Small, refusal_fields};
 use super::super::worker::Worker;
 use super::live::Live;
 use super::session::{Session, now, varint};
+use crate::base::lag::CatchUp;
 use crate::handler::LocalBoxFuture;
 use crate::limits::{self, Limits};
 use crate::site::{Listing, Stored};
@@ -76,6 +77,8 @@ enum Next {
     Send(Outgoing),
     /// Ask again after this; too much to do, if true.
     Wait(LocalBoxFuture<bool>),
+    /// Ask again after the disk's changes.
+    Behind(CatchUp),
     /// Ask again after its body was thrown away.
     Discard,
     /// A handler is at work.
@@ -178,9 +181,10 @@ impl Exchange {
     async fn answer(&mut self, request: &mut Request) -> Result<(), Stop> {
         let mut world = self.worker().world();
         self.read_fields(request, &world.limits).await?;
+        world = self.worker().world();
         let mut asking = Asking::default();
         loop {
-            let next = self.decide(request, &world, &asking)?;
+            let next = self.decide(request, &world, &mut asking)?;
             match next {
                 Next::Done => return Ok(()),
                 Next::Send(outgoing) => return self.send_rest(outgoing).await,
@@ -188,6 +192,10 @@ impl Exchange {
                 Next::Wait(work) => {
                     asking.errands += 1;
                     asking.is_overloaded = work.await;
+                }
+                Next::Behind(catch_up) => {
+                    asking.has_waited = true;
+                    catch_up.done().await;
                 }
                 Next::Discard => {
                     asking.is_discarded = true;
@@ -374,7 +382,12 @@ impl Exchange {
     // ---- What is answered ----
 
     /// Asks the World, and sends at once what needs nothing more.
-    fn decide(&mut self, request: &Request, world: &World, asking: &Asking) -> Result<Next, Stop> {
+    fn decide(
+        &mut self,
+        request: &Request,
+        world: &World,
+        asking: &mut Asking,
+    ) -> Result<Next, Stop> {
         let head = match request.head() {
             Ok(head) => head,
             Err(reject) => return self.refuse_request(request, reject),
@@ -386,12 +399,13 @@ impl Exchange {
             BodyLength::Length(length) => Some(length),
             _ => None,
         };
-        let mut dispatched = dispatch(world, &head, &self.session.facts());
+        let facts = Facts {
+            may_wait: self.ended && !asking.has_waited,
+            ..self.session.facts()
+        };
+        let mut dispatched = dispatch(world, &head, &facts);
         if asking.is_overloaded && matches!(dispatched.reply, Reply::Login(_)) {
             dispatched.reply = no(Reject::LOGINS_BUSY);
-        }
-        if asking.errands > ERRANDS_MAX && is_errand(&dispatched.reply) {
-            dispatched.reply = no(Reject::CHANGING);
         }
         if asking.is_discarded && matches!(dispatched.reply, Reply::Live(_)) {
             // A new World came while the body was thrown away, and would have wanted it.
@@ -399,20 +413,29 @@ impl Exchange {
         }
         if !self.ended {
             // As over HTTP/1.1: a login is decided first, a live call reads the body itself, who
-            // waits for our word gets it; any other body is thrown away before the answer.
+            // waits for our word gets it; any other body is thrown away before the answer. A login that
+            // failed is told at once.
+            let was_login = asking.errands > 0 && !asking.is_too_large;
+            let is_waiting = head.expect_continue || asking.is_discarded || was_login;
             let (is_discarded, bytes_max) = match dispatched.reply {
                 Reply::Live(_) => (false, world.limits.body_bytes),
                 Reply::Login(_) => (false, u64::MAX),
-                _ if head.expect_continue || asking.is_discarded => (false, u64::MAX),
+                _ if is_waiting => (false, u64::MAX),
                 _ => (true, world.limits.body_discard_bytes),
             };
             match head.body {
                 BodyLength::Length(length) if length > bytes_max => {
-                    return Ok(self.refuse(Some(&head), request, Reject::BODY_TOO_LARGE));
+                    if !std::mem::replace(&mut asking.is_too_large, true) {
+                        self.worker().stats.rejects.one();
+                    }
+                    dispatched.reply = too_large(&dispatched, &head);
                 }
                 _ if is_discarded => return Ok(Next::Discard),
                 _ => {}
             }
+        }
+        if asking.errands > ERRANDS_MAX && is_errand(&dispatched.reply) {
+            dispatched.reply = no(Reject::CHANGING);
         }
         self.prioritise(request);
         Ok(self.respond(&head, dispatched, world))
@@ -465,6 +488,7 @@ impl Exchange {
             }
             // Right or wrong, it is in the ledger then.
             Reply::Login(ask) => Next::Wait(Box::pin(async move { ask.answer().await.is_err() })),
+            Reply::Behind(catch_up) => Next::Behind(catch_up),
             Reply::Live(handler) => {
                 let live = Live::begin(self, &*handler, head, user.clone(), &line, world);
                 Next::Live(Box::new(live))
@@ -676,8 +700,12 @@ impl Exchange {
 struct Asking {
     errands: u8,
     is_overloaded: bool,
+    /// It has waited for the disk's changes.
+    has_waited: bool,
     /// Its body was thrown away.
     is_discarded: bool,
+    /// It is longer than may be, and the page that says so is loaded.
+    is_too_large: bool,
     refused: Option<Reject>,
 }
 

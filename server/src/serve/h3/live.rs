@@ -6,7 +6,8 @@ use super::super::body::Filled;
 use super::super::call::Call;
 use super::super::inside::View;
 use super::super::live;
-use super::super::small::Small;
+use super::super::refusal::Refusal;
+use super::super::small::server_line;
 use super::exchange::{Exchange, Stop, write_chunks};
 use super::session::Session;
 use crate::handler::pipe::{Writer, pipe};
@@ -72,8 +73,10 @@ impl Live {
             qpack::push_status(100, &mut out);
             frame::end_headers(&mut out, at);
         }
-        let view = View::of(worker, session.facts());
-        let request = live::owned(head, user, &session.facts(), reader, Some(view));
+        let facts = session.facts();
+        let ends = facts.way.ends();
+        let view = View::of(worker, facts, ends);
+        let request = live::owned(head, user, &facts, ends, reader, Some(view));
         let now_ms = worker.clock.millis();
         let call = Call {
             answering: Some(handler.handle(request)),
@@ -85,6 +88,7 @@ impl Live {
             seen_then: 0,
             is_head: head.method == Method::Head,
             secure_fields: line.host.map(|host| host.secure_fields.clone()),
+            site: line.host.and_then(|host| host.site.clone()),
             download: None,
         };
         Live {
@@ -156,9 +160,12 @@ impl Live {
     fn cut(&mut self, exchange: &Exchange, reject: Reject) -> Result<(), Stop> {
         self.upload = None;
         if self.call.answering.take().is_none() {
+            if let Some(record) = &mut self.record {
+                record.rule = reject.rule;
+            }
             return Err(Stop::Stream(Code::H3_REQUEST_CANCELLED));
         }
-        self.refuse(exchange, reject);
+        self.refuse(exchange, reject, None);
         Ok(())
     }
 
@@ -182,7 +189,7 @@ impl Live {
                 Poll::Ready(Some(Ok(response))) => self.respond(exchange, response),
                 Poll::Ready(Some(Err(fault))) => {
                     fault.log();
-                    self.refuse(exchange, fault.reject);
+                    self.refuse(exchange, fault.reject, fault.after_seconds);
                 }
                 Poll::Ready(None) => ready!(self.poll_stream(cx))?,
             }
@@ -211,6 +218,9 @@ impl Live {
                 Poll::Ready(Ok(()))
             }
             Filled::Broken | Filled::Disk(_) => {
+                if let (Some(record), Some(why)) = (&mut self.record, self.call.why()) {
+                    record.rule = why.rule;
+                }
                 Poll::Ready(Err(Stop::Stream(Code::H3_INTERNAL_ERROR)))
             }
         }
@@ -218,6 +228,7 @@ impl Live {
 
     /// Writes the head of a handler's response and sets its body going.
     fn respond(&mut self, exchange: &Exchange, response: Response) {
+        let server = server_line(&response);
         let Response {
             status,
             fields,
@@ -231,7 +242,7 @@ impl Live {
         };
         let mut section = Vec::new();
         qpack::push_status(status.0, &mut section);
-        qpack::push_lines(b"Server: anthill\r\n", &mut section);
+        qpack::push_lines(server, &mut section);
         for (name, value) in &fields {
             qpack::push_field(name.as_bytes(), value, &mut section);
         }
@@ -249,17 +260,14 @@ impl Live {
     }
 
     /// No, instead of a response.
-    fn refuse(&mut self, exchange: &Exchange, reject: Reject) {
+    fn refuse(&mut self, exchange: &Exchange, reject: Reject, after_seconds: Option<u64>) {
         if let Some(record) = &mut self.record {
             record.rule = reject.rule;
         }
-        let small = Small::refusal(reject);
-        let mut section = Vec::new();
-        qpack::push_head(small.status.0, &small.lines(), &mut section);
-        self.head(exchange, small.status, &section);
-        match self.call.is_head {
-            true => self.is_last = true,
-            false => self.last(small.body),
+        let (site, is_head) = (self.call.site.as_ref(), self.call.is_head);
+        match Refusal::new(exchange.worker(), site, is_head, reject, after_seconds) {
+            Refusal::Now(response) => self.respond(exchange, response),
+            Refusal::Later(making) => self.call.answering = Some(making),
         }
     }
 

@@ -2,10 +2,11 @@
 //! client when it is to leave, and counts what serves nobody.
 
 use super::super::access::Who;
-use super::super::dispatch::Facts;
+use super::super::dispatch::{Facts, Way};
 use super::super::worker::Worker;
 use super::Place;
 use super::exchange::Exchange;
+use crate::handler::Ends;
 use crate::limits;
 use crate::tls::{self, Identity};
 use crate::wire::calm::Calm;
@@ -27,6 +28,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 pub(super) struct Session {
     pub(super) worker: Rc<Worker>,
     pub(super) who: Who,
+    ends: Ends,
     pub(super) quic: Connection,
     identity: Identity,
     control: RefCell<Control>,
@@ -93,6 +95,10 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
         who: Who {
             peer,
             tls: Some("TLSv1.3"),
+        },
+        ends: Ends {
+            client_port: Some(quic.remote_address().port()),
+            server: quic.local_ip().map(|server| server.to_canonical()),
         },
         control: RefCell::default(),
         calm: RefCell::default(),
@@ -349,7 +355,9 @@ impl Session {
         Facts {
             identity: Some(self.identity),
             peer: self.who.peer,
+            way: Way::Known(self.ends),
             now_ms: self.worker.clock.millis(),
+            may_wait: false,
         }
     }
 }

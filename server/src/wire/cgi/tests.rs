@@ -75,7 +75,15 @@ fn documents() {
 fn redirects() {
     let local = |text: &str| matches!(parse(text), Ok(Some((Answer::Local(_), _))));
     assert!(local("Location: /a\n\n"));
-    assert!(local("Location: /a\nContent-Type: a/b\n\n"));
+    assert!(local("Location: /a?b=c\r\n\r\n"));
+    for text in [
+        "Location: /a\nContent-Type: a/b\n\n",
+        "Location: /a\nContent-Length: 0\n\n",
+        "Location: /a#b\n\n",
+        "Location: /a?b#c\n\n",
+    ] {
+        assert_eq!(document(text).status, 302, "{text:?}");
+    }
     assert!(!local("Location: //evil.test/a\n\n"));
     assert!(!local("Location: https://a.test/\n\n"));
     assert!(!local("Status: 302\nLocation: /a\n\n"));
@@ -136,8 +144,11 @@ fn meta<'a>(fields: &'a str) -> Meta<'a> {
         port: 8080,
         raw_path: b"/cgi-bin/a.cgi/x%20y",
         query: Some(b"q=1&r"),
+        led_query: None,
         fields: Fields(fields.as_bytes()),
         peer: "192.0.2.7",
+        peer_port: Some(50_000),
+        server: Some("192.0.2.1"),
         secure: true,
         user: None,
         length: Some(5),
@@ -165,7 +176,7 @@ fn the_variables_of_rfc_3875() {
         ("SERVER_PROTOCOL", "HTTP/1.1"), ("SERVER_SOFTWARE", "anthill"), ("HTTPS", "on"),
         ("REQUEST_URI", "/cgi-bin/a.cgi/x%20y?q=1&r"), ("SCRIPT_FILENAME", "/srv/cgi/a.cgi"),
         ("DOCUMENT_ROOT", "/srv/www"), ("REDIRECT_STATUS", "200"), ("HTTP_HOST", "a.test:8080"),
-        ("REQUEST_SCHEME", "https"),
+        ("REQUEST_SCHEME", "https"), ("SERVER_ADDR", "192.0.2.1"), ("REMOTE_PORT", "50000"),
     ];
     for (name, value) in expected {
         assert_eq!(variable(&all, name).as_deref(), Some(value), "{name}");

@@ -185,7 +185,9 @@ fn refused_request_lines() {
         (b"Get / HTTP/1.1\r\nHost: a\r\n\r\n", 103),
         (b"BREW / HTTP/1.1\r\nHost: a\r\n\r\n", 103),
         (b"GETS / HTTP/1.1\r\nHost: a\r\n\r\n", 103),
-        (b"PROPFIND / HTTP/1.1\r\nHost: a\r\n\r\n", 103),
+        (b"PROPFINDS / HTTP/1.1\r\nHost: a\r\n\r\n", 103),
+        (b"PropFind / HTTP/1.1\r\nHost: a\r\n\r\n", 103),
+        (b"PRI / HTTP/1.1\r\nHost: a\r\n\r\n", 103),
         (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 104),
         (b"GET / HTTP/2.0\r\nHost: a\r\n\r\n", 104),
         (b"GET / HTTP/0.9\r\nHost: a\r\n\r\n", 104),
@@ -589,7 +591,7 @@ proptest! {
 
     #[test]
     fn invariants_of_near_heads(
-        line in "(\r\n)?(GET|HEAD|OPTIONS|POST|CONNECT|GOT) (/|\\*|http://a/|/[a-z%2.]{0,8}) HTTP/1\\.[01]",
+        line in "(\r\n)?(GET|HEAD|OPTIONS|POST|CONNECT|PROPFIND|GOT) (/|\\*|http://a/|/[a-z%2.]{0,8}) HTTP/1\\.[01]",
         fields in proptest::collection::vec(
             "(\r\n|\r\n|\r\n|\n|\r|\r\n )(Host|host|Range|Content-Length|Transfer-Encoding|Connection|\
              Accept-Encoding|If-None-Match|Expect|X) ?: ?(a|chunked|5|close|gzip, br|\"a\", W/\"b\"|\

@@ -1,0 +1,250 @@
+//! How far what is served lags behind the disk: a ledger between who hears of changes and who is asked
+//! for what isn't there.
+//!
+//! The kernel notes a change before the writer's call returns, so whoever finds nothing unread, and
+//! nothing read that isn't served, may trust what is served. To ask costs one `poll`, and only who says
+//! no asks. What isn't read may concern anybody; what is read is known to concern some sites only.
+
+use super::sys::Inotify;
+use crate::limits::LAG_MILLISECONDS;
+use arc_swap::ArcSwapOption;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// What the disk has told and isn't served yet.
+#[derive(Debug)]
+pub struct Lag {
+    /// Where changes are told; None where they aren't.
+    told: ArcSwapOption<Inotify>,
+    /// Some of it is taken out there, and not noted yet for the sites that it concerns.
+    is_reading: AtomicBool,
+    rounds: watch::Sender<Rounds>,
+}
+
+/// How often something was done.
+#[derive(Copy, Clone, Default, Debug)]
+struct Rounds {
+    /// All that was told was read and noted.
+    read: u64,
+    /// All that was told was read, and is served or came to nothing.
+    served: u64,
+}
+
+/// The same for one site.
+#[derive(Clone, Debug)]
+pub struct SiteLag {
+    lag: Arc<Lag>,
+    pending: Arc<Pending>,
+}
+
+/// What was read of a site and isn't served by all workers yet.
+#[derive(Default, Debug)]
+struct Pending {
+    anything: AtomicBool,
+    something_new: AtomicBool,
+}
+
+/// Which changes matter to who asks.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum News {
+    /// Those that bring something where nothing was.
+    Something,
+    /// All.
+    Anything,
+}
+
+/// Somebody who waits until what was told is served.
+#[derive(Debug)]
+pub struct CatchUp {
+    site: SiteLag,
+    news: News,
+    begun: Rounds,
+    rounds: watch::Receiver<Rounds>,
+}
+
+impl Default for Lag {
+    fn default() -> Lag {
+        Lag {
+            told: ArcSwapOption::empty(),
+            is_reading: AtomicBool::new(false),
+            rounds: watch::Sender::default(),
+        }
+    }
+}
+
+impl Lag {
+    /// From now on changes are told here; where nobody tells, nothing lags behind but what is noted.
+    pub fn follow(&self, told: Option<Arc<Inotify>>) {
+        self.told.store(told);
+    }
+
+    /// What was told is read next. It must be said before: who then finds nothing unread sees that it
+    /// is being read.
+    pub fn reads(&self) {
+        self.is_reading.store(true, Ordering::SeqCst);
+    }
+
+    /// What was read is noted for the sites that it concerns.
+    pub fn has_read(&self) {
+        self.is_reading.store(false, Ordering::SeqCst);
+        self.rounds.send_modify(|rounds| rounds.read += 1);
+    }
+
+    /// What was read is served by every worker, or changes nothing; nothing is noted any more.
+    pub fn caught_up(&self) {
+        self.rounds.send_modify(|rounds| rounds.served += 1);
+    }
+
+    /// Is there something that nobody has looked at?
+    fn is_unread(&self) -> bool {
+        // What was told is looked for first: once read it is no longer there.
+        let told = self.told.load();
+        self.is_reading.load(Ordering::SeqCst)
+            || told.as_ref().is_some_and(|told| told.has_unread())
+            || self.is_reading.load(Ordering::SeqCst)
+    }
+}
+
+impl SiteLag {
+    /// Of a site that nothing is noted for.
+    pub fn new(lag: &Arc<Lag>) -> SiteLag {
+        SiteLag {
+            lag: Arc::clone(lag),
+            pending: Arc::default(),
+        }
+    }
+
+    /// Something was read that concerns this site.
+    pub fn note(&self, news: News) {
+        self.pending.anything.store(true, Ordering::SeqCst);
+        if news == News::Something {
+            self.pending.something_new.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// All that was noted is served.
+    pub fn clear(&self) {
+        self.pending.anything.store(false, Ordering::SeqCst);
+        self.pending.something_new.store(false, Ordering::SeqCst);
+    }
+
+    /// How to wait for what was told before, if that isn't all served yet. A worker asks after it has
+    /// looked at its World, and before it takes up another one.
+    pub fn behind(&self, news: News) -> Option<CatchUp> {
+        if !self.is_pending(news) && !self.lag.is_unread() && !self.is_pending(news) {
+            return None;
+        }
+        let rounds = self.lag.rounds.subscribe();
+        let begun = *rounds.borrow();
+        Some(CatchUp {
+            site: self.clone(),
+            news,
+            begun,
+            rounds,
+        })
+    }
+
+    fn is_pending(&self, news: News) -> bool {
+        let pending = match news {
+            News::Something => &self.pending.something_new,
+            News::Anything => &self.pending.anything,
+        };
+        pending.load(Ordering::SeqCst)
+    }
+}
+
+impl CatchUp {
+    /// Waits, but not for ever: where changes come faster than they are read, the answer is that of
+    /// the World at hand.
+    pub async fn done(mut self) {
+        let caught_up = async { while !self.is_served() && self.rounds.changed().await.is_ok() {} };
+        let _ = timeout(Duration::from_millis(LAG_MILLISECONDS), caught_up).await;
+    }
+
+    /// A round that was under way when it was asked may have begun before; the next one has everything.
+    fn is_served(&mut self) -> bool {
+        let rounds = *self.rounds.borrow_and_update();
+        let is_read = rounds.read >= self.begun.read + ROUNDS || !self.site.lag.is_unread();
+        let is_served = rounds.served >= self.begun.served + ROUNDS;
+        is_read && (is_served || !self.site.is_pending(self.news))
+    }
+}
+
+const ROUNDS: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::future::ready;
+    use tokio::runtime::Builder;
+
+    #[test]
+    fn what_is_told_lags_until_it_is_served() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inotify = Arc::new(Inotify::new().expect("inotify"));
+        inotify
+            .watch(folder.path(), Inotify::FOLDER)
+            .expect("a watch");
+        let write = || fs::write(folder.path().join("new"), "text").expect("written");
+        let lag = Arc::new(Lag::default());
+        let [site, other] = [SiteLag::new(&lag), SiteLag::new(&lag)];
+        let is_behind = |site: &SiteLag| {
+            [News::Something, News::Anything].map(|news| site.behind(news).is_some())
+        };
+        write();
+        assert_eq!(is_behind(&site), [false; 2], "nobody tells");
+        lag.follow(Some(Arc::clone(&inotify)));
+        // Until it is read it may concern anybody.
+        assert_eq!([&site, &other].map(is_behind), [[true; 2]; 2]);
+        let unread = [&site, &other].map(|site| site.behind(News::Something).expect("unread"));
+        lag.reads();
+        assert!(!inotify.read().expect("read").is_empty());
+        assert_eq!([&site, &other].map(is_behind), [[true; 2]; 2]);
+        site.note(News::Anything);
+        lag.has_read();
+        assert_eq!([&site, &other].map(is_behind), [[false, true], [false; 2]]);
+        site.note(News::Something);
+        assert_eq!([&site, &other].map(is_behind), [[true; 2], [false; 2]]);
+        let noted = site.behind(News::Something).expect("noted");
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("a runtime");
+        let is_done = async |waits: CatchUp| {
+            tokio::select! {
+                biased;
+                () = waits.done() => true,
+                () = ready(()) => false,
+            }
+        };
+        runtime.block_on(async {
+            let [unread, of_other] = unread;
+            assert!(is_done(of_other).await, "it was about another site");
+            assert!(!is_done(site.behind(News::Something).expect("noted")).await);
+            site.clear();
+            lag.caught_up();
+            assert!(is_done(unread).await && is_done(noted).await);
+            assert_eq!(is_behind(&site), [false; 2]);
+            // What is told again and again: the second round has what was told before.
+            write();
+            let waits = site.behind(News::Something).expect("unread");
+            site.note(News::Something);
+            lag.has_read();
+            lag.caught_up();
+            lag.has_read();
+            lag.caught_up();
+            assert!(is_done(waits).await);
+            assert_eq!(is_behind(&site), [true; 2]);
+            // Nobody ever reads this.
+            site.behind(News::Anything).expect("unread").done().await;
+            assert_eq!(is_behind(&site), [true; 2]);
+            lag.follow(None);
+            site.clear();
+            assert_eq!(is_behind(&site), [false; 2]);
+        });
+    }
+}

@@ -1,0 +1,103 @@
+//! The refusal of a live call as a response: the site's page for its status if it has one, else the
+//! built-in one. A page that isn't in memory is loaded first.
+
+use super::inside;
+use super::small::Small;
+use super::worker::Worker;
+use crate::handler::{Fault, LocalBoxFuture, Response};
+use crate::site::{Answer, Load, Site};
+use crate::wire::head::Method;
+use crate::wire::reject::Reject;
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// What becomes of a call that is refused.
+pub(super) enum Refusal {
+    /// This is sent.
+    Now(Response),
+    /// This makes it; it doesn't fail.
+    Later(LocalBoxFuture<Result<Response, Fault>>),
+}
+
+impl Refusal {
+    /// By a page of `site`, if there is one; the same would be answered after so many seconds, if that
+    /// is known.
+    pub(super) fn new(
+        worker: &Rc<Worker>,
+        site: Option<&Arc<Site>>,
+        is_head: bool,
+        reject: Reject,
+        after_seconds: Option<u64>,
+    ) -> Refusal {
+        let refused = Refused {
+            worker: Rc::clone(worker),
+            site: site.cloned(),
+            is_head,
+            reject,
+            after_seconds,
+        };
+        match refused.look() {
+            Ok(response) => Refusal::Now(response),
+            Err(load) => Refusal::Later(Box::pin(refused.loaded(load))),
+        }
+    }
+}
+
+struct Refused {
+    worker: Rc<Worker>,
+    site: Option<Arc<Site>>,
+    is_head: bool,
+    reject: Reject,
+    after_seconds: Option<u64>,
+}
+
+impl Refused {
+    /// The response, or what has to be loaded first.
+    fn look(&self) -> Result<Response, Load> {
+        let method = match self.is_head {
+            true => Method::Head,
+            false => Method::Get,
+        };
+        let site = self.site.as_ref();
+        match site.and_then(|site| site.error_page(self.reject.status, method)) {
+            Some(Answer::Stored(page)) => {
+                Ok(self.timed(inside::error_page(&self.worker, page, self.reject)))
+            }
+            Some(Answer::Load(load)) => Err(load),
+            _ => Ok(self.small()),
+        }
+    }
+
+    fn small(&self) -> Response {
+        self.timed(inside::small(Small::refusal(self.reject)))
+    }
+
+    /// Says when to come again, where that is known.
+    fn timed(&self, mut response: Response) -> Response {
+        if let Some(seconds) = self.after_seconds {
+            let is_after = |name: &str| name.eq_ignore_ascii_case("retry-after");
+            response.fields.retain(|(name, _)| !is_after(name));
+            let seconds = seconds.to_string().into_bytes();
+            response
+                .fields
+                .push((Cow::Borrowed("Retry-After"), seconds));
+        }
+        response
+    }
+
+    async fn loaded(self, mut load: Load) -> Result<Response, Fault> {
+        for _ in 0..LOADS_MAX {
+            // Whatever came of it, looking again will tell.
+            let _ = self.worker.pool.run(move || load.run()).await;
+            load = match self.look() {
+                Ok(response) => return Ok(response),
+                Err(load) => load,
+            };
+        }
+        Ok(self.small())
+    }
+}
+
+/// A page that is still not there by then is pushed out again by others: it is done without.
+const LOADS_MAX: u32 = 4;

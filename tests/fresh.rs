@@ -1,0 +1,378 @@
+//! What was written a moment ago is there for the next request, over every version of HTTP, and what a
+//! script leads to is what it has written.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use anthill::wire::h2::frame;
+
+use crate::support::h2::H2;
+use crate::support::wire::{Over, Wire};
+use crate::support::{Folder, KeepAlive, Server, eventually, lossy, server_table, site_table};
+
+const ROUTES: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n\
+    [[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n";
+/// Writes its query into the file that its path names, makes the folder if need be, and leads there.
+const WRITE: &str = "#!/bin/sh\nfile=../public$PATH_INFO\nmkdir -p \"${file%/*}\"\n\
+    echo \"$QUERY_STRING\" > \"$file\"\n\
+    printf 'Location: %s\\nCache-Control: no-store\\n\\n' \"$PATH_INFO\"\n";
+/// Leads there within the server.
+const SHOW: &str = "#!/bin/sh\necho \"$QUERY_STRING\" > \"../public$PATH_INFO\"\n\
+    printf 'Location: %s\\n\\n' \"$PATH_INFO\"\n";
+/// Removes it, and says so.
+const REMOVE: &str = "#!/bin/sh\ncat > /dev/null\nrm \"../public$PATH_INFO\"\n\
+    printf 'Content-Type: text/plain\\n\\nremoved\\n'\n";
+
+fn start(keys: &str) -> Server {
+    let folder = Folder::new().with("public/index.html", "front");
+    for (name, text) in [("write", WRITE), ("show", SHOW), ("remove", REMOVE)] {
+        let name = format!("scripts/{name}");
+        folder.write(&name, text);
+        let mode = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(folder.path(&name), mode).expect("a mode");
+    }
+    let site = site_table(&format!("http = \"serve\"\n{keys}"));
+    Server::start_in(folder, &(server_table("") + &site + ROUTES))
+}
+
+fn curl(server: &Server, arguments: &[&str], url: &str) -> String {
+    let ran = server.curl(&[arguments, &[url]].concat());
+    assert!(ran.success, "{arguments:?} {url}: {}", ran.errors());
+    ran.text()
+}
+
+#[test]
+fn a_script_leads_to_what_it_has_written() {
+    let server = start("");
+    for round in 0..50 {
+        // A new file, one that is there, and one in a new folder.
+        for path in [
+            format!("/new-{round}"),
+            "/same".to_owned(),
+            format!("/made/{round}/deep/page"),
+        ] {
+            let url = server.http(&format!("/run/write{path}?text-{round}"));
+            let got = curl(&server, &["-L", "--http1.1"], &url);
+            assert_eq!(got, format!("text-{round}\n"), "{path}");
+        }
+    }
+    for round in 50..60 {
+        for path in [format!("/new-{round}"), "/same".to_owned()] {
+            let url = server.https(&format!("/run/write{path}?text-{round}"));
+            let got = curl(&server, &["-L", "--http2"], &url);
+            assert_eq!(got, format!("text-{round}\n"), "{path}");
+            let url = server.https(&format!("/run/show{path}?shown-{round}"));
+            let got = curl(&server, &[], &url);
+            assert_eq!(got, format!("shown-{round}\n"), "{path}");
+        }
+    }
+}
+
+#[test]
+fn what_a_script_has_removed_is_gone() {
+    let server = start("");
+    for round in 0..10 {
+        let url = server.http(&format!("/run/write/page?text-{round}"));
+        assert_eq!(curl(&server, &["-L"], &url), format!("text-{round}\n"));
+        let url = server.http("/run/remove/page");
+        assert_eq!(curl(&server, &["-d", "x"], &url), "removed\n");
+        let status = ["-o", "/dev/null", "-w", "%{http_code}"];
+        assert_eq!(curl(&server, &status, &server.http("/page")), "404");
+    }
+}
+
+#[cfg(feature = "http3")]
+#[test]
+fn a_script_leads_to_what_it_has_written_over_http_3() {
+    let server = start("");
+    let questions: Vec<String> = (0..10)
+        .flat_map(|round| {
+            [
+                format!("GET /run/write/a/{round}?text-{round}"),
+                format!("GET /a/{round}"),
+                format!("GET /run/write/same?text-{round}"),
+                "GET /same".to_owned(),
+            ]
+        })
+        .collect();
+    let mut scene = vec!["ask"];
+    scene.extend(questions.iter().map(String::as_str));
+    let said = crate::h3::play(&server, &scene);
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 40);
+    for (at, answers) in lines.chunks(4).enumerate() {
+        for (leads, shows) in [(answers[0], answers[1]), (answers[2], answers[3])] {
+            assert!(leads.contains("\"status\": 302"), "{leads}");
+            assert!(shows.contains(&format!("text-{at}\\n")), "{shows}");
+        }
+    }
+}
+
+/// A shell beside the tests that writes files. What they open themselves a program that another test
+/// starts just then has open too, for a moment, and its writer hasn't closed it until then.
+struct Writer {
+    shell: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Writer {
+    fn new(server: &Server) -> Writer {
+        let mut shell = Command::new("sh");
+        shell.arg("-e").current_dir(server.folder.path("."));
+        let shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut shell = shell.expect("a shell");
+        let said = BufReader::new(shell.stdout.take().expect("its output"));
+        Writer { shell, said }
+    }
+
+    /// Has it done, and returns when it is.
+    fn run(&mut self, commands: &str) {
+        let stdin = self.shell.stdin.as_mut().expect("its input");
+        writeln!(stdin, "{commands}\necho done").expect("taken");
+        let mut line = String::new();
+        self.said.read_line(&mut line).expect("said");
+        assert_eq!(line, "done\n", "{commands}");
+    }
+
+    /// Writes a file of the site.
+    fn write(&mut self, path: &str, text: &str) {
+        self.run(&format!("printf %s '{text}' > 'public{path}'"));
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // The end of its input is its own.
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
+}
+
+#[test]
+fn a_new_file_is_there_for_the_next_request() {
+    let server = start("");
+    let mut writer = Writer::new(&server);
+    let mut client = server.keep();
+    let mut h2 = H2::open(&server, Over::Tls);
+    for round in 0..100 {
+        // In a folder that is watched, and in one that nobody knows yet.
+        for path in [format!("/new-{round}"), format!("/{round}/b/c/page")] {
+            let text = format!("text {round}");
+            let folder = &path[..path.rfind('/').expect("a slash")];
+            writer.run(&format!("mkdir -p 'public{folder}'"));
+            writer.write(&path, &text);
+            let got = match round % 2 {
+                0 => {
+                    let got = client.get(&path);
+                    (got.status, got.text())
+                }
+                _ => {
+                    let got = h2.get(&path);
+                    (got.status, lossy(&got.body))
+                }
+            };
+            assert_eq!(got, (200, text), "{path}");
+            assert_eq!(client.get(&format!("{path}-not")).status, 404, "{path}");
+            writer.run(&format!("rm 'public{path}'"));
+        }
+    }
+}
+
+#[test]
+fn nothing_stands_in_for_what_is_there_by_now() {
+    // A page, a script of the site and a program elsewhere.
+    for front in ["/front.html", "/front.sh", "/run/front$path"] {
+        let server = start(&format!("try = [\"$path\", \"{front}\"]"));
+        let mut writer = Writer::new(&server);
+        let says = |what: &str| format!("printf \"Content-Type: text/plain\\n\\n{what}\"");
+        writer.write("/front.html", "front");
+        writer.write("/front.sh", &says("front"));
+        let program = format!("#!/bin/sh\n{}", says("front"));
+        writer.write("/../scripts/front", &program);
+        writer.run("chmod +x scripts/front");
+        let mut wire = Wire::over(&server, Over::Plain);
+        let mut get = |path: &str| lossy(&wire.get(path, "").body);
+        for round in 0..20 {
+            let (file, run) = (format!("/file-{round}"), format!("/run-{round}.sh"));
+            assert_eq!(get(&file), "front", "{front}");
+            assert_eq!(get(&run), "front", "{front}");
+            writer.write(&file, "file");
+            assert_eq!(get(&file), "file", "{front}");
+            writer.write(&run, &says("script"));
+            assert_eq!(get(&run), "script", "{front}");
+        }
+    }
+}
+
+#[test]
+fn a_listing_has_what_was_just_written() {
+    let server = start("listing = true");
+    let mut writer = Writer::new(&server);
+    let mut wire = Wire::over(&server, Over::Plain);
+    for round in 0..20 {
+        writer.run(&format!("mkdir -p public/list/folder-{round}"));
+        let list = lossy(&wire.get("/list/", "").body);
+        assert!(list.contains(&format!("folder-{round}/")), "{list}");
+        writer.write(&format!("/list/file-{round}"), "text");
+        let list = lossy(&wire.get("/list/", "").body);
+        assert!(list.contains(&format!("file-{round}")), "{list}");
+    }
+}
+
+/// Has the server look at all that was told before.
+fn see(writer: &mut Writer, client: &mut KeepAlive<TcpStream>, marker: &str) {
+    writer.write(marker, "seen");
+    assert_eq!(client.get(marker).text(), "seen");
+}
+
+/// Some editors rename the old file, write a new one and close it.
+#[test]
+fn a_file_that_is_replaced_in_steps_is_never_half_there() {
+    // A folder that a link leads to, too, is known by two names.
+    for pages in [&["/page"][..], &["/real/page", "/link/page"]] {
+        let server = start("");
+        let mut writer = Writer::new(&server);
+        let mut client = server.keep();
+        writer.run("mkdir -p public/real; ln -s real public/link");
+        if pages.len() == 1 {
+            writer.run("rm public/link");
+        }
+        let file = format!("public{}", pages[0]);
+        let mut old = "text 0".to_owned();
+        writer.write(pages[0], &old);
+        for round in 1..30 {
+            see(&mut writer, &mut client, &format!("/before-{round}"));
+            for page in pages {
+                assert_eq!(client.get(page).text(), old, "{page}");
+            }
+            writer.run(&format!(
+                "mv {file} {file}~; exec 3> {file}; printf half >&3"
+            ));
+            for marker in ["", "/begun-", "/half-"] {
+                if !marker.is_empty() {
+                    see(&mut writer, &mut client, &format!("{marker}{round}"));
+                }
+                for page in pages {
+                    let got = client.get(page);
+                    let is_old = got.status == 200 && got.text() == old;
+                    assert!(is_old || got.status == 404 || got.status == 503, "{got:?}");
+                }
+            }
+            old = format!("half and half {round}");
+            writer.run(&format!("printf ' and half {round}' >&3; exec 3>&-"));
+        }
+    }
+}
+
+/// Others set its mode before they write.
+#[test]
+fn a_file_whose_mode_is_set_is_never_half_there() {
+    let server = start("");
+    let mut writer = Writer::new(&server);
+    let mut client = server.keep();
+    for round in 0..30 {
+        let page = format!("/page-{round}");
+        let file = format!("public{page}");
+        writer.run(&format!(
+            "exec 3> {file}; chmod 640 {file}; printf half >&3"
+        ));
+        for marker in ["begun", "half"] {
+            see(&mut writer, &mut client, &format!("/{marker}-{round}"));
+            let got = client.get(&page);
+            assert_eq!(got.status, 404, "{got:?}");
+        }
+        writer.run("printf ' and half' >&3; exec 3>&-");
+        assert_eq!(client.get(&page).text(), "half and half");
+        // One that is whole stays, and so does one that is touched at once.
+        writer.run(&format!(
+            "chmod 644 {file}; printf 'and whole' > {file}; chmod 600 {file}"
+        ));
+        see(&mut writer, &mut client, &format!("/whole-{round}"));
+        assert_eq!(client.get(&page).text(), "and whole");
+        writer.run(&format!("chmod 644 {file}"));
+        see(&mut writer, &mut client, &format!("/touched-{round}"));
+        assert_eq!(client.get(&page).text(), "and whole");
+    }
+}
+
+/// What came of the body is gone when the request has waited.
+#[test]
+fn a_request_with_a_body_does_not_wait() {
+    let server = start("");
+    let mut writer = Writer::new(&server);
+    let says = "printf \"Content-Type: text/plain\\n\\nran\"";
+    for round in 0..10 {
+        let script = format!("/new-{round}.sh");
+        let mut wire = Wire::over(&server, Over::Plain);
+        writer.write(&script, says);
+        wire.send(format!(
+            "POST {script} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"
+        ));
+        let got = wire.response("POST");
+        assert!([200, 404, 405].contains(&got.status), "{got:?}");
+        let script = format!("/newer-{round}.sh");
+        let mut h2 = H2::open(&server, Over::Tls);
+        assert_eq!(h2.get("/").status, 200);
+        writer.write(&script, says);
+        let block = H2::block(&[
+            (":method", "POST"),
+            (":scheme", "https"),
+            (":path", &script),
+            (":authority", "localhost"),
+        ]);
+        // Both frames come at once, and nothing happens in between.
+        let mut bytes = Vec::new();
+        frame::header(
+            &mut bytes,
+            block.len(),
+            frame::HEADERS,
+            frame::END_HEADERS,
+            3,
+        );
+        bytes.extend_from_slice(&block);
+        frame::header(&mut bytes, 4, frame::DATA, frame::END_STREAM, 3);
+        bytes.extend_from_slice(b"body");
+        h2.wire.send(bytes);
+        let got = h2.response(3);
+        assert!([200, 404, 405].contains(&got.status), "{got:?}");
+    }
+}
+
+/// Who answers while the server stops waits for no news: nobody reads them any more.
+#[test]
+fn nobody_waits_for_the_disk_while_the_server_stops() {
+    let folder = Folder::new().with("public/index.html", "front");
+    // Each call leads to the next one, and the first one waits until it is to go on.
+    let hop = "#!/bin/sh\nleft=${PATH_INFO#/}\n\
+        [ $left = 7 ] && echo begun > ../begun && read go < ../go\n\
+        echo text > ../public/file-$left\n\
+        [ $left = 0 ] && printf 'Content-Type: text/plain\n\nthrough\n' && exit\n\
+        printf 'Location: %s\n\n' /run/hop/$((left - 1))\n";
+    folder.write("scripts/hop", hop);
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path("scripts/hop"), mode).expect("a mode");
+    let site = site_table("http = \"serve\"\n");
+    // Less than the calls would take if each waited for its second.
+    let limits = "limits = { drain_seconds = 4 }";
+    let mut server = Server::start_in(folder, &(server_table(limits) + &site + ROUTES));
+    let mut writer = Writer::new(&server);
+    writer.run("mkfifo go");
+    let mut wire = Wire::over(&server, Over::Plain);
+    wire.send("GET /run/hop/7 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let begun = server.folder.path("begun");
+    eventually("the first call", || begun.exists().then_some(()));
+    server.signal("TERM");
+    let is_stopping = |line: &str| line.contains("stopping");
+    server.errors.wait_for("the end to begin", is_stopping);
+    writer.run("echo go > go");
+    let got = wire.response("GET");
+    assert_eq!(
+        (got.status, lossy(&got.body)),
+        (200, "through\n".to_owned())
+    );
+    assert_eq!(server.wait(Duration::from_secs(30)), Some(0));
+}

@@ -1,0 +1,62 @@
+# Sourced by release.sh for a processor that isn't this machine's: Debian's cross compiler, and beside
+# it, in target/, Debian's musl for that processor.
+
+# build_for_other: `cargo build` for $target into $target_dir.
+build_for_other() {
+    is_debian || fail "TARGET=$target is built on Debian alone, with its cross compilers"
+    setup build
+    have rustup || fail "TARGET=$target needs rustup, for its standard library or the source of one - https://rustup.rs"
+    case $target in
+        aarch64-unknown-linux-musl)
+            setup cross_arm64
+            cross_compiler arm64 aarch64-linux-gnu-gcc aarch64-linux-musl
+            rustup target list --installed | grep -qx "$target" || rustup target add "$target"
+            has_std_source || own_std=
+            # The linker alone: what it links comes with rustup's library.
+            linker=aarch64-linux-gnu-gcc
+            ;;
+        arm-unknown-linux-musleabi)
+            # Nobody offers a standard library for it, so that is built too. Debian's armel is code for
+            # ARMv5 without floating point, which every ARM runs; its armhf is not for an ARMv6.
+            setup cross_armel
+            cross_compiler armel arm-linux-gnueabi-gcc arm-linux-musleabi
+            has_std_source || fail "TARGET=$target needs the source of Rust's library - rustup component add rust-src"
+            cp "$(arm-linux-gnueabi-gcc -print-file-name=libgcc_eh.a)" "$musl/libunwind.a"
+            linker=$musl/gcc
+            export RUSTFLAGS="-Clink-self-contained=no -Lnative=$musl"
+            ;;
+        *) fail "TARGET=$target is not known; known are $own_target, aarch64-unknown-linux-musl (64-bit ARM) and arm-unknown-linux-musleabi (32-bit ARM, from ARMv6)" ;;
+    esac
+    export "CC_$(echo "$target" | tr - _)=$musl/gcc"
+    export "CARGO_TARGET_$(echo "$target" | tr 'a-z-' 'A-Z_')_LINKER=$linker"
+    build_for_target
+}
+
+# cross_compiler ARCHITECTURE COMPILER TRIPLE: sets `musl` to a folder with Debian's musl-dev for that
+# architecture of Debian's, and in it `gcc`, which compiles against it.
+cross_compiler() {
+    musl=$PWD/target/musl-$1
+    [ ! -x "$musl/gcc" ] || return 0
+    say "fetching musl-dev for $1"
+    rm -rf "$musl"
+    mkdir -p "$musl/lists/partial" "$musl/cache/archives/partial"
+    # apt with another architecture, and lists of its own: this system's are as they were.
+    cat >"$musl/apt.conf" <<CONF
+APT::Architecture "$1";
+APT::Architectures { "$1"; };
+APT::Sandbox::User "root";
+Dir::State::lists "$musl/lists";
+Dir::State::status "/dev/null";
+Dir::Cache "$musl/cache";
+CONF
+    (
+        cd "$musl"
+        export APT_CONFIG="$musl/apt.conf"
+        apt-get -qq update && apt-get -qq download musl-dev
+    ) >&2 || fail "could not fetch musl-dev for $1 with apt-get - Debian's archive has it"
+    dpkg-deb -x "$musl"/musl-dev_*.deb "$musl"
+    sed "s#/usr/\(lib\|include\)/$3#$musl&#g" "$musl/usr/lib/$3/musl-gcc.specs" >"$musl/specs"
+    printf '#!/bin/sh\nexec %s "$@" -specs %s\n' "$2" "$musl/specs" >"$musl/gcc"
+    chmod +x "$musl/gcc"
+    rm -rf "$musl/lists" "$musl/cache" "$musl"/musl-dev_*.deb
+}
