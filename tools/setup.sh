@@ -32,6 +32,8 @@ test       wrk                     wrk
 test       siege                   siege
 test       h2load                  nghttp2-client
 test       nginx                   nginx-light
+test       apache2                 apache2
+test       haproxy                 haproxy
 test       lighttpd                lighttpd
 test       /usr/lib/lighttpd/mod_openssl.so  lighttpd-mod-openssl
 test       certutil                libnss3-tools

@@ -22,8 +22,8 @@ use std::time::{Duration, SystemTime};
 pub(super) const QUIET: Duration = Duration::from_millis(400);
 /// The clock that file systems stamp with lags behind the other one by up to this.
 const TICK: Duration = Duration::from_millis(20);
-/// Files that a request found other than expected are taken once nobody has written to them for this long: where watching works, their writer
-/// would have been heard, and may be at it still.
+/// Files that a request found other than expected are taken once nobody has written to them for this
+/// long: where watching works, their writer would have been heard, and may be at it still.
 const STALE_QUIET: Duration = RESCAN;
 
 /// What tells one state of a file from another: device, inode, size, both times.
@@ -218,8 +218,7 @@ impl Plane {
                 Ok(Ok((renewed, unsettled))) => {
                     for path in unsettled {
                         let at = (place, path);
-                        let is_touched = changes.touched.contains(&at);
-                        *self.unsettled.entry(at).or_default() |= is_touched;
+                        *self.unsettled.entry(at.clone()).or_default() |= changes.is_told(&at);
                     }
                     renewed
                 }
@@ -301,20 +300,21 @@ impl Plane {
         let sites: HashMap<Place, Arc<Site>> = self.places().collect();
         let since = self.watch.as_ref().map(Watch::since).unwrap_or_default();
         let changes = &mut self.changes;
-        self.unsettled.retain(|(place, path), is_touched| {
+        self.unsettled.retain(|(place, path), is_told| {
             let Some(site) = sites.get(place) else {
                 return false;
             };
             let changed = changed_at(&site.root().join(path));
             let folder = path.parent().unwrap_or(Path::new(""));
             let watched = since.get(&(*place, folder)).map(|since| *since + TICK);
-            if !*is_touched && changed > watched && watched.is_some() {
-                // Its writer is at it, and will be heard, or was heard already. Who only touched it
-                // may have been done before.
+            if !*is_told && changed > watched && watched.is_some() {
+                // Its writer is at it, and will be heard, or was heard already. Of what was told already
+                // nothing more may come.
                 return false;
             }
             let settled = is_past(changed, QUIET);
-            if settled {
+            // Who has it open still, or again, will be heard.
+            if settled && !(watched.is_some() && site.is_being_written(path)) {
                 let paths = changes.sites.entry(*place).or_default();
                 paths.insert(path.clone());
             }

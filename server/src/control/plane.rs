@@ -83,8 +83,8 @@ pub struct Plane {
     pub(super) watch: Option<Watch>,
     /// What is known to have changed and isn't looked at yet.
     pub(super) changes: Changes,
-    /// Files that may be half written; true where their writer may have closed them before they were
-    /// touched last, and isn't heard any more.
+    /// Files that may be half written; true where something was told of them, after which nothing more
+    /// may come.
     pub(super) unsettled: BTreeMap<(Place, PathBuf), bool>,
     /// Sites that couldn't be read: it is tried again.
     pub(super) missed: BTreeSet<Place>,

@@ -419,6 +419,13 @@ impl Changes {
         self.gone.contains(at) || self.touched.contains(at)
     }
 
+    /// Was something told of the file that is at this path now?
+    pub fn is_told(&self, at: &(Place, PathBuf)) -> bool {
+        let (place, path) = at;
+        let is_named = self.sites.get(place).is_some_and(|all| all.contains(path));
+        self.touched.contains(at) || (is_named && !self.gone.contains(at))
+    }
+
     /// Nothing happened.
     pub fn is_empty(&self) -> bool {
         self.sites.is_empty() && self.whole.is_empty() && !self.files && !self.branches

@@ -47,6 +47,7 @@ pub use scan::hidden;
 pub use stored::{Kept, Multipart, Part, Piece, Stored};
 pub use variant::{Content, DiskContent, Variant};
 
+use crate::base::sys::Writers;
 use crate::limits::{GZIP_FILE_BYTES_MAX, GZIP_FILE_BYTES_MIN, STALE_PATHS_MAX};
 use crate::wire::fields::Coding;
 use file::{File, TICKS_PER_SECOND};
@@ -56,6 +57,7 @@ use root::Resolver;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::hash::RandomState;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -160,10 +162,12 @@ impl Site {
         self.with_settled_changes(changes, &[], i64::MAX).0
     }
 
-    /// The same, but files that are met in a folder, or at the `unsure` paths, and changed after
-    /// `settled_ns` (Unix time) stay as they were, and so does their absence, while somebody may be
-    /// writing to them. Their paths come back too, to be named once they are whole; but not those of
-    /// `unsure` files that somebody is writing to for certain: that these are closed will be told.
+    /// The same, but files that changed after `settled_ns` (Unix time) stay as they were, and so does
+    /// their absence, while somebody writes to them: at the paths of `changes` too, for whoever was
+    /// told to be done may have begun anew. Where nobody can tell, files that are met in a folder or
+    /// at the `unsure` paths stay so as well. Paths come back too, to be named once they are whole;
+    /// but not those of named files that somebody is writing to for certain: that these are closed
+    /// will be told.
     pub fn with_settled_changes(
         &self,
         changes: &[PathBuf],
@@ -252,6 +256,20 @@ impl Site {
         let entry = folder.find(last);
         entry.is_some_and(|entry| !entry.link && matches!(entry.node, Node::File(_)))
             && fs::symlink_metadata(self.root().join(path)).is_ok_and(|is| is.is_file())
+    }
+
+    /// Has somebody opened what is at this path to write to it, for certain?
+    pub fn is_being_written(&self, path: &Path) -> bool {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            return false;
+        };
+        let folder = self.shared.root.open_folder(above.as_os_str().as_bytes());
+        folder.is_ok_and(|folder| {
+            matches!(
+                scan::writers_of(folder.as_fd(), name.as_bytes()),
+                Writers::Some
+            )
+        })
     }
 
     /// How many files there are, and how many bytes they have.

@@ -13,6 +13,10 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The kernel tells of a file's end of writing before it is quite closed: so long later it mostly is.
+const CLOSING: Duration = Duration::from_millis(1);
 
 /// Is this name no part of the site? Hidden names aren't, but for RFC 8615's.
 pub fn hidden(name: &[u8]) -> bool {
@@ -27,9 +31,9 @@ pub fn scan(root: &Root, index: &[String], old: Option<&Arc<Folder>>) -> Result<
 
 /// Reads anew what is at these paths (below the root, names split) and what links lead to; the rest
 /// is shared with the old tree. Where the root itself can't be read any more the old tree stays.
-/// Files that aren't named, but met in a folder, and those whose path isn't known to be of a whole
-/// file, stay as they were if they changed after `settled_ns` (Unix time) and may be half written.
-/// Their paths come back too.
+/// Files that changed after `settled_ns` (Unix time) stay as they were while somebody writes to them,
+/// and, unless they are known to be whole, where nobody can tell whether somebody does. The paths of
+/// those come back too whose writer's end won't be told.
 pub fn rescan<'p>(
     root: &Root,
     index: &[String],
@@ -78,6 +82,25 @@ impl<'p> Changes<'p> {
             [name, rest @ ..] => self.below.entry(name).or_default().add(rest, is_whole),
         }
     }
+
+    /// What was told of this very file, if it is one.
+    fn told(&self) -> Told {
+        match self.whole {
+            true => Told::Whole,
+            false => Told::Unsure,
+        }
+    }
+}
+
+/// What was told of a file.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Told {
+    /// It was met in a folder.
+    Nothing,
+    /// Something happened to it.
+    Unsure,
+    /// Whoever wrote to it was done.
+    Whole,
 }
 
 /// Device and inode: one folder, whatever it is called.
@@ -198,10 +221,13 @@ impl<'a> Scan<'a> {
         for name in names {
             let known = old.and_then(|old| old.find(&name)).map(|entry| &entry.node);
             let change = changes.below.get(&name[..]).unwrap_or(&none);
-            let mut examined = self.examine(folder, &name, known, change, true);
-            if !change.whole {
-                examined = self.settled(folder, &name, examined, known, false);
-            }
+            let examined = self.examine(folder, &name, known, change, true);
+            let told = if change.whole {
+                Told::Whole
+            } else {
+                Told::Nothing
+            };
+            let examined = self.settled(folder, &name, examined, known, told);
             if let Some((link, fact)) = examined {
                 found.push(Found {
                     name: Cow::Owned(name.into_vec()),
@@ -243,10 +269,8 @@ impl<'a> Scan<'a> {
             }
             let change = change.unwrap_or(&none);
             let known = Some(&entry.node);
-            let mut examined = self.examine(folder, name, known, change, false);
-            if !change.whole {
-                examined = self.settled(folder, name, examined, known, true);
-            }
+            let examined = self.examine(folder, name, known, change, false);
+            let examined = self.settled(folder, name, examined, known, change.told());
             if let Some((link, fact)) = examined {
                 found.push(Found {
                     name: Cow::Borrowed(name),
@@ -261,10 +285,8 @@ impl<'a> Scan<'a> {
             .iter()
             .filter(|(name, _)| old.find(name).is_none());
         for (name, change) in new {
-            let mut examined = self.examine(folder, name, None, change, false);
-            if !change.whole {
-                examined = self.settled(folder, name, examined, None, true);
-            }
+            let examined = self.examine(folder, name, None, change, false);
+            let examined = self.settled(folder, name, examined, None, change.told());
             if let Some((link, fact)) = examined {
                 found.push(Found {
                     name: Cow::Owned(name.to_vec()),
@@ -281,14 +303,14 @@ impl<'a> Scan<'a> {
     }
 
     /// What was examined, unless it is a file that changed a moment ago and that somebody may be
-    /// writing to: then what was known. Of one that was `told` of the end of its writing will be, too.
+    /// writing to: then what was known.
     fn settled(
         &mut self,
         folder: BorrowedFd<'_>,
         name: &[u8],
         examined: Option<(bool, Fact)>,
         known: Option<&Node>,
-        told: bool,
+        told: Told,
     ) -> Option<(bool, Fact)> {
         let (link, fact) = examined?;
         let known = known_file(known);
@@ -301,13 +323,22 @@ impl<'a> Scan<'a> {
                 {
                     return Some((link, Fact::File(meta, known)));
                 }
-                let writers = writers(folder, name);
-                if let Writers::None(stat) = &writers
-                    && let Some(meta) = Meta::of_file(stat)
-                {
+                let mut writers = writers_of(folder, name);
+                if told == Told::Whole && matches!(writers, Writers::Some) {
+                    // The kernel tells that a file is closed while it still closes it.
+                    std::thread::sleep(CLOSING);
+                    writers = writers_of(folder, name);
+                }
+                let whole = match &writers {
+                    Writers::None(stat) => Meta::of_file(stat),
+                    Writers::Unknown if told == Told::Whole => Some(meta),
+                    _ => None,
+                };
+                if let Some(meta) = whole {
                     return Some((link, Fact::File(meta, known)));
                 }
-                if !(told && matches!(writers, Writers::Some)) {
+                // Who is still at it will be heard when that ends.
+                if told != Told::Unsure || !matches!(writers, Writers::Some) {
                     let slash: &[u8] = if self.path.is_empty() { b"" } else { b"/" };
                     self.unsettled.push([&self.path, slash, name].concat());
                 }
@@ -457,7 +488,7 @@ impl<'a> Scan<'a> {
 }
 
 /// Who has a file open to write to it.
-fn writers(folder: BorrowedFd<'_>, name: &[u8]) -> Writers {
+pub fn writers_of(folder: BorrowedFd<'_>, name: &[u8]) -> Writers {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(folder, name, flags, Mode::empty()) {
         Ok(file) => sys::writers(file.as_fd()),
