@@ -166,7 +166,7 @@ impl Site {
     /// their absence, while somebody writes to them: at the paths of `changes` too, for whoever was
     /// told to be done may have begun anew. Where nobody can tell, files that are met in a folder or
     /// at the `unsure` paths stay so as well. Paths come back too, to be named once they are whole;
-    /// but not those of named files that somebody is writing to for certain: that these are closed
+    /// but not those of `unsure` files that somebody is writing to for certain: that these are closed
     /// will be told.
     pub fn with_settled_changes(
         &self,
