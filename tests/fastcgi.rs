@@ -166,7 +166,20 @@ fn php_applications() {
         assert_eq!((status.status, cookies.count()), (418, 2), "{status:?}");
         let to = wire.get("/to.php", "");
         assert_eq!((to.status, to.field("location")), (302, Some("/page.html")));
-        assert_eq!(wire.ask("HEAD", "/index.php", "").status, 200);
+        let head = wire.ask("HEAD", "/index.php", "");
+        assert_eq!((head.status, head.field("content-length")), (200, None));
+        // What has ended when its head is here has a length, which keeps old clients' connections.
+        eventually("a length", || {
+            let short = wire.get("/?q=1", "");
+            assert_eq!(short.text(), "GET /index.php  1  0\n");
+            (short.field("content-length") == Some("21")).then_some(())
+        });
+        eventually("a connection that is kept", || {
+            let mut old = Wire::plain(&server);
+            old.send("GET /?q=1 HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n");
+            let response = old.next_response("GET")?;
+            (response.field("connection") == Some("keep-alive")).then_some(())
+        });
         let asked = wire.ask("PROPFIND", "/index.php/dav/", "");
         assert_eq!(asked.text(), "PROPFIND /index.php /dav/   0\n");
         let failed = wire.get("/fails.php?why", "");

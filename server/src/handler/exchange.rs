@@ -42,6 +42,12 @@ pub trait Peer: 'static {
     /// How it ended, asked once its output has.
     fn ended(&mut self) -> impl Future<Output = Ended>;
 
+    /// Is it known by now that it ended as it should, so that nobody waits to hear it? Asked once its
+    /// output has ended.
+    fn has_ended_well(&self) -> bool {
+        false
+    }
+
     /// May something be missing, though it ended as it should?
     fn is_doubtful(&self) -> bool {
         false
@@ -170,9 +176,12 @@ impl<P: Peer> Exchange<P> {
                     true => self.bounds.lag.behind(News::Anything),
                     false => None,
                 };
-                let response = match poll_fn(|cx| self.poll_held(cx)).await {
-                    true => self.whole(document).await,
-                    false => Ok(self.document(document)),
+                let response = if poll_fn(|cx| self.poll_held(cx)).await {
+                    self.whole(document).await
+                } else if poll_fn(|cx| Poll::Ready(self.is_all_here(&document, cx))).await {
+                    Ok(self.at_once(document).await)
+                } else {
+                    Ok(self.document(document))
                 };
                 if let Some(behind) = behind {
                     behind.done().await;
@@ -312,6 +321,43 @@ impl<P: Peer> Exchange<P> {
         Poll::Ready(false)
     }
 
+    /// Has all of a short body come already, as it should?
+    fn is_all_here(&mut self, document: &Document, cx: &mut Context<'_>) -> bool {
+        if self.asked.method == Method::Head {
+            // Whose length it would be isn't known: many send no body then.
+            return false;
+        }
+        while self.read.len() < limits::PROGRAM_FIRST_BYTES {
+            self.poll_aside(cx);
+            match self.peer.poll_output(cx, &mut self.scratch) {
+                Poll::Pending => return false,
+                Poll::Ready(0) => {
+                    let length = self.read.len() as u64;
+                    return self.peer.has_ended_well()
+                        && length <= self.bounds.output_bytes
+                        && document.length.is_none_or(|said| said == length);
+                }
+                Poll::Ready(read) => {
+                    self.moved = Instant::now();
+                    self.read.extend_from_slice(&self.scratch[..read]);
+                }
+            }
+        }
+        false
+    }
+
+    /// The same as a response: its length is known, and nothing more has to be moved.
+    async fn at_once(mut self, document: Document) -> Response {
+        let ended = self.peer.ended().await;
+        self.complain(ended);
+        self.peer.leave(self.bounds.silent);
+        Response {
+            status: Status(document.status),
+            fields: owned(document.fields),
+            body: Body::Whole(self.read),
+        }
+    }
+
     /// A response whose body has been read to its end.
     async fn whole(mut self, document: Document) -> Result<Response, Fault> {
         let is_whole = |length| length == self.read.len() as u64;
@@ -417,11 +463,16 @@ impl<P: Peer> Exchange<P> {
             writer.doubt();
         }
         writer.finish();
+        self.complain(ended);
+        self.peer.leave(self.bounds.silent);
+    }
+
+    /// What was wrong, if something was, though all has come.
+    fn complain(&self, ended: Ended) {
         if let Ended::Complaining(how) = ended {
             let rule = Reject::SCRIPT_FAILED.rule;
             log::warn!("{}: {}: {how} (rule {rule})", self.line(), P::NAME);
         }
-        self.peer.leave(self.bounds.silent);
     }
 
     /// Reads until the head is whole.

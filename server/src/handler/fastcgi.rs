@@ -452,6 +452,10 @@ impl Peer for Talk {
         }
     }
 
+    fn has_ended_well(&self) -> bool {
+        matches!(self.end, Some(End::Complete(_))) && !self.is_lost
+    }
+
     async fn ended(&mut self) -> Ended {
         self.said.flush();
         if self.is_lost {
