@@ -15,7 +15,7 @@ use rcgen::{
 use crate::support::{Folder, Ran, Server, lossy, run};
 
 /// Whatever is waited for is there by then, or never will be.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks again and again until there is something to see; `what` says what was missed.
 pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {

@@ -327,7 +327,7 @@ fn a_backend_that_is_started_anew() {
 fn a_silent_backend_is_given_up() {
     let folder = php_folder();
     let _php = Backend::php(&folder, 2);
-    let server = php_server(folder, "limits = { script_silent_seconds = 1 }", "");
+    let server = php_server(folder, "limits = { script_silent_seconds = 3 }", "");
     let response = Wire::plain(&server).get("/sleep.php", "");
     assert_eq!(response.status, 504, "{response:?}");
     assert_eq!(Wire::plain(&server).get("/index.php", "").status, 200);

@@ -24,12 +24,13 @@ pub mod pebble;
 pub mod trust;
 pub mod wire;
 
-/// How long a server may take to come up; a debug build on a busy machine is slow.
-const START: Duration = Duration::from_secs(20);
+/// How long a server may take to come up, or to say or do something; a debug build on a busy machine
+/// is slow.
+const START: Duration = Duration::from_secs(60);
 /// How long a raw exchange waits for bytes, or for the end.
 const READ: Duration = Duration::from_secs(10);
-/// How long a client program may take in all.
-const CLIENT: Duration = Duration::from_secs(60);
+/// How long a client program may take in all: more than those wait that have a deadline of their own.
+const CLIENT: Duration = Duration::from_secs(180);
 
 /// The clients, and the Debian packages they come in (tools/setup.sh installs them).
 const TOOLS: [(&str, &str); 18] = [
@@ -92,6 +93,17 @@ impl Folder {
         let file = self.path(name);
         fs::create_dir_all(file.parent().expect("a folder")).expect("a new folder");
         fs::write(file, content).expect("a written file");
+    }
+
+    /// Writes a program, by another one. What we have open ourselves to write to it, a program that
+    /// another test starts just then has open too, for a moment; and what somebody may write to isn't run.
+    pub fn program(&self, name: &str, text: &str) {
+        let file = self.path(name);
+        fs::create_dir_all(file.parent().expect("a folder")).expect("a new folder");
+        let write = ["-c", "cat > \"$0\" && chmod 755 \"$0\""].map(OsStr::new);
+        let arguments = [write[0], write[1], file.as_os_str()];
+        let ran = run("sh", &arguments, text.as_bytes());
+        assert!(ran.success, "{}", ran.errors());
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -323,7 +335,7 @@ impl Lines {
 
     /// The first line, of those that are there and those to come, that fits.
     pub fn wait_for(&self, what: &str, fits: impl Fn(&str) -> bool) -> String {
-        self.wait_until(READ, what, |lines| {
+        self.wait_until(START, what, |lines| {
             lines.iter().find(|line| fits(line)).cloned()
         })
     }
