@@ -382,7 +382,12 @@ fn a_full_disk_while_storing() {
 fn two_servers_on_one_state_folder() {
     let pebble = Pebble::start();
     let folder = furnished(&pebble);
-    hook(&pebble, &folder, "sleep 1");
+    // The second one has to come before the first one is done.
+    let wait = format!(
+        "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
+        folder.path("go").display()
+    );
+    hook(&pebble, &folder, &wait);
     let first = Server::start_in(folder, &pebble.config_for(&[NAME], HOOK));
     calls(&first.folder, 1);
     let state = first.folder.path("state");
@@ -395,6 +400,7 @@ fn two_servers_on_one_state_folder() {
     hook(&pebble, &folder, "");
     let second = Server::start_in(folder, &config);
     said(&second.errors, "another server on this state folder");
+    first.folder.write("go", "");
     said(&first.errors, "certificate until");
     is_trusted(&first, NAME);
     is_trusted(&second, NAME);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anthill::wire::h2::frame;
+use anthill::wire::h2::{Code, frame};
 
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire, wait_until};
@@ -1077,11 +1077,14 @@ fn a_client_that_leaves_a_silent_script_ends_it() {
 #[test]
 fn streams_that_are_reset_end_their_scripts() {
     let server = with_script("a", &format!("{STUBBORN}{PLAIN}while :; do echo x; done"));
-    let url = server.https("/run/a");
-    let ran = server.curl(&["--http2", "--max-time", "1", "-o", "/dev/null", &url]);
-    assert!(!ran.success);
-    all_end(&pids(&server, "pids", 2));
+    let mut h2 = H2::open(&server, Over::Tls);
+    let id = h2.ask("GET", "/run/a", &[], true);
+    h2.until(frame::DATA);
+    let pids = pids(&server, "pids", 2);
+    h2.frame(frame::RST_STREAM, 0, id, &Code::CANCEL.0.to_be_bytes());
+    all_end(&pids);
     no_zombies(&server);
+    assert_eq!(h2.get("/").status, 200);
 }
 
 #[test]
@@ -1089,7 +1092,8 @@ fn a_silent_script_is_ended_with_all_it_started() {
     let folder = folder();
     shell(&folder, "a", &format!("{STUBBORN}sleep 1000"));
     shell(&folder, "b", &format!("{PLAIN}echo begun; sleep 1000"));
-    let limits = "limits = { script_silent_seconds = 1 }";
+    // Long enough for both to have begun.
+    let limits = "limits = { script_silent_seconds = 3 }";
     let server = Server::start_in(folder, &config(limits, ""));
     let response = Wire::plain(&server).get("/run/a", "");
     assert_eq!(response.status, 504, "{response:?}");
@@ -1166,11 +1170,15 @@ fn a_child_that_keeps_the_output_is_ended() {
     for over in BOTH {
         let said = Wire::over(&server, over).get("/run/said", "");
         assert!(said.whole && said.text() == "done\n", "{said:?}");
-        let speaks = Wire::over(&server, over).get("/run/speaks", "");
-        assert!(
-            speaks.whole && speaks.text() == "one\ntwo\nthree\n",
-            "{speaks:?}"
-        );
+        // On a busy machine it may be silent for longer than that, now and then.
+        eventually("all that it says", || {
+            let speaks = Wire::over(&server, over).get("/run/speaks", "");
+            assert!(
+                speaks.whole && speaks.text().starts_with("one\n"),
+                "{speaks:?}"
+            );
+            (speaks.text() == "one\ntwo\nthree\n").then_some(())
+        });
     }
     let length = Wire::plain(&server).get("/run/length", "");
     assert_eq!((length.status, length.whole), (200, false), "{length:?}");

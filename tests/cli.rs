@@ -277,9 +277,9 @@ fn what_was_mistyped_is_answered_with_what_was_meant() {
 
 #[test]
 fn a_word_runs_the_program_of_that_name() {
-    let folder = Folder::new().with("bin/anthill-greet", "#!/bin/sh\necho \"$0 $*\"\nexit 7\n");
+    let folder = Folder::new();
+    folder.program("bin/anthill-greet", "#!/bin/sh\necho \"$0 $*\"\nexit 7\n");
     let program = folder.path("bin/anthill-greet");
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("the mode");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let with_ours = [folder.path("bin")]
         .into_iter()

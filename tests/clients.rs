@@ -12,10 +12,10 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256, SignatureAlgorithm,
 };
 
-use crate::support::{Folder, Ran, Server, lossy, run};
+use crate::support::{Folder, Ran, Server, lossy, run, spawn};
 
 /// Whatever is waited for is there by then, or never will be.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks again and again until there is something to see; `what` says what was missed.
 pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -251,16 +251,16 @@ pub fn anthill<A: AsRef<OsStr>>(folder: &Path, arguments: &[A]) -> Ended {
 
 /// The same with this on its standard input.
 pub fn anthill_told<A: AsRef<OsStr>>(folder: &Path, arguments: &[A], input: &str) -> Ended {
-    let mut child = Command::new("timeout")
+    let mut command = Command::new("timeout");
+    command
         .arg("30")
         .arg(env!("CARGO_BIN_EXE_anthill"))
         .args(arguments)
         .current_dir(folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the server's binary");
+        .stderr(Stdio::piped());
+    let mut child = spawn(&mut command).expect("the server's binary");
     // It may end without having read everything; what it says then counts.
     let _ = child
         .stdin

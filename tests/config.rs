@@ -1,12 +1,13 @@
 //! Mistakes in a configuration, as an operator meets them: where, what, and what would be right.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
 use crate::clients::{
     Authority, Ended, anthill, anthill_told, ask, command, reload, visit, wait_until,
 };
+use crate::support::pebble::free_port;
 use crate::support::{Folder, Server, run, server_table, site_table};
 
 /// What the configurations of these tests name.
@@ -284,9 +285,8 @@ fn a_refused_reload_changes_nothing() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("an address");
     let _held = TcpListener::bind(taken).ok();
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let free_address = free.local_addr().expect("an address");
-    drop(free);
+    // One that the kernel gives to nobody else meanwhile.
+    let free_address = SocketAddr::from(([127, 0, 0, 1], free_port()));
 
     let folder = workshop().with("people", "# nobody yet\n");
     let site = "http = \"serve\"\n[[site.route]]\npath = \"/closed/\"\nusers = \"people\"\n";
@@ -340,7 +340,7 @@ fn a_refused_reload_changes_nothing() {
         // The same is in the error log, in one line.
         let said = server
             .errors
-            .wait_until(std::time::Duration::from_secs(10), what, |all| {
+            .wait_until(std::time::Duration::from_secs(60), what, |all| {
                 let mut new = all[lines..].iter();
                 new.find(|line| line.contains("reload refused")).cloned()
             });

@@ -16,8 +16,9 @@ fn a_warm_page_costs_one_read_and_one_write() {
         // Within one packet, and in several.
         for size in [500, 5_100] {
             let mut calls = calls_of_warm_requests(over, size);
-            // The allocator's lock is everybody's, and the folder may be looked at just then.
-            calls.retain(|call| !call.contains("futex"));
+            // The allocator's lock is everybody's, and the folder may be looked at just then. What comes
+            // of that is taken up with a word to the thread that has looked, which is woken by a write.
+            calls.retain(|call| !call.contains("futex") && call != "write");
             assert!(calls.len() + COUNTED / 4 >= 2 * COUNTED, "{calls:?}");
             // What is left may begin in the middle of a request.
             let begun = calls.iter().position(|call| call == "receive").unwrap_or(0);
@@ -49,7 +50,7 @@ fn calls_of_warm_requests(over: Over, size: usize) -> Vec<String> {
     for _ in 0..WARM + COUNTED {
         assert_eq!(wire.get("/page.bin", "").body.len(), size);
     }
-    wait_until(Duration::from_secs(10), "traced", || {
+    wait_until(Duration::from_secs(60), "traced", || {
         let text = lossy(&fs::read(&trace).expect("a trace"));
         let begun = text.lines().filter_map(|line| {
             let (thread, call) = line.split_once(' ')?;

@@ -166,7 +166,20 @@ fn php_applications() {
         assert_eq!((status.status, cookies.count()), (418, 2), "{status:?}");
         let to = wire.get("/to.php", "");
         assert_eq!((to.status, to.field("location")), (302, Some("/page.html")));
-        assert_eq!(wire.ask("HEAD", "/index.php", "").status, 200);
+        let head = wire.ask("HEAD", "/index.php", "");
+        assert_eq!((head.status, head.field("content-length")), (200, None));
+        // What has ended when its head is here has a length, which keeps old clients' connections.
+        eventually("a length", || {
+            let short = wire.get("/?q=1", "");
+            assert_eq!(short.text(), "GET /index.php  1  0\n");
+            (short.field("content-length") == Some("21")).then_some(())
+        });
+        eventually("a connection that is kept", || {
+            let mut old = Wire::plain(&server);
+            old.send("GET /?q=1 HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n");
+            let response = old.next_response("GET")?;
+            (response.field("connection") == Some("keep-alive")).then_some(())
+        });
         let asked = wire.ask("PROPFIND", "/index.php/dav/", "");
         assert_eq!(asked.text(), "PROPFIND /index.php /dav/   0\n");
         let failed = wire.get("/fails.php?why", "");
@@ -314,7 +327,7 @@ fn a_backend_that_is_started_anew() {
 fn a_silent_backend_is_given_up() {
     let folder = php_folder();
     let _php = Backend::php(&folder, 2);
-    let server = php_server(folder, "limits = { script_silent_seconds = 1 }", "");
+    let server = php_server(folder, "limits = { script_silent_seconds = 3 }", "");
     let response = Wire::plain(&server).get("/sleep.php", "");
     assert_eq!(response.status, 504, "{response:?}");
     assert_eq!(Wire::plain(&server).get("/index.php", "").status, 200);

@@ -357,7 +357,7 @@ fn nobody_waits_for_the_disk_while_the_server_stops() {
     fs::set_permissions(folder.path("scripts/hop"), mode).expect("a mode");
     let site = site_table("http = \"serve\"\n");
     // Less than the calls would take if each waited for its second.
-    let limits = "limits = { drain_seconds = 4 }";
+    let limits = "limits = { drain_seconds = 6 }";
     let mut server = Server::start_in(folder, &(server_table(limits) + &site + ROUTES));
     let mut writer = Writer::new(&server);
     writer.run("mkfifo go");

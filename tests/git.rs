@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process_group};
+
 use crate::support::wire::wait_until;
 use crate::support::{Done, Folder, Server, finish, run, server_table, site_table, tool};
 
@@ -755,39 +757,51 @@ impl Pusher {
     /// Stops it where the server has a part of its pack, and holds it there.
     pub fn hold(&self, folder: &Folder, repository: &str) {
         let objects = folder.path(repository).join("objects");
+        // It goes on for a moment at a time, and is stopped while it is looked at: whoever looks may be
+        // slower than it is.
         wait_until(PATIENCE, "a part of the pack", || {
-            has_part(&objects).then_some(())
+            self.signal(Signal::STOP);
+            if has_part(&objects) {
+                return Some(());
+            }
+            self.signal(Signal::CONT);
+            thread::sleep(Duration::from_millis(10));
+            None
         });
-        self.signal("STOP");
-        assert!(has_part(&objects), "all of it came before");
     }
 
-    fn signal(&self, name: &str) {
-        let group = format!("-{}", self.0.id());
-        assert!(run("kill", &["-s", name, "--", &group], b"").success);
+    fn signal(&self, signal: Signal) {
+        kill_process_group(Pid::from_child(&self.0), signal).expect("a group");
     }
 }
 
 impl Drop for Pusher {
     fn drop(&mut self) {
-        self.signal("KILL");
+        self.signal(Signal::KILL);
         let _ = self.0.wait();
     }
 }
 
+/// Looked at by ourselves, for another program would take its time to begin.
 fn has_part(objects: &Path) -> bool {
-    let found = run(
-        "find",
-        &[
-            objects.to_str().expect("plain"),
-            "-path",
-            "*tmp_objdir*",
-            "-size",
-            "+100k",
-        ],
-        b"",
-    );
-    !found.text().is_empty()
+    let mut left = vec![objects.to_owned()];
+    while let Some(folder) = left.pop() {
+        // What is there may be gone in the next moment.
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        for entry in entries {
+            let path = entry.path();
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            let is_incoming = path.to_string_lossy().contains("tmp_objdir");
+            if metadata.is_dir() {
+                left.push(path);
+            } else if is_incoming && metadata.len() > 100 << 10 {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 #[test]

@@ -1347,9 +1347,7 @@ fn who_waits_for_a_page_isnt_told_what_concerns_another() {
         tool("sleep").display(),
         tool("git").display(),
     );
-    folder.write("bin/git", script);
-    let mode = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(folder.path("bin/git"), mode).expect("a mode");
+    folder.program("bin/git", &script);
     add_large(&folder);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut all = vec![folder.path("bin")];

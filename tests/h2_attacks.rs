@@ -1,5 +1,5 @@
-//! Clients of HTTP/2 that mean harm, or are broken: each is stopped within a second, by the right
-//! code, and nobody else notices.
+//! Clients of HTTP/2 that mean harm, or are broken: each is stopped within a second of the processor's
+//! time, by the right code, and nobody else notices.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ use crate::support::Server;
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire};
 
-const SOON: Duration = Duration::from_secs(1);
+/// A second of the server's own, in ticks: how much of it the machine has for others counts for nothing.
+const SOON: u64 = 100;
 
 /// A flood of these bytes, until the server ends the connection.
 fn flood(
@@ -21,8 +22,9 @@ fn flood(
     part: &mut dyn FnMut(&mut H2) -> Vec<u8>,
 ) -> u32 {
     let mut h2 = H2::open_with(server, over, settings);
-    h2.wire.patience(Duration::from_secs(5));
-    let started = Instant::now();
+    // Less than any deadline of the server's, of which the shortest are ten seconds.
+    h2.wire.patience(Duration::from_secs(8));
+    let before = server.cpu_ticks();
     // No more than the server reads and throws away behind its last words: who goes on after that
     // is reset, and may not find them any more.
     let mut sent = 0;
@@ -40,7 +42,8 @@ fn flood(
             None => panic!("no GOAWAY"),
         }
     };
-    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    let took = server.cpu_ticks() - before;
+    assert!(took < SOON, "{took} ticks");
     // Others are served as ever.
     assert_eq!(Wire::plain(server).get("/", "").status, 200);
     code
@@ -293,7 +296,8 @@ fn shut_windows_have_a_deadline() {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
-        assert!(started.elapsed() < Duration::from_secs(4));
+        // By default it would be 30 s.
+        assert!(started.elapsed() < Duration::from_secs(20));
     }
     let id = h2.ask("GET", "/empty.txt", &[], true);
     assert_eq!(h2.response(id).status, 200);
@@ -313,7 +317,8 @@ fn every_phase_has_a_deadline() {
         // Without a word of ours, not even an acknowledgement.
         let last = std::iter::from_fn(|| h2.next()).last().expect("a frame");
         assert_eq!((last.kind, last.code()), (frame::GOAWAY, code.0));
-        assert!(started.elapsed() < Duration::from_secs(4));
+        // By default it would be 10 s.
+        assert!(started.elapsed() < Duration::from_secs(9));
     };
     // Half a preface, and one without SETTINGS.
     for said in [&PREFACE[..20], &PREFACE[..]] {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::h2::{large, server};
+use crate::support::pebble::free_port;
 use crate::support::{
     Folder, Server, anthill, eventually, finish, journal, run, server_table, site_table,
 };
@@ -52,7 +53,7 @@ fn answers_are_those_of_other_versions() {
     assert_eq!(server.counter("h3_connections"), 1);
     assert_eq!(server.counter("h3_errors"), 0);
     let lines = server.output.wait_until(
-        std::time::Duration::from_secs(10),
+        std::time::Duration::from_secs(60),
         "113 lines in the log",
         |lines| (lines.len() >= 113).then(|| lines.to_vec()),
     );
@@ -225,8 +226,9 @@ fn no_site_that_demands_a_certificate() {
 /// Somebody else has the UDP port: a warning, and no announcement; an error where HTTP/3 was asked for.
 #[test]
 fn a_udp_port_that_is_taken() {
-    let taken = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let port = taken.local_addr().expect("an address").port();
+    // By TCP it has to be free until the server comes.
+    let port = free_port();
+    let _taken = std::net::UdpSocket::bind(("127.0.0.1", port)).expect("a port");
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let config = |http3: &str| {
         server_table(http3).replace(

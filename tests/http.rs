@@ -593,7 +593,7 @@ fn a_pipeline_that_is_read_late_comes_whole() {
         for target in ["/large.bin", "/page.html", "/middle.bin", "/other.txt"].repeat(5) {
             requests += &format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         }
-        crate::support::wire::wait_until(std::time::Duration::from_secs(10), "seen", || {
+        crate::support::wire::wait_until(std::time::Duration::from_secs(60), "seen", || {
             let response = wire.get("/middle.bin", "");
             (response.status == 200 && wire.get("/large.bin", "").status == 200).then_some(())
         });

@@ -79,12 +79,12 @@ fn a_head_that_drips_is_no_faster() {
 /// late with any.
 #[test]
 fn the_next_head_has_time_of_its_own() {
-    let server = server("head_seconds = 4");
+    let server = server("head_seconds = 8");
     let mut wire = Wire::plain(&server);
     let (begin, end) = NEXT.split_at(20);
     wire.send(begin);
-    // Longer than a head may take, at a pace that no head is late with.
-    for _ in 0..8 {
+    // Longer than a head may take, at a pace that no head is late with, even where we are held up.
+    for _ in 0..14 {
         wire.send(format!("{end}{begin}"));
         assert_eq!(wire.response("GET").status, 200);
         thread::sleep(Duration::from_millis(600));
@@ -141,19 +141,20 @@ fn who_takes_nothing_of_a_response_is_cut_off() {
 /// A reader may be slow for longer than that, as long as it reads.
 #[test]
 fn a_slow_reader_is_none_that_takes_nothing() {
-    let server = server("write_stall_seconds = 3");
+    let server = server("write_stall_seconds = 8");
     let reader = |over| {
         let mut wire = Wire::over(&server, over);
         meanwhile(move || {
             wire.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             let mut taken = 0;
-            // About four seconds in all.
+            // About ten seconds in all, and no pause so long that we seem to take nothing where we are
+            // held up.
             loop {
                 match wire.take(1_000_000).len() {
                     0 => return taken,
                     some => taken += some,
                 }
-                thread::sleep(Duration::from_millis(100));
+                thread::sleep(Duration::from_millis(250));
             }
         })
     };
@@ -279,6 +280,7 @@ fn without_descriptors_accepting_pauses() {
     let binary = env!("CARGO_BIN_EXE_anthill");
     command.args(["-c", "ulimit -n 48; exec \"$0\" \"$@\"", binary]);
     let server = Server::start_by(command, folder, &config("idle_seconds = 600", ""));
+    let started = Instant::now();
     // One that is served, so that the page is in memory.
     let mut first = Wire::plain(&server);
     assert_eq!(first.get("/", "").status, 200);
@@ -307,5 +309,10 @@ fn without_descriptors_accepting_pauses() {
         .iter()
         .filter(|line| line.contains("accepting pauses"))
         .count();
-    assert!(said <= 10, "said {said} times");
+    // Once a second, and we may be held up for many.
+    let seconds = started.elapsed().as_secs() as usize;
+    assert!(
+        said <= 2 + seconds,
+        "said {said} times within {seconds} seconds"
+    );
 }

@@ -9,7 +9,7 @@ use crate::support::{Server, lossy, server_table, site_table};
 
 const NEXT: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const HELLO: &str = "<p>hello</p>\n";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn server() -> Server {
     server_with("")
@@ -471,9 +471,12 @@ fn an_upload_waits_for_its_echo() {
         .take_while(|_| wire.socket.write_all(&block).is_ok())
         .count();
     assert!(sent < 95, "all was taken");
+    // It may have been held up when our patience ended, and go on for a moment.
+    wait_until(PATIENCE, "at rest", || {
+        let ticks = server.cpu_ticks();
+        thread::sleep(Duration::from_millis(300));
+        (server.cpu_ticks() - ticks <= 1).then_some(())
+    });
     let more = server.resident_kib().saturating_sub(before);
     assert!(more < 4_000, "{more} KiB");
-    let ticks = server.cpu_ticks();
-    thread::sleep(Duration::from_millis(300));
-    assert!(server.cpu_ticks() - ticks <= 3, "it doesn't rest");
 }

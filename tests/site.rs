@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 use crate::support::wire::{BOTH, Response, Wire, wait_until};
 use crate::support::{Folder, Server, lossy, run, server_table, site_table};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+/// What is compressed in the background is so when nobody else has anything to do.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// One of each kind: kept in memory, in memory but sent from its file, tagged by content but left
 /// on disk, tagged by size and time.
 const SIZES: [(&str, usize); 4] = [

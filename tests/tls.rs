@@ -330,7 +330,7 @@ fn ticket(server: &Server, host: &str, file: &str, more: &[&str]) -> String {
 /// The server is stopped and started again in the same folder.
 fn restarted(mut server: Server, config: &str) -> Server {
     server.signal("TERM");
-    assert_eq!(server.wait(Duration::from_secs(20)), Some(0));
+    assert_eq!(server.wait(Duration::from_secs(60)), Some(0));
     let folder = std::mem::replace(&mut server.folder, Folder::new());
     drop(server);
     Server::start_in(folder, config)

@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConnection, Error};
 
 use crate::support::trust::client_config_with;
-use crate::support::{Server, lossy, server_table, site_table, tool};
+use crate::support::{Server, lossy, server_table, site_table, spawn, tool};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const HELLO: &str = "<p>hello</p>\n";
@@ -235,15 +235,15 @@ struct Interactive {
 
 impl Interactive {
     fn start(arguments: &[&str]) -> Interactive {
-        let mut child = Command::new("timeout")
+        let mut command = Command::new("timeout");
+        command
             .arg("60")
             .arg(tool("openssl"))
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("openssl");
+            .stderr(Stdio::piped());
+        let mut child = spawn(&mut command).expect("openssl");
         let stdout = child.stdout.take().expect("a pipe");
         let stderr = child.stderr.take().expect("a pipe");
         Interactive {

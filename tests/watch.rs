@@ -165,7 +165,7 @@ fn a_root_that_is_removed_and_made_again_is_served_again() {
         fs::remove_dir_all(&path).expect("removed");
         server
             .errors
-            .wait_until(std::time::Duration::from_secs(20), "the loss", |lines| {
+            .wait_until(std::time::Duration::from_secs(60), "the loss", |lines| {
                 let said = lines
                     .iter()
                     .filter(|line| line.contains("is not taken over"));

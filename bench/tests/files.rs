@@ -241,7 +241,7 @@ fn the_next_run_removes_what_a_killed_one_left() {
         1,
         "killed, it could remove nothing"
     );
-    let next = "run hello --with python --rounds 1 --seconds 0.2 --warm-up 0";
+    let next = "run hello --with python --rounds 1 --seconds 1 --warm-up 0";
     let output = Command::new(env!("CARGO_BIN_EXE_anthill-bench"))
         .args(next.split_whitespace())
         .current_dir(&home.folder)

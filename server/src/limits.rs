@@ -236,6 +236,10 @@ pub const UPLOAD_BYTES_PER_SECOND: u64 = 4 * 1024;
 pub const UPLOAD_GRACE_SECONDS: u64 = 3;
 /// What moves at once between a handler's pipe and a program.
 pub const PROGRAM_CHUNK_BYTES: usize = 16 * 1024;
+/// The head of most responses of live calls fits in so much.
+pub const LIVE_HEAD_BYTES: usize = 512;
+/// What a backend is told of most requests fits in so much.
+pub const PROGRAM_TOLD_BYTES: usize = 1_536;
 /// The buffers for it begin so small: most responses are, and clearing memory takes time.
 pub const PROGRAM_FIRST_BYTES: usize = 4 * 1024;
 /// Of git's answer to the first question, the list of refs, so much is read before it is sent on: a

@@ -167,7 +167,10 @@ impl H2 {
 
     /// What became of a stream: its response, whole if it came to its end.
     pub fn response(&mut self, id: u32) -> Response {
-        while let Some(frame) = self.next() {
+        // Its end may have come while something else was waited for.
+        let has_ended = |h2: &H2| h2.begun.get(&id).is_some_and(|it| it.whole);
+        while !has_ended(self) {
+            let Some(frame) = self.next() else { break };
             let is_its_end =
                 frame.stream == id && (frame.ends() || frame.kind == frame::RST_STREAM);
             self.note(&frame);

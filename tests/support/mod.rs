@@ -13,7 +13,7 @@ use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,12 +24,13 @@ pub mod pebble;
 pub mod trust;
 pub mod wire;
 
-/// How long a server may take to come up; a debug build on a busy machine is slow.
-const START: Duration = Duration::from_secs(20);
+/// How long a server may take to come up, or to say or do something; a debug build on a busy machine
+/// is slow.
+const START: Duration = Duration::from_secs(60);
 /// How long a raw exchange waits for bytes, or for the end.
 const READ: Duration = Duration::from_secs(10);
-/// How long a client program may take in all.
-const CLIENT: Duration = Duration::from_secs(60);
+/// How long a client program may take in all: more than those wait that have a deadline of their own.
+const CLIENT: Duration = Duration::from_secs(180);
 
 /// The clients, and the Debian packages they come in (tools/setup.sh installs them).
 const TOOLS: [(&str, &str); 18] = [
@@ -74,6 +75,18 @@ pub fn tool(name: &str) -> PathBuf {
         })
 }
 
+/// Until it becomes its program, a child has a copy of each of our descriptors. A file that one of them
+/// writes to counts as being written for as long: a server takes it later, and a script can't be run.
+/// So nothing is written while somebody is born.
+static BIRTHS: RwLock<()> = RwLock::new(());
+
+/// Starts a program while nothing is written by [`Folder::write`].
+pub fn spawn(command: &mut Command) -> std::io::Result<Child> {
+    let _alone = BIRTHS.write().expect("nobody fails meanwhile");
+    // It returns when the program runs.
+    command.spawn()
+}
+
 /// A temporary folder that a server's configuration and files lie in; gone at the end.
 pub struct Folder(TempDir);
 
@@ -91,7 +104,19 @@ impl Folder {
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let file = self.path(name);
         fs::create_dir_all(file.parent().expect("a folder")).expect("a new folder");
+        let _unborn = BIRTHS.read().expect("nobody fails meanwhile");
         fs::write(file, content).expect("a written file");
+    }
+
+    /// Writes a program, by another one. What we have open ourselves to write to it, a program that
+    /// another test starts just then has open too, for a moment; and what somebody may write to isn't run.
+    pub fn program(&self, name: &str, text: &str) {
+        let file = self.path(name);
+        fs::create_dir_all(file.parent().expect("a folder")).expect("a new folder");
+        let write = ["-c", "cat > \"$0\" && chmod 755 \"$0\""].map(OsStr::new);
+        let arguments = [write[0], write[1], file.as_os_str()];
+        let ran = run("sh", &arguments, text.as_bytes());
+        assert!(ran.success, "{}", ran.errors());
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -147,12 +172,11 @@ impl Server {
 
     /// By this command, which becomes the server without a process between.
     pub fn launch(folder: Folder, mut command: Command) -> Server {
-        let mut child = command
+        command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the server's binary");
+            .stderr(Stdio::piped());
+        let mut child = spawn(&mut command).expect("the server's binary");
         let output = Lines::of(child.stdout.take().expect("a pipe"));
         let errors = Lines::of(child.stderr.take().expect("a pipe"));
         let mut server = Server {
@@ -180,10 +204,9 @@ impl Server {
 
     /// Sends a signal by name (`TERM`, `HUP`, `USR1`).
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill")
-            .arg(format!("-{name}"))
-            .arg(self.pid().to_string())
-            .status();
+        let mut kill = Command::new("kill");
+        kill.arg(format!("-{name}")).arg(self.pid().to_string());
+        let status = spawn(&mut kill).and_then(|mut kill| kill.wait());
         assert!(
             status.expect("kill").success(),
             "kill -{name} {}",
@@ -323,7 +346,7 @@ impl Lines {
 
     /// The first line, of those that are there and those to come, that fits.
     pub fn wait_for(&self, what: &str, fits: impl Fn(&str) -> bool) -> String {
-        self.wait_until(READ, what, |lines| {
+        self.wait_until(START, what, |lines| {
             lines.iter().find(|line| fits(line)).cloned()
         })
     }
@@ -377,13 +400,13 @@ impl Ran {
 
 /// Runs one of [`TOOLS`] with this on its standard input, to its end or [`CLIENT`].
 pub fn run<A: AsRef<OsStr>>(name: &str, arguments: &[A], input: &[u8]) -> Ran {
-    let mut child = Command::new(tool(name))
+    let mut command = Command::new(tool(name));
+    command
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{name}: {error}"));
+        .stderr(Stdio::piped());
+    let mut child = spawn(&mut command).unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
     // A thread for each pipe: none of the three may hold up the others.
@@ -419,18 +442,17 @@ fn read_in_thread(mut source: impl Read + Send + 'static) -> thread::JoinHandle<
 }
 
 /// Its status once it has ended; None if it hasn't by then. There is no waiting for a child with a
-/// deadline in the standard library, so this one looks every few milliseconds.
+/// deadline in the standard library, so this one looks every few milliseconds. It is the looks that are
+/// counted: while the machine stands still, so does the child.
 fn wait_for_child(child: &mut Child, deadline: Duration) -> Option<std::process::ExitStatus> {
-    let until = Instant::now() + deadline;
-    loop {
+    const PAUSE: Duration = Duration::from_millis(5);
+    for _ in 0..=deadline.as_millis() / PAUSE.as_millis() {
         if let Some(status) = child.try_wait().expect("the child's status") {
             return Some(status);
         }
-        if Instant::now() > until {
-            return None;
-        }
-        thread::sleep(Duration::from_millis(5));
+        thread::sleep(PAUSE);
     }
+    None
 }
 
 pub fn lossy(bytes: &[u8]) -> String {
@@ -461,13 +483,12 @@ pub fn anthill<A: AsRef<OsStr>>(arguments: &[A]) -> Done {
 /// Runs a command with this on its standard input, to its end or [`CLIENT`], and what it started with
 /// it: that would go on holding its pipes.
 pub fn finish(mut command: Command, input: &[u8]) -> Done {
-    let mut child = command
+    command
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        .stderr(Stdio::piped());
+    let mut child = spawn(&mut command).unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
     let writer = thread::spawn(move || drop(stdin.write_all(&input)));

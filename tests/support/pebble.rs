@@ -1,7 +1,7 @@
 //! Pebble, the test directory for ACME, and its server for DNS, on ports of their own. Every name is
 //! this machine.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -84,6 +84,9 @@ impl Pebble {
             .stderr(Stdio::null())
             .spawn()
             .expect("pebble-challtestsrv");
+        eventually("the server for DNS", || {
+            TcpStream::connect(("127.0.0.1", dns_management)).ok()
+        });
         let (port, management) = (free_port(), free_port());
         let (http_port, https_port) = (free_port(), free_port());
         let mut pebble = Pebble {
@@ -127,10 +130,13 @@ impl Pebble {
             .expect("pebble");
         self.output = Lines::of(child.stdout.take().expect("a pipe"));
         self.child = Some(child);
-        eventually("the directory", || {
-            let ran = self.curl(&[&format!("https://localhost:{}/dir", self.port)]);
-            ran.then_some(())
-        });
+        // Its management is a server by itself, which may be the later one.
+        for url in [
+            format!("https://localhost:{}/dir", self.port),
+            format!("https://localhost:{}/roots/0", self.management),
+        ] {
+            eventually("the directory", || self.curl(&[&url]).then_some(()));
+        }
     }
 
     pub fn stop(&mut self) {

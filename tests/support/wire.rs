@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use rustls::{ClientConnection, StreamOwned};
 use socket2::{Domain, Socket, Type};
 
 use super::trust::client_config_with;
-use super::{Server, lossy};
+use super::{Server, lossy, spawn};
 
 /// Looks every few milliseconds until `look` finds what it wants.
 pub fn wait_until<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -352,11 +353,15 @@ fn is_timeout(kind: ErrorKind) -> bool {
 impl Server {
     /// One of the counters that `anthill status --json` shows.
     pub fn counter(&self, name: &str) -> u64 {
-        let ran = std::process::Command::new(env!("CARGO_BIN_EXE_anthill"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+        command
             .args(["status", "--json"])
             .arg(self.folder.path("anthill.toml"))
-            .output()
-            .expect("anthill status");
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let child = spawn(&mut command).expect("anthill status");
+        let ran = child.wait_with_output().expect("anthill status");
         let said = lossy(&ran.stdout);
         let value = said.split_once(&format!("\"{name}\":")).map(|(_, rest)| {
             let end = rest.find(|c: char| !c.is_ascii_digit());

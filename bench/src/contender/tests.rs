@@ -267,7 +267,16 @@ fn check_page_cache(scene: &Scene, contender: &Contender) -> Result<(), String> 
     let script = scene.site.cgi_root.join("cgi-bin/complex.py");
     let text = "#!/bin/sh\nprintf 'Content-Type: text/html\\r\\n\\r\\nnew'\n";
     fs::write(&script, text).expect("a script");
-    let made = get(contender, Site::COMPLEX_SCRIPT, None)?;
+    // What is open to be written to can't be run, and a child that is being started beside us has a
+    // copy of all that we had open.
+    let mut made = get(contender, Site::COMPLEX_SCRIPT, None)?;
+    for _ in 0..100 {
+        if made.body == b"new" {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        made = get(contender, Site::COMPLEX_SCRIPT, None)?;
+    }
     expect(made.body == b"new", || "the script didn't change".into())?;
     let kept = get(contender, Site::KEPT_SCRIPT, None)?;
     expect(kept.body == page, || "the page isn't kept".into())
@@ -593,8 +602,9 @@ fn one_that_never_answers_is_named_and_gone() {
         scene.folder.path(),
         "echo waiting; sleep 1000 & echo $! >pid; wait",
     );
+    // Long enough for it to say its word.
     let setup = Setup {
-        ready_within: Duration::from_millis(300),
+        ready_within: Duration::from_secs(3),
         ..Setup::new(&scene.site, &folder)
     };
     let error = Contender::start(&entry, &setup)

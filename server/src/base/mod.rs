@@ -8,4 +8,5 @@ pub mod log;
 pub mod pool;
 pub mod stats;
 pub mod sys;
+pub mod text;
 pub mod whole;

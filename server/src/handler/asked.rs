@@ -4,14 +4,16 @@ use super::gathered::{Gathered, Share};
 use super::pipe::{Broken, Reader, Taken};
 use super::spool::{Spooled, Spools};
 use super::{Ends, Fault, Inside, Question, Request};
+use crate::base::text::{push_address, push_number};
 use crate::limits::{GATHERED_BODY_BYTES, GATHERED_PART_BYTES};
 use crate::wire::body::BodyLength;
-use crate::wire::cgi::{Meta, Variables};
+use crate::wire::cgi::Meta;
 use crate::wire::fields::Fields;
 use crate::wire::head::{Method, Version};
 use crate::wire::reject::Reject;
 use crate::wire::target::valid_host;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -207,25 +209,43 @@ impl Asked {
         line(self.method, &self.raw_path, self.query.as_deref())
     }
 
-    /// What a program is told of it.
-    pub fn variables(&self, place: &Place<'_>) -> Variables {
-        let peer = self.peer.to_string();
-        let server = self.ends.server.map(|server| server.to_string());
-        Variables::of(&Meta {
+    /// What programs are told of it, where it leads to a script at `place`.
+    pub fn with_meta<T>(&self, place: &Place<'_>, use_it: impl FnOnce(&Meta<'_>) -> T) -> T {
+        // All numbers and addresses as text, one behind the other.
+        let mut text = Vec::with_capacity(128);
+        push_address(&mut text, self.peer);
+        let peer = 0..text.len();
+        if let Some(server) = self.ends.server {
+            push_address(&mut text, server);
+        }
+        let server = peer.end..text.len();
+        push_number(&mut text, self.port().into());
+        let port = server.end..text.len();
+        if let Some(port) = self.ends.client_port {
+            push_number(&mut text, port.into());
+        }
+        let peer_port = port.end..text.len();
+        if let Some(length) = self.length {
+            push_number(&mut text, length);
+        }
+        let length = peer_port.end..text.len();
+        let text = |part: Range<usize>| std::str::from_utf8(&text[part]).unwrap_or_default();
+        let known = |part: Range<usize>| Some(text(part)).filter(|text| !text.is_empty());
+        use_it(&Meta {
             method: self.method.name(),
             version: self.version,
             host: &self.host,
-            port: self.port(),
+            port: text(port),
             raw_path: &self.raw_path,
             query: self.query.as_deref(),
             led_query: self.led_query.as_deref(),
             fields: Fields(&self.fields),
-            peer: &peer,
-            peer_port: self.ends.client_port,
-            server: server.as_deref(),
+            peer: text(peer),
+            peer_port: known(peer_port),
+            server: known(server),
             secure: self.secure,
             user: self.user.as_deref(),
-            length: self.length,
+            length: known(length),
             script_name: place.name,
             path_info: place.path_info,
             script_file: place.file,

@@ -10,6 +10,7 @@ use super::program::{Order, Programs, search_path};
 use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts};
 use crate::site::{Root, hidden};
 use crate::wire::body::BodyLength;
+use crate::wire::cgi::Environment;
 use crate::wire::reject::Reject;
 use rustix::fs::{FileType, fstat};
 use std::ffi::{CString, OsStr};
@@ -132,14 +133,15 @@ impl Settings {
         Some(program)
     }
 
-    fn variables(&self, asked: &Asked, found: &Found, file: &Path) -> crate::wire::cgi::Variables {
+    fn variables(&self, asked: &Asked, found: &Found, file: &Path) -> Environment {
         let name = [&*self.prefix, b"/", &found.file].concat();
-        let mut variables = asked.variables(&Place {
+        let place = Place {
             name: &name,
             path_info: &found.path_info,
             file: file.as_os_str().as_bytes(),
             root: self.document_root.as_os_str().as_bytes(),
-        });
+        };
+        let mut variables = asked.with_meta(&place, Environment::of);
         variables.push("PATH", search_path().as_bytes());
         for (name, value) in &self.variables {
             variables.set(name, value.as_bytes());

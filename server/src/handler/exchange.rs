@@ -42,6 +42,12 @@ pub trait Peer: 'static {
     /// How it ended, asked once its output has.
     fn ended(&mut self) -> impl Future<Output = Ended>;
 
+    /// Is it known by now that it ended as it should, so that nobody waits to hear it? Asked once its
+    /// output has ended.
+    fn has_ended_well(&self) -> bool {
+        false
+    }
+
     /// May something be missing, though it ended as it should?
     fn is_doubtful(&self) -> bool {
         false
@@ -99,7 +105,7 @@ pub struct Collected {
 /// A call under way.
 pub struct Exchange<P> {
     peer: P,
-    line: String,
+    asked: Arc<Asked>,
     scratch: Vec<u8>,
     /// What was read and is no part of the head, or not known to be.
     read: Vec<u8>,
@@ -143,12 +149,12 @@ enum Done {
 
 impl<P: Peer> Exchange<P> {
     /// With who answers.
-    pub fn new(peer: P, asked: &Asked, bounds: Bounds) -> Exchange<P> {
+    pub fn new(peer: P, asked: &Arc<Asked>, bounds: Bounds) -> Exchange<P> {
         let now = Instant::now();
         let due = now + bounds.silent.min(bounds.whole);
         Exchange {
             peer,
-            line: asked.line(),
+            asked: Arc::clone(asked),
             scratch: vec![0; limits::PROGRAM_FIRST_BYTES],
             read: Vec::new(),
             owed: None,
@@ -160,23 +166,22 @@ impl<P: Peer> Exchange<P> {
     }
 
     /// Waits for the head of the answer, and makes a response of it.
-    pub async fn answer(
-        mut self,
-        asked: Arc<Asked>,
-        inside: Option<Rc<dyn Inside>>,
-    ) -> Result<Response, Fault> {
+    pub async fn answer(mut self, inside: Option<Rc<dyn Inside>>) -> Result<Response, Fault> {
         let mut scanned = 0;
         let begun = poll_fn(|cx| self.poll_head(cx, &mut scanned)).await;
         let (reject, why) = match begun {
             Begun::Answer(Answer::Document(document)) => {
                 // For what comes later, with the body, nobody waits.
-                let behind = match leads_on(asked.method, document.status) {
+                let behind = match leads_on(self.asked.method, document.status) {
                     true => self.bounds.lag.behind(News::Anything),
                     false => None,
                 };
-                let response = match poll_fn(|cx| self.poll_held(cx)).await {
-                    true => self.whole(document).await,
-                    false => Ok(self.document(document, &asked)),
+                let response = if poll_fn(|cx| self.poll_held(cx)).await {
+                    self.whole(document).await
+                } else if poll_fn(|cx| Poll::Ready(self.is_all_here(&document, cx))).await {
+                    Ok(self.at_once(document).await)
+                } else {
+                    Ok(self.document(document))
                 };
                 if let Some(behind) = behind {
                     behind.done().await;
@@ -184,7 +189,7 @@ impl<P: Peer> Exchange<P> {
                 return response;
             }
             Begun::Answer(Answer::Local(path)) => {
-                let behind = self.bounds.lag.behind(News::Anything);
+                let (asked, behind) = (self.asked, self.bounds.lag.behind(News::Anything));
                 self.peer.leave(self.bounds.silent);
                 if let Some(behind) = behind {
                     behind.done().await;
@@ -205,12 +210,17 @@ impl<P: Peer> Exchange<P> {
             Begun::Late(Late::All) => (Reject::HANDLER_SLOW, self.overtime()),
             Begun::Ended => self.no_head().await,
         };
-        let why = format!("{}: {why}", self.line);
+        let why = format!("{}: {why}", self.line());
         let retry = reject == Reject::BACKEND_LEFT && self.read.is_empty();
         Err(Fault {
             retry,
             ..Fault::because(P::NAME, reject, why)
         })
+    }
+
+    /// The request's line, for the log.
+    fn line(&self) -> String {
+        self.asked.line()
     }
 
     /// Why there is no head, where all that was said has ended.
@@ -257,7 +267,7 @@ impl<P: Peer> Exchange<P> {
         if !poll_fn(|cx| self.poll_held(cx)).await {
             if self.read.len() < bytes_max {
                 let seconds = self.started.elapsed().as_secs();
-                let why = format!("{}: not done after {seconds} s", self.line);
+                let why = format!("{}: not done after {seconds} s", self.line());
                 return Err(Fault::because(P::NAME, Reject::HANDLER_SLOW, why));
             }
             self.read.truncate(bytes_max);
@@ -275,7 +285,7 @@ impl<P: Peer> Exchange<P> {
                 })
             }
             Ended::Complaining(how) | Ended::Broken(_, how) => {
-                let why = format!("{}: {how}", self.line);
+                let why = format!("{}: {how}", self.line());
                 Err(Fault::because(P::NAME, Reject::SCRIPT_FAILED, why))
             }
         }
@@ -285,14 +295,13 @@ impl<P: Peer> Exchange<P> {
     /// much as is to be held, or all of it.
     pub async fn send_on(
         mut self,
-        asked: &Asked,
         head: impl FnOnce(&[u8]) -> Document,
     ) -> Result<Response, Fault> {
         let is_whole = poll_fn(|cx| self.poll_held(cx)).await;
         let document = head(&self.read);
         match is_whole {
             true => self.whole(document).await,
-            false => Ok(self.document(document, asked)),
+            false => Ok(self.document(document)),
         }
     }
 
@@ -312,6 +321,43 @@ impl<P: Peer> Exchange<P> {
         Poll::Ready(false)
     }
 
+    /// Has all of a short body come already, as it should?
+    fn is_all_here(&mut self, document: &Document, cx: &mut Context<'_>) -> bool {
+        if self.asked.method == Method::Head {
+            // Whose length it would be isn't known: many send no body then.
+            return false;
+        }
+        while self.read.len() < limits::PROGRAM_FIRST_BYTES {
+            self.poll_aside(cx);
+            match self.peer.poll_output(cx, &mut self.scratch) {
+                Poll::Pending => return false,
+                Poll::Ready(0) => {
+                    let length = self.read.len() as u64;
+                    return self.peer.has_ended_well()
+                        && length <= self.bounds.output_bytes
+                        && document.length.is_none_or(|said| said == length);
+                }
+                Poll::Ready(read) => {
+                    self.moved = Instant::now();
+                    self.read.extend_from_slice(&self.scratch[..read]);
+                }
+            }
+        }
+        false
+    }
+
+    /// The same as a response: its length is known, and nothing more has to be moved.
+    async fn at_once(mut self, document: Document) -> Response {
+        let ended = self.peer.ended().await;
+        self.complain(ended);
+        self.peer.leave(self.bounds.silent);
+        Response {
+            status: Status(document.status),
+            fields: owned(document.fields),
+            body: Body::Whole(self.read),
+        }
+    }
+
     /// A response whose body has been read to its end.
     async fn whole(mut self, document: Document) -> Result<Response, Fault> {
         let is_whole = |length| length == self.read.len() as u64;
@@ -328,15 +374,15 @@ impl<P: Peer> Exchange<P> {
             }
             Ended::Well => "it sent more or less than it said".to_owned(),
         };
-        let why = format!("{}: {how}", self.line);
+        let why = format!("{}: {how}", self.line());
         Err(Fault::because(P::NAME, Reject::SCRIPT_FAILED, why))
     }
 
-    fn document(mut self, document: Document, asked: &Asked) -> Response {
+    fn document(mut self, document: Document) -> Response {
         let status = Status(document.status);
         let fields = owned(document.fields);
         let has_none = matches!(document.status, 204 | 304);
-        let is_bodiless = has_none || asked.method == Method::Head;
+        let is_bodiless = has_none || self.asked.method == Method::Head;
         let (writer, reader) = pipe(limits::PIPE_BYTES);
         let length = document.length;
         self.owed = length;
@@ -394,7 +440,7 @@ impl<P: Peer> Exchange<P> {
         };
         log::error!(
             "{}: {}: {what}; its response was broken off (rule {})",
-            self.line,
+            self.line(),
             P::NAME,
             reject.rule
         );
@@ -417,11 +463,16 @@ impl<P: Peer> Exchange<P> {
             writer.doubt();
         }
         writer.finish();
+        self.complain(ended);
+        self.peer.leave(self.bounds.silent);
+    }
+
+    /// What was wrong, if something was, though all has come.
+    fn complain(&self, ended: Ended) {
         if let Ended::Complaining(how) = ended {
             let rule = Reject::SCRIPT_FAILED.rule;
-            log::warn!("{}: {}: {how} (rule {rule})", self.line, P::NAME);
+            log::warn!("{}: {}: {how} (rule {rule})", self.line(), P::NAME);
         }
-        self.peer.leave(self.bounds.silent);
     }
 
     /// Reads until the head is whole.

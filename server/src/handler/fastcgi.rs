@@ -11,8 +11,8 @@ use super::said::Said;
 use super::slots::Slot;
 use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts};
 use crate::limits;
-use crate::wire::cgi::Variables;
-use crate::wire::fcgi::{self, Decoder, End, Step};
+use crate::wire::cgi::{Instead, Meta};
+use crate::wire::fcgi::{self, Decoder, End, Netstring, Params, Step};
 use crate::wire::reject::Reject;
 use std::future::poll_fn;
 use std::io;
@@ -80,7 +80,7 @@ async fn run(
 ) -> Result<Response, Fault> {
     let (asked, mut here) = taken_apart(request, &settings.bounds).await?;
     let asked = Arc::new(asked);
-    let head = settings.request(&asked, script);
+    let mut head = settings.request(&asked, script);
     // What was asked for twice must not be done twice.
     let mut may_retry = asked.method.is_safe() && here.body.is_none();
     let mut body = here.body.take();
@@ -92,17 +92,19 @@ async fn run(
             .enter(settings.bounds.queue, patience);
         let slot = Upload::queued(&mut body, slot).await;
         let slot = slot.map_err(|_| Fault::new(NAME, Reject::CALLS_BUSY))?;
-        let mut talk = Talk::new(&settings, slot, &head, body.take(), &asked);
+        // Only a connection that was kept may be gone by now.
+        let told = match settings.keep && may_retry {
+            true => head.clone(),
+            false => std::mem::take(&mut head),
+        };
+        let mut talk = Talk::new(&settings, slot, told, body.take(), &asked);
         let is_kept = talk.begin_kept();
         may_retry &= is_kept;
         if !is_kept && !talk.begin_now() {
             talk.link = Some(settings.connect(&asked).await?);
         }
         let exchange = Exchange::new(talk, &asked, settings.bounds.clone());
-        match exchange
-            .answer(Arc::clone(&asked), here.inside.clone())
-            .await
-        {
+        match exchange.answer(here.inside.clone()).await {
             // It closed a connection that it was to keep, and hasn't seen this request.
             Err(fault) if fault.retry && may_retry => {}
             other => return other,
@@ -122,20 +124,29 @@ impl Settings {
             Some(script) => [&*self.root, &script.name].concat(),
             None => [&*self.root, &asked.path].concat(),
         };
-        let mut variables: Variables = asked.variables(&Place {
+        let place = Place {
             name,
             path_info,
             file: &file,
             root: &self.root,
-        });
-        for (name, value) in &self.variables {
-            variables.set(name, value.as_bytes());
-        }
-        let mut head = Vec::with_capacity(variables.as_bytes().len() + 64);
+        };
+        asked.with_meta(&place, |meta| self.told(meta))
+    }
+
+    fn told(&self, meta: &Meta<'_>) -> Vec<u8> {
+        let mut head = Vec::with_capacity(limits::PROGRAM_TOLD_BYTES);
+        let own = &self.variables;
         match self.protocol {
-            Protocol::FastCgi => fcgi::push_request(&variables, self.keep, &mut head),
+            Protocol::FastCgi => {
+                let mut all = Params::begin(self.keep, &mut head);
+                Instead { own, all: &mut all }.tell_all(meta);
+                all.end();
+            }
             Protocol::Scgi => {
-                fcgi::push_scgi_request(&variables, asked.length.unwrap_or(0), &mut head);
+                let length = meta.length.unwrap_or("0");
+                let mut all = Netstring::begin(length);
+                Instead { own, all: &mut all }.tell_all(meta);
+                all.end(&mut head);
             }
         }
         head
@@ -193,9 +204,9 @@ impl Talk {
     fn new(
         settings: &Settings,
         slot: Slot,
-        head: &[u8],
+        head: Vec<u8>,
         body: Option<Upload>,
-        asked: &Asked,
+        asked: &Arc<Asked>,
     ) -> Talk {
         let (ahead, share, rest) = match body {
             Some(body) => (body.ahead, body.share, body.rest),
@@ -207,7 +218,7 @@ impl Talk {
             backend: Arc::clone(&settings.backend),
             protocol: settings.protocol,
             keep: settings.keep,
-            out: head.to_vec(),
+            out: head,
             out_at: 0,
             reader: rest.map(|rest| Paced::new(rest, settings.bounds.patience)),
             chunk: ahead,
@@ -220,7 +231,7 @@ impl Talk {
             end: None,
             is_malformed: false,
             is_lost: false,
-            said: Said::new(&asked.line()),
+            said: Said::new(asked),
         };
         if !talk.chunk.is_empty() {
             talk.frame();
@@ -439,6 +450,10 @@ impl Peer for Talk {
                 }
             }
         }
+    }
+
+    fn has_ended_well(&self) -> bool {
+        matches!(self.end, Some(End::Complete(_))) && !self.is_lost
     }
 
     async fn ended(&mut self) -> Ended {

@@ -35,7 +35,7 @@ use super::pushed::{Push, Pushes};
 use super::{Fault, Handler, LocalBoxFuture, Request, Response};
 use crate::limits;
 use crate::site::{Root, Why};
-use crate::wire::cgi::Variables;
+use crate::wire::cgi::Environment;
 use crate::wire::fields::Fields;
 use crate::wire::head::Method;
 use crate::wire::reject::Reject;
@@ -289,8 +289,8 @@ impl Settings {
     }
 
     /// All that git is told.
-    fn variables(&self, asked: &Asked, wanted: &Wanted, folder: &Path) -> Variables {
-        let mut all = Variables::default();
+    fn variables(&self, asked: &Asked, wanted: &Wanted, folder: &Path) -> Environment {
+        let mut all = Environment::default();
         all.push("GATEWAY_INTERFACE", b"CGI/1.1");
         all.push("SERVER_SOFTWARE", b"anthill");
         all.push("PATH", search_path().as_bytes());
@@ -328,7 +328,7 @@ impl Settings {
     }
 
     /// Settings of git that hold whatever the repository says.
-    fn push_config(&self, all: &mut Variables, folder: &Path) {
+    fn push_config(&self, all: &mut Environment, folder: &Path) {
         // The operator named the folder, so it is no surprise that it belongs to somebody else. Old
         // versions compare with the path as it was given, which is `.` where one part of git calls
         // the next; newer ones take that for the folder that they stand in.

@@ -17,7 +17,7 @@ use super::{Fault, Response};
 use crate::base::pool::{Gone, Pool};
 use crate::base::sys;
 use crate::limits;
-use crate::wire::cgi::Variables;
+use crate::wire::cgi::Environment;
 use crate::wire::reject::Reject;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -54,7 +54,7 @@ pub struct Order {
     /// Its name and arguments, each with a NUL behind it.
     pub arguments: Vec<u8>,
     /// All that is in its environment.
-    pub variables: Variables,
+    pub variables: Environment,
     /// The folder that it stands in.
     pub folder: CString,
     /// Where nobody wants it any more its input ends, and it gets so long to clean up before it is
@@ -110,7 +110,7 @@ impl Programs {
         F: FnOnce(&Asked) -> Result<Order, Fault> + Send + 'static,
     {
         let exchange = self.start(&asked, here.body, bounds, find).await?;
-        exchange.answer(asked, here.inside).await
+        exchange.answer(here.inside).await
     }
 
     /// Looks for a program, which may block, without starting it.
@@ -410,14 +410,14 @@ impl Running {
         started: Started,
         body: Option<Upload>,
         patience: Duration,
-        asked: &Asked,
+        asked: &Arc<Asked>,
     ) -> io::Result<Running> {
         Ok(Running {
             input: Input::new(started.stdin, body, patience)?,
             stdout: Some(Receiver::from_owned_fd_unchecked(started.stdout)?),
             stderr: Some(Receiver::from_owned_fd_unchecked(started.stderr)?),
             group: started.group,
-            said: Said::new(&asked.line()),
+            said: Said::new(asked),
             left: Left::default(),
             status: None,
         })

@@ -1,28 +1,30 @@
 //! What a program or a backend says on standard error, line by line into the log, with the request
 //! that it was about. Bounded: a program that raves must not fill a disk.
 
+use super::asked::Asked;
 use crate::limits;
+use std::sync::Arc;
 
 /// The words of one call.
 pub struct Said {
-    about: String,
+    about: Arc<Asked>,
     line: Vec<u8>,
     left: usize,
 }
 
 impl Said {
     /// About this request.
-    pub fn new(about: &str) -> Said {
+    pub fn new(about: &Arc<Asked>) -> Said {
         Said {
-            about: about.to_owned(),
+            about: Arc::clone(about),
             line: Vec::new(),
             left: limits::PROGRAM_SAID_BYTES_MAX,
         }
     }
 
     /// The request.
-    pub fn about(&self) -> &str {
-        &self.about
+    pub fn about(&self) -> String {
+        self.about.line()
     }
 
     /// Some more.
@@ -40,7 +42,7 @@ impl Said {
             }
             if self.left == 0 {
                 self.flush();
-                log::warn!("{}: script said more than is logged", self.about);
+                log::warn!("{}: script said more than is logged", self.about());
             }
         }
     }
@@ -51,7 +53,7 @@ impl Said {
         let text = line.trim_ascii_end();
         if !text.is_empty() {
             let text = String::from_utf8_lossy(text);
-            log::warn!("{}: script said: {text}", self.about);
+            log::warn!("{}: script said: {text}", self.about());
         }
     }
 }

@@ -132,16 +132,19 @@ impl<'a> Line<'a> {
         if access.is_none() && view.is_none() {
             return None;
         }
-        let asks = self.head.map(|head| &head.asks);
+        // A view alone needs no more.
+        let line = access.as_ref().map(|_| self);
+        let head = line.and_then(|line| line.head);
+        let asks = head.map(|head| &head.asks);
         Some(Box::new(Record {
+            first: line.map(|line| line.first.to_vec()).unwrap_or_default(),
             access,
             view,
             who,
-            first: self.first.to_vec(),
-            host: self.head.map(|head| head.host.to_vec()).unwrap_or_default(),
+            host: head.map(|head| head.host.to_vec()).unwrap_or_default(),
             referer: asks.and_then(|asks| asks.referer).map(<[u8]>::to_vec),
             agent: asks.and_then(|asks| asks.user_agent).map(<[u8]>::to_vec),
-            user: self.user.map(str::to_owned),
+            user: line.and_then(|line| line.user).map(str::to_owned),
             status,
             rule: self.reject.map_or(0, |reject| reject.rule),
             started_us: self.started_us,

@@ -15,6 +15,7 @@ use super::stream::Stream;
 use super::worker::{Phase, Worker};
 use crate::base::lag::CatchUp;
 use crate::base::sys;
+use crate::base::text::push_number;
 use crate::limits;
 use crate::site::{Listing, Load, Stored};
 use crate::tls::{ACME_TLS_ALPN, Identity};
@@ -836,7 +837,8 @@ impl Connection {
         cx: &mut Context<'_>,
     ) -> Look {
         let status = small.status;
-        let mut bytes = status_line(status);
+        let mut bytes = Vec::with_capacity(256);
+        push_status_line(&mut bytes, status);
         bytes.extend_from_slice(&small.lines());
         let version = line.head.map_or(Version::Http11, |head| head.version);
         self.finish_head(&mut bytes, version, after, line.host);
@@ -1093,10 +1095,12 @@ fn look_after(end: usize, after: End) -> Look {
 }
 
 /// The status line.
-pub(super) fn status_line(status: Status) -> Vec<u8> {
-    let mut line = Vec::with_capacity(256);
-    line.extend_from_slice(format!("HTTP/1.1 {} {}\r\n", status.0, status.reason()).as_bytes());
-    line
+pub(super) fn push_status_line(out: &mut Vec<u8>, status: Status) {
+    out.extend_from_slice(b"HTTP/1.1 ");
+    push_number(out, status.0.into());
+    out.push(b' ');
+    out.extend_from_slice(status.reason().as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// One chunk in its framing (RFC 9112 §7.1).

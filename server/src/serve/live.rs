@@ -6,12 +6,13 @@
 //! it started.
 
 use super::access::{Line, Record};
-use super::connection::{Connection, End, framed, status_line};
+use super::connection::{Connection, End, framed, push_status_line};
 use super::dispatch::Facts;
 use super::inside::View;
 use super::refusal::Refusal;
 use super::small::server_line;
 use super::worker::Phase;
+use crate::base::text::push_number;
 use crate::handler::pipe::{self, Taken, pipe};
 use crate::handler::{Body, Ends, Fault, Handler, Inside, LocalBoxFuture, Request, Response};
 use crate::limits;
@@ -528,7 +529,12 @@ impl Exchange<'_> {
     }
 
     fn write_head(&mut self, response: &Response, framing: Framing, end: End) {
-        self.out.extend_from_slice(&status_line(response.status));
+        let body = match &response.body {
+            Body::Whole(bytes) => bytes.len(),
+            _ => 0,
+        };
+        self.out.reserve(limits::LIVE_HEAD_BYTES + body);
+        push_status_line(&mut self.out, response.status);
         self.out.extend_from_slice(server_line(response));
         for (name, value) in &response.fields {
             self.out.extend_from_slice(name.as_bytes());
@@ -543,8 +549,9 @@ impl Exchange<'_> {
                 .out
                 .extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             Framing::Length(length) => {
-                self.out
-                    .extend_from_slice(format!("Content-Length: {length}\r\n").as_bytes());
+                self.out.extend_from_slice(b"Content-Length: ");
+                push_number(&mut self.out, length);
+                self.out.extend_from_slice(b"\r\n");
             }
             Framing::Close => {}
         }

@@ -9,7 +9,7 @@ use super::poller::{Poller, Ready};
 use crate::handler::Ends;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, getpeername, getsockname, sockopt};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +30,8 @@ pub struct Socket {
     ended: Cell<bool>,
     /// The task that waits for it, where it isn't the poller's own turn.
     waker: RefCell<Option<Waker>>,
+    /// Its addresses, once somebody has wanted to know them; most never do.
+    ends: OnceCell<Box<Ends>>,
 }
 
 impl Socket {
@@ -44,11 +46,16 @@ impl Socket {
             writable: Cell::new(true),
             ended: Cell::new(false),
             waker: RefCell::new(None),
+            ends: OnceCell::new(),
         }
     }
 
-    /// Its addresses, as the kernel has them.
+    /// Its addresses. The kernel is asked once: they stay as they are.
     pub fn ends(&self) -> Ends {
+        **self.ends.get_or_init(|| Box::new(self.ask_for_ends()))
+    }
+
+    fn ask_for_ends(&self) -> Ends {
         let address = |any: Option<SocketAddrAny>| SocketAddr::try_from(any?).ok();
         let client = address(getpeername(&self.fd).ok().flatten());
         let server = address(getsockname(&self.fd).ok());

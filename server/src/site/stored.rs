@@ -3,6 +3,7 @@
 use super::heads::{is, is_framing, push_field, push_first_line};
 use super::load::coding_mark;
 use super::variant::{Content, DiskContent, Variant};
+use crate::base::text::push_number;
 use crate::wire::fields::Coding;
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
@@ -311,22 +312,6 @@ const NOT_IN_ERRORS: [&str; 5] = [
     "Cache-Control",
     "Vary",
 ];
-
-/// Appends a number in digits; what a page needs for each request takes no allocation.
-fn push_number(out: &mut Vec<u8>, number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut rest = number;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        if rest == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
 
 fn cut(content: &Content, start: u64, end: u64) -> Option<Piece<'_>> {
     if start >= end {

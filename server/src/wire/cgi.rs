@@ -17,8 +17,8 @@ pub struct Meta<'a> {
     pub version: Version,
     /// Without a port; may be empty in HTTP/1.0.
     pub host: &'a [u8],
-    /// Where the client was told to connect to.
-    pub port: u16,
+    /// Where the client was told to connect to, in digits.
+    pub port: &'a str,
     /// As it was sent, still encoded.
     pub raw_path: &'a [u8],
     /// Without its `?`, as it was sent.
@@ -29,16 +29,16 @@ pub struct Meta<'a> {
     pub fields: Fields<'a>,
     /// Who asks.
     pub peer: &'a str,
-    /// From which port, if that is known.
-    pub peer_port: Option<u16>,
+    /// From which port, if that is known: in digits.
+    pub peer_port: Option<&'a str>,
     /// Which of our addresses was asked, if that is known.
     pub server: Option<&'a str>,
     /// Came over TLS.
     pub secure: bool,
     /// Who logged in here.
     pub user: Option<&'a str>,
-    /// Of the body, if there is one and its length is known.
-    pub length: Option<u64>,
+    /// Of the body, if there is one and its length is known: in digits.
+    pub length: Option<&'a str>,
     /// The script's own path on the site.
     pub script_name: &'a [u8],
     /// What follows it.
@@ -49,72 +49,135 @@ pub struct Meta<'a> {
     pub root: &'a [u8],
 }
 
-/// Names and values, as `NAME=VALUE` with a NUL behind each.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Variables(Vec<u8>);
+/// Where variables are told.
+pub trait Variables {
+    /// One more; the parts make up its value.
+    fn tell(&mut self, name: &[u8], value: &[&[u8]]);
+}
 
-impl Variables {
-    /// Of one request (RFC 3875 §4.1), with what programs have come to expect beside.
-    pub fn of(meta: &Meta<'_>) -> Variables {
-        let mut all = Variables(Vec::with_capacity(1_024));
-        all.push("GATEWAY_INTERFACE", b"CGI/1.1");
-        all.push("SERVER_SOFTWARE", b"anthill");
-        let host = if meta.host.is_empty() {
+impl Meta<'_> {
+    /// Tells the variables of one request (RFC 3875 §4.1), with what programs have come to expect
+    /// beside. None has a NUL in it, which no environment can hold: what would have one is left out.
+    pub fn tell(&self, all: &mut dyn Variables) {
+        let mut put = |name: &[u8], value: &[&[u8]]| {
+            if !value.iter().any(|part| holds_nul(part)) {
+                all.tell(name, value);
+            }
+        };
+        put(b"GATEWAY_INTERFACE", &[b"CGI/1.1"]);
+        put(b"SERVER_SOFTWARE", &[b"anthill"]);
+        let host = if self.host.is_empty() {
             b"localhost"
         } else {
-            meta.host
+            self.host
         };
-        all.push("SERVER_NAME", host);
-        if let Some(server) = meta.server {
-            all.push("SERVER_ADDR", server.as_bytes());
+        put(b"SERVER_NAME", &[host]);
+        if let Some(server) = self.server {
+            put(b"SERVER_ADDR", &[server.as_bytes()]);
         }
-        all.push("SERVER_PORT", meta.port.to_string().as_bytes());
-        all.push("SERVER_PROTOCOL", protocol(meta.version).as_bytes());
-        all.push("REQUEST_METHOD", meta.method.as_bytes());
-        all.push(
-            "REQUEST_SCHEME",
-            if meta.secure { b"https" } else { b"http" },
-        );
-        if meta.secure {
-            all.push("HTTPS", b"on");
+        put(b"SERVER_PORT", &[self.port.as_bytes()]);
+        put(b"SERVER_PROTOCOL", &[protocol(self.version).as_bytes()]);
+        put(b"REQUEST_METHOD", &[self.method.as_bytes()]);
+        let scheme: &[u8] = if self.secure { b"https" } else { b"http" };
+        put(b"REQUEST_SCHEME", &[scheme]);
+        if self.secure {
+            put(b"HTTPS", &[b"on"]);
         }
-        let query = meta.query.map(|query| [b"?", query].concat());
-        let query = query.unwrap_or_default();
-        all.push_parts("REQUEST_URI", &[meta.raw_path, &query]);
-        let query = meta.led_query.or(meta.query);
-        all.push("QUERY_STRING", query.unwrap_or_default());
-        all.push("SCRIPT_NAME", meta.script_name);
-        all.push("SCRIPT_FILENAME", meta.script_file);
-        all.push("DOCUMENT_ROOT", meta.root);
-        all.push("PATH_INFO", meta.path_info);
-        if !meta.path_info.is_empty() {
-            all.push_parts("PATH_TRANSLATED", &[meta.root, meta.path_info]);
+        let (mark, query): (&[u8], _) = match self.query {
+            Some(query) => (b"?", query),
+            None => (b"", &[][..]),
+        };
+        put(b"REQUEST_URI", &[self.raw_path, mark, query]);
+        put(b"QUERY_STRING", &[self.led_query.unwrap_or(query)]);
+        put(b"SCRIPT_NAME", &[self.script_name]);
+        put(b"SCRIPT_FILENAME", &[self.script_file]);
+        put(b"DOCUMENT_ROOT", &[self.root]);
+        put(b"PATH_INFO", &[self.path_info]);
+        if !self.path_info.is_empty() {
+            put(b"PATH_TRANSLATED", &[self.root, self.path_info]);
         }
-        all.push("REMOTE_ADDR", meta.peer.as_bytes());
-        all.push("REMOTE_HOST", meta.peer.as_bytes());
-        if let Some(port) = meta.peer_port {
-            all.push("REMOTE_PORT", port.to_string().as_bytes());
+        put(b"REMOTE_ADDR", &[self.peer.as_bytes()]);
+        put(b"REMOTE_HOST", &[self.peer.as_bytes()]);
+        if let Some(port) = self.peer_port {
+            put(b"REMOTE_PORT", &[port.as_bytes()]);
         }
-        if let Some(user) = meta.user {
-            all.push("AUTH_TYPE", b"Basic");
-            all.push("REMOTE_USER", user.as_bytes());
+        if let Some(user) = self.user {
+            put(b"AUTH_TYPE", &[b"Basic"]);
+            put(b"REMOTE_USER", &[user.as_bytes()]);
         }
-        if let Some(length) = meta.length {
-            all.push("CONTENT_LENGTH", length.to_string().as_bytes());
+        if let Some(length) = self.length {
+            put(b"CONTENT_LENGTH", &[length.as_bytes()]);
         }
-        if let Some(kind) = meta.fields.first("content-type") {
-            all.push("CONTENT_TYPE", kind);
+        if let Some(kind) = self.fields.first("content-type") {
+            put(b"CONTENT_TYPE", &[kind]);
         }
         // PHP runs as CGI only where it sees that a server decided so.
-        all.push("REDIRECT_STATUS", b"200");
-        all.push_fields(meta);
+        put(b"REDIRECT_STATUS", &[b"200"]);
+        self.tell_fields(&mut put);
+    }
+
+    /// The client's own fields (RFC 3875 §4.1.18).
+    ///
+    /// A hyphen becomes an underscore, so a field whose name has an underscore could pass for
+    /// another one: it is dropped, as is every name with anything but letters, digits and hyphens.
+    /// `Proxy` would become HTTP_PROXY, which programs take for their own configuration.
+    fn tell_fields(&self, put: &mut dyn FnMut(&[u8], &[&[u8]])) {
+        let lines = || self.fields.iter();
+        let mut variable = Vec::with_capacity(64);
+        for (nth, (name, value)) in lines().enumerate() {
+            let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+            let is_same = |other: &[u8]| other.eq_ignore_ascii_case(name);
+            let is_dropped = DROPPED.iter().any(|other| is_same(other.as_bytes()))
+                || self.user.is_some() && is_same(b"authorization");
+            let came_before = lines().take(nth).any(|(other, _)| is_same(other));
+            if is_dropped || came_before || !name.iter().all(is_plain) {
+                continue;
+            }
+            variable.clear();
+            variable.extend_from_slice(b"HTTP_");
+            variable.extend_from_slice(name);
+            for byte in &mut variable {
+                *byte = match *byte {
+                    b'-' => b'_',
+                    other => other.to_ascii_uppercase(),
+                };
+            }
+            let glue: &[u8] = if is_same(b"cookie") { b"; " } else { b", " };
+            let mut more = lines().skip(nth + 1).filter(|(other, _)| is_same(other));
+            match more.next() {
+                None => put(&variable, &[value]),
+                Some((_, second)) => {
+                    let mut parts = vec![value, glue, second];
+                    parts.extend(more.flat_map(|(_, value)| [glue, value]));
+                    put(&variable, &parts);
+                }
+            }
+        }
+    }
+}
+
+fn holds_nul(bytes: &[u8]) -> bool {
+    scan::find(bytes, 0, 0).is_some()
+}
+
+/// Variables as a program's environment has them: `NAME=VALUE` with a NUL behind each.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Environment(Vec<u8>);
+
+impl Environment {
+    /// Of one request.
+    pub fn of(meta: &Meta<'_>) -> Environment {
+        let mut all = Environment(Vec::with_capacity(1_024));
+        meta.tell(&mut all);
         all
     }
 
     /// One more. What can't stand in an environment is left out: a name that is empty or has a `=`,
     /// and NUL in either.
     pub fn push(&mut self, name: &str, value: &[u8]) {
-        self.push_parts(name, &[value]);
+        if is_name(name) && !holds_nul(value) {
+            self.tell(name.as_bytes(), &[value]);
+        }
     }
 
     /// The same, instead of any that has the name.
@@ -130,65 +193,55 @@ impl Variables {
         self.push(name, value);
     }
 
-    fn push_parts(&mut self, name: &str, parts: &[&[u8]]) {
-        let odd = name.is_empty() || name.bytes().any(|byte| byte == b'=' || byte == 0);
-        if odd || parts.iter().any(|part| part.contains(&0)) {
-            return;
-        }
-        self.0.extend_from_slice(name.as_bytes());
-        self.0.push(b'=');
-        parts.iter().for_each(|part| self.0.extend_from_slice(part));
-        self.0.push(0);
-    }
-
-    /// The client's own fields (RFC 3875 §4.1.18).
-    ///
-    /// A hyphen becomes an underscore, so a field whose name has an underscore could pass for
-    /// another one: it is dropped, as is every name with anything but letters, digits and hyphens.
-    /// `Proxy` would become HTTP_PROXY, which programs take for their own configuration.
-    fn push_fields(&mut self, meta: &Meta<'_>) {
-        let lines = || meta.fields.iter();
-        for (nth, (name, _)) in lines().enumerate() {
-            let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-            let is_same = |other: &[u8]| other.eq_ignore_ascii_case(name);
-            let is_dropped = DROPPED.iter().any(|other| is_same(other.as_bytes()))
-                || meta.user.is_some() && is_same(b"authorization");
-            let came_before = lines().take(nth).any(|(other, _)| is_same(other));
-            if is_dropped || came_before || !name.iter().all(is_plain) {
-                continue;
-            }
-            let as_variable = |byte: &u8| match byte {
-                b'-' => b'_',
-                byte => byte.to_ascii_uppercase(),
-            };
-            let start = self.0.len();
-            self.0.extend_from_slice(b"HTTP_");
-            self.0.extend(name.iter().map(as_variable));
-            self.0.push(b'=');
-            let glue: &[u8] = if is_same(b"cookie") { b"; " } else { b", " };
-            let all = lines().filter(|(other, _)| is_same(other));
-            for (more, (_, value)) in all.enumerate() {
-                self.0.extend_from_slice(if more > 0 { glue } else { b"" });
-                self.0.extend_from_slice(value);
-            }
-            match self.0[start..].contains(&0) {
-                true => self.0.truncate(start),
-                false => self.0.push(0),
-            }
-        }
-    }
-
     /// Each as `NAME=VALUE` and a NUL, one after the other.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+}
 
-    /// Names and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.0.split(|byte| *byte == 0).filter_map(|text| {
-            let equals = text.iter().position(|byte| *byte == b'=')?;
-            Some((&text[..equals], &text[equals + 1..]))
-        })
+impl Variables for Environment {
+    fn tell(&mut self, name: &[u8], value: &[&[u8]]) {
+        self.0.extend_from_slice(name);
+        self.0.push(b'=');
+        value.iter().for_each(|part| self.0.extend_from_slice(part));
+        self.0.push(0);
+    }
+}
+
+/// Can a variable have this name?
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && !name.bytes().any(|byte| byte == b'=' || byte == 0)
+}
+
+/// Variables on their way elsewhere, with the operator's own instead of those that have their names.
+pub struct Instead<'v> {
+    /// The operator's.
+    pub own: &'v [(String, String)],
+    /// Where they go.
+    pub all: &'v mut dyn Variables,
+}
+
+impl Instead<'_> {
+    /// Tells those of `meta`, and the operator's own.
+    pub fn tell_all(&mut self, meta: &Meta<'_>) {
+        match self.own {
+            [] => meta.tell(self.all),
+            _ => meta.tell(self),
+        }
+        for (nth, (name, value)) in self.own.iter().enumerate() {
+            let comes_again = self.own[nth + 1..].iter().any(|(other, _)| other == name);
+            if is_name(name) && !holds_nul(value.as_bytes()) && !comes_again {
+                self.all.tell(name.as_bytes(), &[value.as_bytes()]);
+            }
+        }
+    }
+}
+
+impl Variables for Instead<'_> {
+    fn tell(&mut self, name: &[u8], value: &[&[u8]]) {
+        if !self.own.iter().any(|(own, _)| own.as_bytes() == name) {
+            self.all.tell(name, value);
+        }
     }
 }
 

@@ -23,22 +23,54 @@ const HEADER_BYTES: usize = 8;
 /// What one record holds at most.
 const CONTENT_BYTES_MAX: usize = 0xffff;
 
-/// Appends a request without its body; the connection stays open after it if `keep`.
-pub fn push_request(variables: &Variables, keep: bool, out: &mut Vec<u8>) {
-    let flags = if keep { KEEP_CONNECTION } else { 0 };
-    push_record(BEGIN_REQUEST, &[0, RESPONDER, flags, 0, 0, 0, 0, 0], out);
-    let mut pairs = Vec::with_capacity(variables.as_bytes().len() + 64);
-    for (name, value) in variables.iter() {
-        push_length(name.len(), &mut pairs);
-        push_length(value.len(), &mut pairs);
-        pairs.extend_from_slice(name);
-        pairs.extend_from_slice(value);
+/// A request without its body, on its way into records: its variables are told to this.
+pub struct Params<'o> {
+    out: &'o mut Vec<u8>,
+    /// Where the record of variables begins.
+    start: usize,
+}
+
+impl<'o> Params<'o> {
+    /// Begins a request at the end of `out`; the connection stays open after it if `keep`.
+    pub fn begin(keep: bool, out: &'o mut Vec<u8>) -> Params<'o> {
+        let flags = if keep { KEEP_CONNECTION } else { 0 };
+        push_record(BEGIN_REQUEST, &[0, RESPONDER, flags, 0, 0, 0, 0, 0], out);
+        let start = out.len();
+        push_record(PARAMS, b"", out);
+        Params { out, start }
     }
-    // A pair may be cut between two records: they are one stream.
-    for part in pairs.chunks(CONTENT_BYTES_MAX) {
-        push_record(PARAMS, part, out);
+
+    /// There are no more variables.
+    pub fn end(self) {
+        let Params { out, start } = self;
+        let content = start + HEADER_BYTES;
+        match u16::try_from(out.len() - content) {
+            // An empty record would be the end already.
+            Ok(0) => return,
+            Ok(length) => out[start + 4..start + 6].copy_from_slice(&length.to_be_bytes()),
+            Err(_) => {
+                let pairs = out.split_off(content);
+                out.truncate(start);
+                // A pair may be cut between two records: they are one stream.
+                for part in pairs.chunks(CONTENT_BYTES_MAX) {
+                    push_record(PARAMS, part, out);
+                }
+            }
+        }
+        push_record(PARAMS, b"", out);
     }
-    push_record(PARAMS, b"", out);
+}
+
+impl Variables for Params<'_> {
+    fn tell(&mut self, name: &[u8], value: &[&[u8]]) {
+        let length = value.iter().map(|part| part.len()).sum();
+        push_length(name.len(), self.out);
+        push_length(length, self.out);
+        self.out.extend_from_slice(name);
+        value
+            .iter()
+            .for_each(|part| self.out.extend_from_slice(part));
+    }
 }
 
 /// Appends a part of the request's body; the empty one is its end.
@@ -65,21 +97,40 @@ fn push_length(length: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a request of SCGI without its body, whose length must be known.
-pub fn push_scgi_request(variables: &Variables, length: u64, out: &mut Vec<u8>) {
-    let mut all = format!("CONTENT_LENGTH\0{length}\0SCGI\x001\0").into_bytes();
-    for (name, value) in variables
-        .iter()
-        .filter(|(name, _)| *name != b"CONTENT_LENGTH")
-    {
-        for part in [name, value] {
-            all.extend_from_slice(part);
-            all.push(0);
-        }
+/// A request of SCGI without its body: its variables are told to this.
+pub struct Netstring {
+    text: Vec<u8>,
+}
+
+impl Netstring {
+    /// Begins a request with a body of so many bytes, in digits.
+    pub fn begin(length: &str) -> Netstring {
+        let mut text = Vec::with_capacity(1_024);
+        text.extend_from_slice(format!("CONTENT_LENGTH\0{length}\0SCGI\x001\0").as_bytes());
+        Netstring { text }
     }
-    out.extend_from_slice(format!("{}:", all.len()).as_bytes());
-    out.extend_from_slice(&all);
-    out.push(b',');
+
+    /// There are no more variables: appends the request to `out`.
+    pub fn end(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(format!("{}:", self.text.len()).as_bytes());
+        out.extend_from_slice(&self.text);
+        out.push(b',');
+    }
+}
+
+impl Variables for Netstring {
+    fn tell(&mut self, name: &[u8], value: &[&[u8]]) {
+        // That one comes first.
+        if name == b"CONTENT_LENGTH" {
+            return;
+        }
+        self.text.extend_from_slice(name);
+        self.text.push(0);
+        value
+            .iter()
+            .for_each(|part| self.text.extend_from_slice(part));
+        self.text.push(0);
+    }
 }
 
 /// What a look at a backend's bytes found.
@@ -401,11 +452,11 @@ mod tests {
 
     #[test]
     fn a_request_as_the_specification_has_it() {
-        let mut variables = Variables::default();
-        variables.push("A", b"b");
-        variables.push("LONG", &[b'x'; 200]);
         let mut out = Vec::new();
-        push_request(&variables, true, &mut out);
+        let mut params = Params::begin(true, &mut out);
+        params.tell(b"A", &[b"b"]);
+        params.tell(b"LONG", &[&[b'x'; 150], b"", &[b'x'; 50]]);
+        params.end();
         push_input(b"hi", &mut out);
         push_input(b"", &mut out);
         let mut expected = vec![1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0];
@@ -419,12 +470,34 @@ mod tests {
     }
 
     #[test]
-    fn a_request_of_scgi() {
-        let mut variables = Variables::default();
-        variables.push("CONTENT_LENGTH", b"27");
-        variables.push("REQUEST_METHOD", b"POST");
+    fn variables_of_none_and_of_many_records() {
         let mut out = Vec::new();
-        push_scgi_request(&variables, 27, &mut out);
+        Params::begin(false, &mut out).end();
+        assert_eq!(out[HEADER_BYTES * 2..], [1, 4, 0, 1, 0, 0, 0, 0]);
+        let mut out = Vec::new();
+        let mut params = Params::begin(false, &mut out);
+        params.tell(b"A", &[&[b'x'; CONTENT_BYTES_MAX]]);
+        params.end();
+        let (mut at, mut pairs, mut lengths) = (HEADER_BYTES * 2, Vec::new(), Vec::new());
+        while at < out.len() {
+            assert_eq!(out[at..at + 4], [1, 4, 0, 1]);
+            let length = usize::from(u16::from_be_bytes([out[at + 4], out[at + 5]]));
+            at += HEADER_BYTES + length;
+            pairs.extend_from_slice(&out[at - length..at]);
+            lengths.push(length);
+        }
+        assert_eq!(lengths, [CONTENT_BYTES_MAX, 1 + 4 + 1, 0]);
+        assert_eq!(pairs[..6], [1, 0x80, 0, 0xff, 0xff, b'A']);
+        assert!(pairs[6..].iter().all(|byte| *byte == b'x'));
+    }
+
+    #[test]
+    fn a_request_of_scgi() {
+        let mut request = Netstring::begin("27");
+        request.tell(b"CONTENT_LENGTH", &[b"27"]);
+        request.tell(b"REQUEST_METHOD", &[b"PO", b"ST"]);
+        let mut out = Vec::new();
+        request.end(&mut out);
         assert_eq!(
             out,
             b"45:CONTENT_LENGTH\x0027\0SCGI\x001\0REQUEST_METHOD\0POST\0,"

@@ -154,7 +154,7 @@ fn what_a_server_leaves_untouched_is_asked_again() {
 fn no_answer_is_a_timeout() {
     let server = server(|number| if number == 1 { Reply::Never } else { HELLO_H3 });
     let outcome = go(&Plan {
-        timeout_seconds: 0.2,
+        timeout_seconds: 2.0,
         ..plan_h3(&server, 4)
     });
     assert_failures(&outcome, &[(Failures::TIMEOUT, 1)]);
@@ -187,14 +187,10 @@ fn the_open_loop_shows_a_stall_too() {
     });
     assert_failures(&outcome, &[]);
     assert_eq!(outcome.requests, 1000);
-    assert!(outcome.latency.value_at_percentile(90.0) > 80_000);
-    assert!(
-        outcome
-            .service
-            .expect("an open loop has it")
-            .value_at_percentile(90.0)
-            < 50_000
-    );
+    let late = outcome.latency.value_at_percentile(90.0);
+    assert!(late > 80_000, "{late}");
+    let service = outcome.service.expect("an open loop has it");
+    assert!(service.value_at_percentile(90.0) < late / 4);
 }
 
 #[test]

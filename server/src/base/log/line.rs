@@ -4,9 +4,10 @@
 //! numbers and escapes are done here: clean spans are copied whole, and a table finds their ends.
 //! Whatever a peer sends, a line is one line, and no byte of it can steer a terminal.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use crate::base::clock::rfc3339_ms;
+use crate::base::text::{push_address, push_number};
 
 /// How lines are written.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -228,68 +229,6 @@ fn push_unicode_escape(out: &mut Vec<u8>, byte: u8) {
 
 fn hex(nibble: u8) -> u8 {
     b"0123456789abcdef"[usize::from(nibble & 15)]
-}
-
-/// Appends a number in decimal.
-fn push_number(out: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut start = digits.len();
-    loop {
-        start -= 1;
-        digits[start] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[start..]);
-}
-
-fn push_address(out: &mut Vec<u8>, address: IpAddr) {
-    match address.to_canonical() {
-        IpAddr::V4(address) => push_v4(out, address),
-        IpAddr::V6(address) => push_v6(out, address),
-    }
-}
-
-fn push_v4(out: &mut Vec<u8>, address: Ipv4Addr) {
-    for (nth, octet) in address.octets().into_iter().enumerate() {
-        if nth > 0 {
-            out.push(b'.');
-        }
-        push_number(out, octet.into());
-    }
-}
-
-/// As RFC 5952 §4 wants it: the first longest run of two zeros or more is `::`.
-fn push_v6(out: &mut Vec<u8>, address: Ipv6Addr) {
-    let segments = address.segments();
-    let (mut run, mut best) = (0..0, 0..0);
-    for (nth, &segment) in segments.iter().enumerate() {
-        if segment != 0 {
-            run = nth + 1..nth + 1;
-        } else {
-            run.end = nth + 1;
-            if run.len() > best.len() && run.len() > 1 {
-                best = run.clone();
-            }
-        }
-    }
-    for (nth, &segment) in segments.iter().enumerate() {
-        if best.contains(&nth) {
-            if nth == best.start {
-                out.extend_from_slice(b"::");
-            }
-            continue;
-        }
-        if nth > 0 && nth != best.end {
-            out.push(b':');
-        }
-        let digits = (16 - segment.leading_zeros()).div_ceil(4).max(1);
-        for digit in (0..digits).rev() {
-            out.push(hex((segment >> (4 * digit)) as u8));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -357,7 +357,7 @@ impl Making {
             fields: owned(fields(plain::content_type(path, beginning), FILE_POLICY)),
             length: entry.size,
         };
-        Ok(holding(exchange.send_on(&reading.asked, head).await?, slot))
+        Ok(holding(exchange.send_on(head).await?, slot))
     }
 
     async fn of_commit(&self, commit: &Id) -> Result<Response, Fault> {
@@ -445,7 +445,7 @@ impl Making {
             fields,
             length: None,
         };
-        Ok(holding(exchange.send_on(&reading.asked, head).await?, slot))
+        Ok(holding(exchange.send_on(head).await?, slot))
     }
 }
 

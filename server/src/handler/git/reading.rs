@@ -12,7 +12,7 @@ use crate::handler::asked::{Asked, Upload};
 use crate::handler::exchange::{Bounds, Collected, Exchange};
 use crate::handler::program::{Order, Running, search_path};
 use crate::limits;
-use crate::wire::cgi::Variables;
+use crate::wire::cgi::Environment;
 use crate::wire::reject::Reject;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
@@ -152,9 +152,9 @@ impl Reading {
         })
     }
 
-    fn variables(&self, from: From) -> Variables {
+    fn variables(&self, from: From) -> Environment {
         let folder = &self.repository.folder;
-        let mut all = Variables::default();
+        let mut all = Environment::default();
         all.push("PATH", search_path().as_bytes());
         match from {
             From::Refs => all.push("GIT_DIR", folder.as_os_str().as_bytes()),

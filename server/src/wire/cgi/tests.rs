@@ -141,17 +141,17 @@ fn meta<'a>(fields: &'a str) -> Meta<'a> {
         method: "POST",
         version: Version::Http11,
         host: b"a.test",
-        port: 8080,
+        port: "8080",
         raw_path: b"/cgi-bin/a.cgi/x%20y",
         query: Some(b"q=1&r"),
         led_query: None,
         fields: Fields(fields.as_bytes()),
         peer: "192.0.2.7",
-        peer_port: Some(50_000),
+        peer_port: Some("50000"),
         server: Some("192.0.2.1"),
         secure: true,
         user: None,
-        length: Some(5),
+        length: Some("5"),
         script_name: b"/cgi-bin/a.cgi",
         path_info: b"/x y",
         script_file: b"/srv/cgi/a.cgi",
@@ -159,14 +159,24 @@ fn meta<'a>(fields: &'a str) -> Meta<'a> {
     }
 }
 
-fn variable(all: &Variables, name: &str) -> Option<String> {
-    let found = all.iter().find(|(its, _)| *its == name.as_bytes());
-    found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+fn variables(all: &Environment) -> Vec<(String, String)> {
+    let text = String::from_utf8_lossy(all.as_bytes());
+    let texts = text.split_terminator('\0');
+    let pair = |text: &str| {
+        let (name, value) = text.split_once('=').expect("a variable");
+        (name.to_owned(), value.to_owned())
+    };
+    texts.map(pair).collect()
+}
+
+fn variable(all: &Environment, name: &str) -> Option<String> {
+    let mut all = variables(all).into_iter();
+    all.find_map(|(its, value)| (its == name).then_some(value))
 }
 
 #[test]
 fn the_variables_of_rfc_3875() {
-    let all = Variables::of(&meta("Host: a.test:8080\r\nContent-Type: text/x\r\n"));
+    let all = Environment::of(&meta("Host: a.test:8080\r\nContent-Type: text/x\r\n"));
     #[rustfmt::skip] // A table reads better in columns.
     let expected = [
         ("CONTENT_LENGTH", "5"), ("CONTENT_TYPE", "text/x"), ("GATEWAY_INTERFACE", "CGI/1.1"),
@@ -181,10 +191,10 @@ fn the_variables_of_rfc_3875() {
     for (name, value) in expected {
         assert_eq!(variable(&all, name).as_deref(), Some(value), "{name}");
     }
-    assert_eq!(all.iter().count(), expected.len());
+    assert_eq!(variables(&all).len(), expected.len());
     let mut bare = meta("");
     (bare.query, bare.path_info, bare.length, bare.secure) = (None, b"", None, false);
-    let bare = Variables::of(&bare);
+    let bare = Environment::of(&bare);
     assert_eq!(variable(&bare, "QUERY_STRING").as_deref(), Some(""));
     for name in ["PATH_TRANSLATED", "CONTENT_LENGTH", "HTTPS", "AUTH_TYPE"] {
         assert_eq!(variable(&bare, name), None, "{name}");
@@ -196,19 +206,20 @@ fn fields_become_variables_and_none_can_pass_for_another() {
     let fields = "Proxy: evil\r\nX-Real-Ip: a\r\nX_Real_Ip: b\r\nx-real-ip: c\r\nX.Y: d\r\n\
         Content_Length: 9\r\nCookie: a=1\r\nCookie: b=2\r\nTransfer-Encoding: chunked\r\n\
         Authorization: Basic eDp5\r\nPROXY: evil\r\n";
-    let all = Variables::of(&meta(fields));
+    let all = Environment::of(&meta(fields));
     assert_eq!(variable(&all, "HTTP_PROXY"), None);
     assert_eq!(variable(&all, "HTTP_X_REAL_IP").as_deref(), Some("a, c"));
     assert_eq!(variable(&all, "HTTP_COOKIE").as_deref(), Some("a=1; b=2"));
     assert_eq!(variable(&all, "HTTP_CONTENT_LENGTH"), None);
     assert_eq!(variable(&all, "HTTP_TRANSFER_ENCODING"), None);
     assert!(variable(&all, "HTTP_AUTHORIZATION").is_some());
-    let ours = all.iter().filter(|(name, _)| name.starts_with(b"HTTP_"));
-    assert_eq!(ours.count(), 3);
+    let all = variables(&all);
+    let told = all.iter().filter(|(name, _)| name.starts_with("HTTP_"));
+    assert_eq!(told.count(), 3);
     // A password that was for us stays ours.
     let mut known = meta(fields);
     known.user = Some("alice");
-    let all = Variables::of(&known);
+    let all = Environment::of(&known);
     assert_eq!(variable(&all, "HTTP_AUTHORIZATION"), None);
     assert_eq!(variable(&all, "REMOTE_USER").as_deref(), Some("alice"));
     assert_eq!(variable(&all, "AUTH_TYPE").as_deref(), Some("Basic"));
@@ -216,7 +227,7 @@ fn fields_become_variables_and_none_can_pass_for_another() {
 
 #[test]
 fn what_no_environment_can_hold_is_left_out() {
-    let mut all = Variables::default();
+    let mut all = Environment::default();
     all.push("A", b"b=c");
     all.push("B", b"x\0C=y");
     all.push("D=E", b"f");
@@ -226,6 +237,43 @@ fn what_no_environment_can_hold_is_left_out() {
     all.push("AB", b"c");
     all.set("A", b"d");
     assert_eq!(all.as_bytes(), b"AB=c\0A=d\0");
+    let mut odd = meta("X-Odd: a\0b\r\n");
+    odd.raw_path = b"/a\0b";
+    let all = Environment::of(&odd);
+    assert_eq!(variable(&all, "HTTP_X_ODD"), None);
+    assert_eq!(variable(&all, "REQUEST_URI"), None);
+}
+
+#[test]
+fn the_operators_variables_take_the_place_of_others() {
+    let own = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        pairs.iter().map(owned).collect()
+    };
+    let told = |own: &[(String, String)]| {
+        let mut all = Environment::default();
+        let mut instead = Instead { own, all: &mut all };
+        instead.tell_all(&meta("Host: a.test\r\n"));
+        all
+    };
+    assert_eq!(
+        told(&[]).as_bytes(),
+        Environment::of(&meta("Host: a.test\r\n")).as_bytes()
+    );
+    let all = told(&own(&[
+        ("HTTPS", "off"),
+        ("APP", "1"),
+        ("APP", "2"),
+        ("A=B", "c"),
+        ("N", "\0"),
+    ]));
+    assert_eq!(variable(&all, "HTTPS").as_deref(), Some("off"));
+    assert_eq!(variable(&all, "APP").as_deref(), Some("2"));
+    let names: Vec<String> = variables(&all).into_iter().map(|(name, _)| name).collect();
+    for name in ["HTTPS", "APP"] {
+        assert_eq!(names.iter().filter(|its| *its == name).count(), 1);
+    }
+    assert!(!names.iter().any(|name| name == "A" || name == "N"));
 }
 
 proptest! {

@@ -94,15 +94,6 @@ fn json_with_everything_and_with_little() {
 }
 
 #[test]
-fn numbers_at_their_ends() {
-    for number in [0, 9, 10, 99, 100, u64::from(u32::MAX), u64::MAX] {
-        let mut out = Vec::new();
-        push_number(&mut out, number);
-        assert_eq!(out, number.to_string().as_bytes());
-    }
-}
-
-#[test]
 fn the_json_checker_knows_json() {
     for good in ["{\"a\":\"\",\"b\":10}", "{\"a\":\"\\u00ffx\\\"é\"}"] {
         assert!(json_strings(good).is_some(), "{good}");
@@ -240,25 +231,5 @@ proptest! {
         let mut out = Vec::new();
         push_escaped(&mut out, &field);
         prop_assert_eq!(unescaped(&out), field);
-    }
-
-    #[test]
-    fn addresses_as_the_standard_library_writes_them(bits in any::<u128>(), zeros in any::<u8>(), v4 in any::<u32>()) {
-        let mut segments = Ipv6Addr::from(bits).segments();
-        for (nth, segment) in segments.iter_mut().enumerate() {
-            if zeros & 1 << nth != 0 { *segment = 0 }
-        }
-        let v6 = Ipv6Addr::from(segments);
-        let mut out = Vec::new();
-        push_v6(&mut out, v6);
-        let written = String::from_utf8(out).unwrap();
-        prop_assert_eq!(written.parse::<Ipv6Addr>().unwrap(), v6);
-        // The standard library writes the last 32 bits of mapped addresses as IPv4; those never come here.
-        if v6.to_ipv4_mapped().is_none() {
-            prop_assert_eq!(written, v6.to_string());
-        }
-        let mut out = Vec::new();
-        push_address(&mut out, IpAddr::V4(v4.into()));
-        prop_assert_eq!(String::from_utf8(out).unwrap(), Ipv4Addr::from(v4).to_string());
     }
 }
