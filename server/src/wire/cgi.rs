@@ -59,61 +59,57 @@ impl Meta<'_> {
     /// Tells the variables of one request (RFC 3875 §4.1), with what programs have come to expect
     /// beside. None has a NUL in it, which no environment can hold: what would have one is left out.
     pub fn tell(&self, all: &mut dyn Variables) {
-        let mut put = |name: &[u8], value: &[&[u8]]| {
-            if !value.iter().any(|part| holds_nul(part)) {
-                all.tell(name, value);
-            }
-        };
-        put(b"GATEWAY_INTERFACE", &[b"CGI/1.1"]);
-        put(b"SERVER_SOFTWARE", &[b"anthill"]);
+        let all = &mut WithoutNul(all);
+        all.tell(b"GATEWAY_INTERFACE", &[b"CGI/1.1"]);
+        all.tell(b"SERVER_SOFTWARE", &[b"anthill"]);
         let host = if self.host.is_empty() {
             b"localhost"
         } else {
             self.host
         };
-        put(b"SERVER_NAME", &[host]);
+        all.tell(b"SERVER_NAME", &[host]);
         if let Some(server) = self.server {
-            put(b"SERVER_ADDR", &[server.as_bytes()]);
+            all.tell(b"SERVER_ADDR", &[server.as_bytes()]);
         }
-        put(b"SERVER_PORT", &[self.port.as_bytes()]);
-        put(b"SERVER_PROTOCOL", &[protocol(self.version).as_bytes()]);
-        put(b"REQUEST_METHOD", &[self.method.as_bytes()]);
+        all.tell(b"SERVER_PORT", &[self.port.as_bytes()]);
+        all.tell(b"SERVER_PROTOCOL", &[protocol(self.version).as_bytes()]);
+        all.tell(b"REQUEST_METHOD", &[self.method.as_bytes()]);
         let scheme: &[u8] = if self.secure { b"https" } else { b"http" };
-        put(b"REQUEST_SCHEME", &[scheme]);
+        all.tell(b"REQUEST_SCHEME", &[scheme]);
         if self.secure {
-            put(b"HTTPS", &[b"on"]);
+            all.tell(b"HTTPS", &[b"on"]);
         }
         let (mark, query): (&[u8], _) = match self.query {
             Some(query) => (b"?", query),
             None => (b"", &[][..]),
         };
-        put(b"REQUEST_URI", &[self.raw_path, mark, query]);
-        put(b"QUERY_STRING", &[self.led_query.unwrap_or(query)]);
-        put(b"SCRIPT_NAME", &[self.script_name]);
-        put(b"SCRIPT_FILENAME", &[self.script_file]);
-        put(b"DOCUMENT_ROOT", &[self.root]);
-        put(b"PATH_INFO", &[self.path_info]);
+        all.tell(b"REQUEST_URI", &[self.raw_path, mark, query]);
+        all.tell(b"QUERY_STRING", &[self.led_query.unwrap_or(query)]);
+        all.tell(b"SCRIPT_NAME", &[self.script_name]);
+        all.tell(b"SCRIPT_FILENAME", &[self.script_file]);
+        all.tell(b"DOCUMENT_ROOT", &[self.root]);
+        all.tell(b"PATH_INFO", &[self.path_info]);
         if !self.path_info.is_empty() {
-            put(b"PATH_TRANSLATED", &[self.root, self.path_info]);
+            all.tell(b"PATH_TRANSLATED", &[self.root, self.path_info]);
         }
-        put(b"REMOTE_ADDR", &[self.peer.as_bytes()]);
-        put(b"REMOTE_HOST", &[self.peer.as_bytes()]);
+        all.tell(b"REMOTE_ADDR", &[self.peer.as_bytes()]);
+        all.tell(b"REMOTE_HOST", &[self.peer.as_bytes()]);
         if let Some(port) = self.peer_port {
-            put(b"REMOTE_PORT", &[port.as_bytes()]);
+            all.tell(b"REMOTE_PORT", &[port.as_bytes()]);
         }
         if let Some(user) = self.user {
-            put(b"AUTH_TYPE", &[b"Basic"]);
-            put(b"REMOTE_USER", &[user.as_bytes()]);
+            all.tell(b"AUTH_TYPE", &[b"Basic"]);
+            all.tell(b"REMOTE_USER", &[user.as_bytes()]);
         }
         if let Some(length) = self.length {
-            put(b"CONTENT_LENGTH", &[length.as_bytes()]);
+            all.tell(b"CONTENT_LENGTH", &[length.as_bytes()]);
         }
         if let Some(kind) = self.fields.first("content-type") {
-            put(b"CONTENT_TYPE", &[kind]);
+            all.tell(b"CONTENT_TYPE", &[kind]);
         }
         // PHP runs as CGI only where it sees that a server decided so.
-        put(b"REDIRECT_STATUS", &[b"200"]);
-        self.tell_fields(&mut put);
+        all.tell(b"REDIRECT_STATUS", &[b"200"]);
+        self.tell_fields(all);
     }
 
     /// The client's own fields (RFC 3875 §4.1.18).
@@ -121,7 +117,7 @@ impl Meta<'_> {
     /// A hyphen becomes an underscore, so a field whose name has an underscore could pass for
     /// another one: it is dropped, as is every name with anything but letters, digits and hyphens.
     /// `Proxy` would become HTTP_PROXY, which programs take for their own configuration.
-    fn tell_fields(&self, put: &mut dyn FnMut(&[u8], &[&[u8]])) {
+    fn tell_fields(&self, all: &mut dyn Variables) {
         let lines = || self.fields.iter();
         let mut variable = Vec::with_capacity(64);
         for (nth, (name, value)) in lines().enumerate() {
@@ -145,13 +141,24 @@ impl Meta<'_> {
             let glue: &[u8] = if is_same(b"cookie") { b"; " } else { b", " };
             let mut more = lines().skip(nth + 1).filter(|(other, _)| is_same(other));
             match more.next() {
-                None => put(&variable, &[value]),
+                None => all.tell(&variable, &[value]),
                 Some((_, second)) => {
                     let mut parts = vec![value, glue, second];
                     parts.extend(more.flat_map(|(_, value)| [glue, value]));
-                    put(&variable, &parts);
+                    all.tell(&variable, &parts);
                 }
             }
+        }
+    }
+}
+
+/// Variables on their way elsewhere, but for those with a NUL.
+struct WithoutNul<'v>(&'v mut dyn Variables);
+
+impl Variables for WithoutNul<'_> {
+    fn tell(&mut self, name: &[u8], value: &[&[u8]]) {
+        if !value.iter().any(|part| holds_nul(part)) {
+            self.0.tell(name, value);
         }
     }
 }
