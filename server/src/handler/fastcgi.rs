@@ -99,7 +99,7 @@ async fn run(
         };
         let mut talk = Talk::new(&settings, slot, told, body.take(), &asked);
         let is_kept = talk.begin_kept();
-        may_retry &= is_kept;
+        may_retry &= is_kept && !head.is_empty();
         if !is_kept && !talk.begin_now() {
             talk.link = Some(settings.connect(&asked).await?);
         }
