@@ -15,8 +15,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The kernel tells of a file's end of writing before it is quite closed: so long later it mostly is.
-const CLOSING: Duration = Duration::from_millis(1);
+/// The kernel tells that a file is closed while it still closes it, and whoever does so may be kept from
+/// the processor just then: it is looked at again after this pause,
+const CLOSING_PAUSE: Duration = Duration::from_millis(1);
+/// and so often at most in one scan, for it may be open anew.
+const CLOSING_LOOKS: usize = 50;
 
 /// Is this name no part of the site? Hidden names aren't, but for RFC 8615's.
 pub fn hidden(name: &[u8]) -> bool {
@@ -182,6 +185,8 @@ struct Scan<'a> {
     /// What changed later is left as it was, and its path kept.
     settled_ns: i64,
     unsettled: Vec<Vec<u8>>,
+    /// So often a file that is being closed is still looked at.
+    looks: usize,
     /// Are folders behind links read whole?
     behind_links: bool,
     /// What the kernel lists names into.
@@ -199,6 +204,7 @@ impl<'a> Scan<'a> {
             linked_folders: 0,
             settled_ns: i64::MAX,
             unsettled: Vec::new(),
+            looks: CLOSING_LOOKS,
             behind_links: false,
             listed,
         }
@@ -324,9 +330,9 @@ impl<'a> Scan<'a> {
                     return Some((link, Fact::File(meta, known)));
                 }
                 let mut writers = writers_of(folder, name);
-                if told == Told::Whole && matches!(writers, Writers::Some) {
-                    // The kernel tells that a file is closed while it still closes it.
-                    std::thread::sleep(CLOSING);
+                while told == Told::Whole && matches!(writers, Writers::Some) && self.looks > 0 {
+                    self.looks -= 1;
+                    std::thread::sleep(CLOSING_PAUSE);
                     writers = writers_of(folder, name);
                 }
                 let whole = match &writers {
