@@ -332,6 +332,27 @@ pub const GIT_KEPT_SECONDS: u64 = 10;
 /// Connections to one backend of which none is kept: its own queue takes the rest, and beyond that
 /// it can do nothing but wait.
 pub const BACKEND_CONNECTIONS_MAX: usize = 128;
+/// A connection to a backend without `keep` waits so long for the next request,
+pub const BACKEND_IDLE_MILLISECONDS: u64 = 5;
+/// and is closed after the request that it is at when it is so old: others want its process too.
+pub const BACKEND_PASSED_MILLISECONDS: u64 = 50;
+/// A request that was said on such a connection and isn't read after so long is asked elsewhere: the
+/// process has answered the one before, and goes on with something else (`fastcgi_finish_request`).
+pub const BACKEND_UNHEARD_MILLISECONDS: u64 = 100;
+/// No connection of such a backend is passed on for so long.
+pub const BACKEND_UNHEARD_SHY_SECONDS: u64 = 600;
+/// A request that isn't read after so long waits in the backend's queue: all of its processes are busy.
+pub const BACKEND_UNREAD_MILLISECONDS: u64 = 2;
+/// That is looked for so often at most.
+pub const BACKEND_LOOK_MICROSECONDS: u64 = 1_000;
+/// When it has answered nothing for so long, those that wait for a connection make their own.
+pub const BACKEND_WAIT_MILLISECONDS: u64 = 20;
+/// Whether there are more processes by now is tried so often,
+pub const BACKEND_PROBE_MILLISECONDS: u64 = 10;
+/// and at last only so often where there are none.
+pub const BACKEND_PROBE_MILLISECONDS_MAX: u64 = 250;
+/// A backend that closes connections that are to stay is asked to keep them open after so long again.
+pub const BACKEND_SHY_SECONDS: u64 = 10;
 /// One try to connect to a backend, which is on this machine or next to it.
 pub const BACKEND_CONNECT_SECONDS: u64 = 5;
 /// A backend that is not there may just be starting anew: so often it is looked.

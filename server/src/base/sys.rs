@@ -250,6 +250,13 @@ pub fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }
 
+/// Registers a descriptor that has several owners with the runtime of this thread.
+pub fn registered(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and the AsyncFd is one of
+    // those that own it.
+    unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
+}
+
 impl AsFd for Inotify {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -263,6 +270,19 @@ impl AsRawFd for Inotify {
 }
 
 // ---- Sockets ----
+
+/// What was sent on this socket of the file system and isn't read yet, bytes as the kernel counts
+/// them: each call to send makes a packet that takes up more than it carries, and counts whole until all
+/// of it is read. Over TCP it says what the other end has not acknowledged.
+pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the call writes one int, and the pointer is to one that lives longer than it.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    match done {
+        0 => Ok(usize::try_from(bytes).unwrap_or(0)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
 
 /// A listening TCP socket, non-blocking and closed on exec. `v6_only` matters for IPv6 addresses
 /// alone. With `reuse_port` several may listen on one address, and another program of the same user

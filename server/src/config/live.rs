@@ -192,12 +192,9 @@ fn backend(
             }
         };
     };
-    if let Some(keep) = keep
-        .as_ref()
-        .filter(|keep| *keep.get_ref() == 0 || name == "scgi")
-    {
+    if let Some(keep) = keep.as_ref().filter(|_| name == "scgi") {
         let what = "there is nothing to `keep`";
-        let help = "a number of connections for `fastcgi`; without the key none is kept";
+        let help = "SCGI ends each connection with its request: leave the key out";
         return Err(table.source().error(keep.span(), what, help));
     }
     if let Some(root) = script_root

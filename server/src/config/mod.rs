@@ -278,7 +278,8 @@ pub struct Backend {
     pub files: Vec<String>,
     /// That is said, by `files = "*"`.
     pub takes_all: bool,
-    /// So many connections are kept, and no more made; `None` = none is kept.
+    /// So many connections are kept, and no more made; 0: each is closed after its request; `None`:
+    /// they are passed on for a moment.
     pub keep: Option<usize>,
     /// Where the backend sees the site's root; `None` = where it is.
     pub script_root: Option<String>,

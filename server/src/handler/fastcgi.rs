@@ -2,7 +2,7 @@
 //! the files of the site with some endings are.
 
 use super::asked::{Asked, Place, Upload};
-use super::backend::{Backend, Kept, Link, detach};
+use super::backend::{Backend, Keep, Kept, Link, detach};
 use super::exchange::{BODY_LOST, Bounds, Ended, Exchange, Peer, taken_apart};
 use super::gathered::Share;
 use super::paced::Paced;
@@ -40,8 +40,6 @@ pub struct Settings {
     pub backend: Arc<Backend>,
     /// In which language.
     pub protocol: Protocol,
-    /// Connections are kept.
-    pub keep: bool,
     /// The bounds of a call.
     pub bounds: Bounds,
     /// The route's path, without a slash at its end.
@@ -80,24 +78,25 @@ async fn run(
 ) -> Result<Response, Fault> {
     let (asked, mut here) = taken_apart(request, &settings.bounds).await?;
     let asked = Arc::new(asked);
-    let mut head = settings.request(&asked, script);
     // What was asked for twice must not be done twice.
     let mut may_retry = asked.method.is_safe() && here.body.is_none();
+    let keep = match settings.protocol {
+        Protocol::FastCgi => settings.backend.keeps_after(may_retry),
+        Protocol::Scgi => Keep::Never,
+    };
+    let stays = keep != Keep::Never;
+    let mut head = settings.request(&asked, script, stays);
     let mut body = here.body.take();
     loop {
-        let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
-        let slot = settings
-            .backend
-            .slots
-            .enter(settings.bounds.queue, patience);
+        let slot = settings.backend.enter(settings.bounds.queue);
         let slot = Upload::queued(&mut body, slot).await;
         let slot = slot.map_err(|_| Fault::new(NAME, Reject::CALLS_BUSY))?;
         // Only a connection that was kept may be gone by now.
-        let told = match settings.keep && may_retry {
+        let told = match stays && may_retry {
             true => head.clone(),
             false => std::mem::take(&mut head),
         };
-        let mut talk = Talk::new(&settings, slot, told, body.take(), &asked);
+        let mut talk = Talk::new(&settings, slot, told, body.take(), &asked, keep);
         let is_kept = talk.begin_kept();
         may_retry &= is_kept && !head.is_empty();
         if !is_kept && !talk.begin_now() {
@@ -106,7 +105,7 @@ async fn run(
         let exchange = Exchange::new(talk, &asked, settings.bounds.clone());
         match exchange.answer(here.inside.clone()).await {
             // It closed a connection that it was to keep, and hasn't seen this request.
-            Err(fault) if fault.retry && may_retry => {}
+            Err(fault) if fault.retry && may_retry => settings.backend.lost(),
             other => return other,
         }
     }
@@ -114,7 +113,7 @@ async fn run(
 
 impl Settings {
     /// The request as the backend gets it, without its body.
-    fn request(&self, asked: &Asked, script: Option<Script>) -> Vec<u8> {
+    fn request(&self, asked: &Asked, script: Option<Script>, stays: bool) -> Vec<u8> {
         let rest = asked.path.strip_prefix(&*self.prefix).unwrap_or_default();
         let (name, path_info) = match &script {
             Some(script) => (&script.name[..], &script.path_info[..]),
@@ -130,15 +129,15 @@ impl Settings {
             file: &file,
             root: &self.root,
         };
-        asked.with_meta(&place, |meta| self.told(meta))
+        asked.with_meta(&place, |meta| self.told(meta, stays))
     }
 
-    fn told(&self, meta: &Meta<'_>) -> Vec<u8> {
+    fn told(&self, meta: &Meta<'_>, stays: bool) -> Vec<u8> {
         let mut head = Vec::with_capacity(limits::PROGRAM_TOLD_BYTES);
         let own = &self.variables;
         match self.protocol {
             Protocol::FastCgi => {
-                let mut all = Params::begin(self.keep, &mut head);
+                let mut all = Params::begin(stays, &mut head);
                 Instead { own, all: &mut all }.tell_all(meta);
                 all.end();
             }
@@ -177,7 +176,10 @@ struct Talk {
     slot: Option<Slot>,
     backend: Arc<Backend>,
     protocol: Protocol,
-    keep: bool,
+    /// The connection is for others when this is over.
+    stays: bool,
+    /// So many bytes, the end of a body that there isn't, are said by themselves.
+    apart: usize,
     /// On its way to the backend.
     out: Vec<u8>,
     out_at: usize,
@@ -207,7 +209,9 @@ impl Talk {
         head: Vec<u8>,
         body: Option<Upload>,
         asked: &Arc<Asked>,
+        keep: Keep,
     ) -> Talk {
+        let is_all = body.is_none();
         let (ahead, share, rest) = match body {
             Some(body) => (body.ahead, body.share, body.rest),
             None => (Vec::new(), None, None),
@@ -217,7 +221,12 @@ impl Talk {
             slot: Some(slot),
             backend: Arc::clone(&settings.backend),
             protocol: settings.protocol,
-            keep: settings.keep,
+            stays: keep != Keep::Never,
+            // So it can be seen whether the rest is read.
+            apart: match keep == Keep::Briefly && is_all {
+                true => fcgi::HEADER_BYTES,
+                false => 0,
+            },
             out: head,
             out_at: 0,
             reader: rest.map(|rest| Paced::new(rest, settings.bounds.patience)),
@@ -246,22 +255,27 @@ impl Talk {
     /// Says what is to be said first on a connection that was kept, if there is one. One that has gone
     /// has seen nothing of it, and so the next may be told, whatever it is.
     fn begin_kept(&mut self) -> bool {
+        if !self.stays {
+            self.backend.make_room();
+            return false;
+        }
         while let Some(kept) = self.backend.idle() {
             if self.begin(kept) {
                 return true;
             }
+            self.backend.lost();
         }
         false
     }
 
     /// The same on a new connection, if there is one without waiting.
     fn begin_now(&mut self) -> bool {
-        let new = self.backend.connect_now();
+        let new = self.backend.connect_now(self.stays);
         new.is_some_and(|new| self.begin(new))
     }
 
     fn begin(&mut self, kept: Kept) -> bool {
-        let Ok((link, said)) = kept.begin(&self.out, self.is_told) else {
+        let Ok((link, said)) = kept.begin(&self.out, self.apart, self.is_told) else {
             return false;
         };
         match link {
@@ -359,7 +373,7 @@ impl Talk {
         let is_clean = self.is_told && self.out_at == self.out.len();
         let is_over = matches!(self.end, Some(End::Complete(_))) && self.input_at == self.input_end;
         if let Some(link) = self.link.take()
-            && self.keep
+            && self.stays
             && is_clean
             && is_over
         {

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -28,6 +28,9 @@ pub struct Slots {
 }
 
 struct Size {
+    /// So many there are to be.
+    full: usize,
+    /// So many there are for now.
     max: usize,
     /// So many places still have to be taken away, once they are free.
     owed: usize,
@@ -41,14 +44,44 @@ impl Slots {
             free: Arc::new(Semaphore::new(max)),
             waiting: AtomicUsize::new(0),
             leaving: AtomicUsize::new(0),
-            size: Mutex::new(Size { max, owed: 0 }),
+            size: Mutex::new(Size {
+                full: max,
+                max,
+                owed: 0,
+            }),
         }
     }
 
     /// From now on with `max` places. Who has one keeps it.
     pub fn resize(&self, max: usize) {
         let max = max.clamp(1, Semaphore::MAX_PERMITS);
-        let mut size = self.size.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut size = self.lock();
+        size.full = max;
+        self.set(&mut size, max);
+    }
+
+    /// For now with fewer places, at least one.
+    pub fn narrow(&self, max: usize) {
+        let mut size = self.lock();
+        let max = max.clamp(1, size.full);
+        self.set(&mut size, max);
+    }
+
+    /// With all places again.
+    pub fn widen(&self) {
+        let mut size = self.lock();
+        let full = size.full;
+        self.set(&mut size, full);
+    }
+
+    /// So many places more than there are for now; no more than there are to be.
+    pub fn add(&self, more: usize) {
+        let mut size = self.lock();
+        let max = (size.max + more).min(size.full);
+        self.set(&mut size, max);
+    }
+
+    fn set(&self, size: &mut Size, max: usize) {
         let there = size.max + size.owed;
         size.max = max;
         size.owed = there.saturating_sub(max);
@@ -56,6 +89,27 @@ impl Slots {
             self.free.add_permits(max - there);
         }
         size.owed -= self.free.forget_permits(size.owed);
+    }
+
+    /// So many places fewer than there are to be.
+    pub fn missing(&self) -> usize {
+        let size = self.lock();
+        size.full - size.max
+    }
+
+    /// Places that somebody has.
+    pub fn taken(&self) -> usize {
+        let size = self.lock();
+        (size.max + size.owed).saturating_sub(self.free.available_permits())
+    }
+
+    /// Is there somebody who waits for a place?
+    pub fn are_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Size> {
+        self.size.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a place, waiting for it in a queue of at most `queue_max` for at most `patience`.
@@ -89,7 +143,7 @@ impl Slots {
 
     /// Takes away what is owed, if it is free by now.
     fn settle(&self) {
-        let mut size = self.size.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut size = self.lock();
         if size.owed > 0 {
             size.owed -= self.free.forget_permits(size.owed);
         }
@@ -98,8 +152,12 @@ impl Slots {
 
 impl Slot {
     /// Promises this place to somebody who waits; true if somebody does to whom no other was promised.
+    /// Never where there are fewer places than there are to be: nobody waits for long then.
     pub fn give_way(&mut self) -> bool {
         let slots = &self.slots;
+        if slots.missing() > 0 {
+            return false;
+        }
         let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);
         let more = |leaving| {
             let is_wanted = leaving < slots.waiting.load(Ordering::Relaxed);
@@ -115,7 +173,15 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         // Whoever waits has it before the promise is forgotten.
-        self.permit = None;
+        let permit = self.permit.take();
+        let mut size = self.slots.lock();
+        if size.owed > 0
+            && let Some(permit) = permit
+        {
+            size.owed -= 1;
+            permit.forget();
+        }
+        drop(size);
         if self.is_leaving {
             self.slots.leaving.fetch_sub(1, Ordering::Relaxed);
         }

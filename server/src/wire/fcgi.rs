@@ -19,7 +19,8 @@ const GET_VALUES_RESULT: u8 = 10;
 const UNKNOWN_TYPE: u8 = 11;
 const RESPONDER: u8 = 1;
 const KEEP_CONNECTION: u8 = 1;
-const HEADER_BYTES: usize = 8;
+/// The head of a record, and all of an empty one: how much that is.
+pub const HEADER_BYTES: usize = 8;
 /// What one record holds at most.
 const CONTENT_BYTES_MAX: usize = 0xffff;
 

@@ -12,7 +12,7 @@ use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::cache::{Cache, Rule, Stage};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
 use crate::handler::asked::Room;
-use crate::handler::backend::{Address, Backends};
+use crate::handler::backend::{Address, Backends, Keep};
 use crate::handler::cgi::{self, Cgi};
 use crate::handler::exchange::Bounds;
 use crate::handler::fastcgi::{self, FastCgi, Protocol};
@@ -118,21 +118,22 @@ fn backends(config: &Config, supplies: &Supplies) -> Result<Vec<Keeping>, Operat
     let mut all: Vec<Keeping> = Vec::new();
     let routes = config.sites.iter().flat_map(|site| &site.routes);
     for backend in routes.filter_map(config::Route::backend) {
-        let found = supplies
-            .backends
-            .at(&address(&backend.address), backend.keep);
+        let keep = Keep::of(backend.keep);
+        let found = supplies.backends.at(&address(&backend.address), keep);
         match all.iter().find(|(other, _)| Arc::ptr_eq(other, &found)) {
-            None => all.push((found, backend.keep)),
-            Some((_, keep)) if *keep == backend.keep => {}
-            Some((_, keep)) => {
-                let said = |keep: Option<usize>| {
-                    keep.map_or("none".to_owned(), |keep| format!("`keep = {keep}`"))
+            None => all.push((found, keep)),
+            Some((_, other)) if *other == keep => {}
+            Some((_, other)) => {
+                let said = |keep| match keep {
+                    Keep::Briefly => "no `keep`".to_owned(),
+                    Keep::Never => "`keep = 0`".to_owned(),
+                    Keep::UpTo(max) => format!("`keep = {max}`"),
                 };
                 let what = format!(
                     "{} has {} here, and {} on another route",
                     found.address,
-                    said(backend.keep),
-                    said(*keep)
+                    said(keep),
+                    said(*other)
                 );
                 let help = "all routes to a backend share its connections: give them the same `keep`, or none";
                 return Err(config.point(backend.address.span(), what, help));
@@ -538,12 +539,11 @@ impl HostBuilder<'_> {
             (None, None) => Vec::new(),
         };
         FastCgi::new(fastcgi::Settings {
-            backend: self.supplies.backends.at(&address, backend.keep),
+            backend: self.supplies.backends.at(&address, Keep::of(backend.keep)),
             protocol: match backend.is_scgi {
                 true => Protocol::Scgi,
                 false => Protocol::FastCgi,
             },
-            keep: backend.keep.is_some(),
             bounds: self.bounds(),
             prefix: prefix.into(),
             root: root.into(),

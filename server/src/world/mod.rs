@@ -11,7 +11,7 @@ pub mod users;
 use crate::base::lag::SiteLag;
 use crate::base::log::{Format, Sink};
 use crate::cache::{Cached, Stage};
-use crate::handler::backend::Backend;
+use crate::handler::backend::{Backend, Keep};
 use crate::handler::cgi::has_ending;
 use crate::handler::{Handler, Scripts};
 use crate::hits::SiteHits;
@@ -54,14 +54,14 @@ pub struct World {
     pub backends: Vec<Keeping>,
 }
 
-/// A backend, and how many connections to it are kept; None where none is.
-pub type Keeping = (Arc<Backend>, Option<usize>);
+/// A backend, and what becomes of connections to it.
+pub type Keeping = (Arc<Backend>, Keep);
 
 impl World {
     /// Tells the ledgers what holds from now on, when this is about to be served.
     pub fn settle(&self) {
         for (backend, keep) in &self.backends {
-            backend.keep_at_most(*keep);
+            backend.keeps_from_now_on(*keep);
         }
     }
 }
