@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -405,17 +406,28 @@ fn actor(folder: &Folder, scenes: Vec<Scene>) -> mpsc::Receiver<String> {
 
 type Scene = Box<dyn FnOnce(&mut UnixStream) -> String + Send>;
 
-/// Up to the empty STDIN.
-fn read_request(stream: &mut UnixStream) {
-    let mut header = [0; 8];
+/// All that is said up to the empty STDIN.
+fn read_request(stream: &mut UnixStream) -> Vec<u8> {
+    let mut first = [0];
+    stream.read_exact(&mut first).expect("a record");
+    read_records(stream, first[0])
+}
+
+/// The same when its first byte has been read.
+fn read_records(stream: &mut UnixStream, first: u8) -> Vec<u8> {
+    let mut header = [first, 0, 0, 0, 0, 0, 0, 0];
+    let mut from = 1;
+    let mut all = Vec::new();
     loop {
-        stream.read_exact(&mut header).expect("a record");
+        stream.read_exact(&mut header[from..]).expect("a record");
         let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
         let mut content = vec![0; length + usize::from(header[6])];
         stream.read_exact(&mut content).expect("its content");
         if header[1] == 5 && length == 0 {
-            return;
+            return all;
         }
+        all.extend(content);
+        from = 0;
     }
 }
 
@@ -598,7 +610,6 @@ fn what_can_not_be_meant_is_refused_when_it_is_read() {
             "fastcgi = \"127.0.0.1:9\"\nroot = \"public\"",
             "a route has one target",
         ),
-        ("fastcgi = \"127.0.0.1:9\"\nkeep = 0", "nothing to `keep`"),
         ("scgi = \"127.0.0.1:9\"\nkeep = 2", "nothing to `keep`"),
         (
             "fastcgi = \"127.0.0.1:9\"\nfiles = \"php\"",
@@ -727,17 +738,220 @@ fn a_reload_changes_how_many_are_kept() {
     assert_ne!(done.code, Some(0), "{done:?}");
     assert!(
         done.stderr
-            .contains("has none here, and `keep = 2` on another route"),
+            .contains("has no `keep` here, and `keep = 2` on another route"),
         "{done:?}"
     );
     assert_eq!(wire.get("/app", "").text(), "hello");
     // None any more: the one that is there is closed though nobody asks.
-    server.folder.write("anthill.toml", actor_config(""));
+    server
+        .folder
+        .write("anthill.toml", actor_config("keep = 0\n"));
     assert_eq!(server.ask(&["reload"]).code, Some(0));
     let closed = || played.recv_timeout(PATIENCE).expect("closed");
     assert_eq!(closed(), "closed after 0 bytes more");
     assert_eq!(wire.get("/app", "").text(), "hello");
     assert_eq!(closed(), "closed after 0 bytes more");
+}
+
+/// Answers every request on a connection until that is closed; so many were asked.
+fn answer_all(stream: &mut UnixStream) -> usize {
+    let mut asked = 0;
+    let mut first = [0];
+    loop {
+        // Between two requests it may be closed.
+        match stream.read(&mut first) {
+            Ok(1) => drop(read_records(stream, first[0])),
+            _ => return asked,
+        }
+        asked += 1;
+        if stream.write_all(&good()).is_err() {
+            return asked;
+        }
+    }
+}
+
+/// What a backend of a few processes, each with one connection at a time, has seen.
+#[derive(Default)]
+struct Seen {
+    connections: AtomicUsize,
+    requests: AtomicUsize,
+}
+
+/// A backend of so many processes at `actor.sock`.
+fn processes(folder: &Folder, count: usize) -> Arc<Seen> {
+    let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
+    let seen = Arc::new(Seen::default());
+    for _ in 0..count {
+        let listener = listener.try_clone().expect("its socket");
+        let seen = Arc::clone(&seen);
+        thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                seen.connections.fetch_add(1, Ordering::Relaxed);
+                let asked = answer_all(&mut stream);
+                seen.requests.fetch_add(asked, Ordering::Relaxed);
+            }
+        });
+    }
+    seen
+}
+
+/// So many clients ask so often each, one request after the other.
+fn ask_at_once(server: &Server, clients: usize, times: usize) {
+    thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(|| {
+                let mut wire = Wire::plain(server);
+                for _ in 0..times {
+                    let got = wire.get("/app", "");
+                    assert_eq!((got.status, got.text().as_str()), (200, "hello"));
+                }
+            });
+        }
+    });
+}
+
+/// Without `keep`, who comes in a moment gets the connection of who was there before, and after that
+/// moment no process is held.
+#[test]
+fn connections_are_passed_on_while_many_ask() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let seen = processes(&folder, 2);
+    let server = actor_server(folder);
+    let mut asked = 0;
+    eventually("a connection for several", || {
+        ask_at_once(&server, 8, 20);
+        asked += 160;
+        // Every process comes back to accept, and so all that they saw is counted.
+        wait_until(PATIENCE, "all to be closed", || {
+            (seen.requests.load(Ordering::Relaxed) >= asked).then_some(())
+        });
+        (seen.connections.load(Ordering::Relaxed) < asked).then_some(())
+    });
+}
+
+/// And with `keep = 0` nobody does.
+#[test]
+fn no_connection_is_passed_on_where_none_is_to_be() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let seen = processes(&folder, 2);
+    let server = Server::start_in(folder, &actor_config("keep = 0\n"));
+    ask_at_once(&server, 8, 20);
+    wait_until(PATIENCE, "all to be closed", || {
+        (seen.requests.load(Ordering::Relaxed) == 160).then_some(())
+    });
+    assert_eq!(seen.connections.load(Ordering::Relaxed), 160);
+}
+
+/// Other programs have the same backend, and get their turn while many ask here.
+#[test]
+fn another_server_gets_its_turn() {
+    let folder = php_folder();
+    let _php = Backend::php(&folder, 1);
+    let server = php_server(folder, "", "");
+    let socket = server.folder.path("fpm.sock").display().to_string();
+    let config = server_table("") + &site_table("http = \"serve\"");
+    let route = format!(
+        "[[site.route]]\npath = \"/\"\nfastcgi = \"unix:{socket}\"\nfiles = \".php\"\nkeep = 0\n"
+    );
+    let root = server.folder.path("public").display().to_string();
+    let config = config.replace("root = \"public\"", &format!("root = \"{root}\""));
+    assert!(config.contains(&root), "{config}");
+    let other = Server::start_in(Folder::new(), &(config + &route));
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                let mut wire = Wire::plain(&server);
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(wire.get("/pid.php", "").status, 200);
+                }
+            });
+        }
+        let got: Vec<u16> = (0..20)
+            .map(|_| Wire::plain(&other).get("/pid.php", "").status)
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(got, [200; 20]);
+    });
+}
+
+/// What a script does after its answer keeps nobody waiting.
+#[test]
+fn a_script_that_goes_on_after_its_answer() {
+    let folder = php_folder().with(
+        "public/goes_on.php",
+        "<?php echo 'done'; fastcgi_finish_request(); sleep(60);",
+    );
+    let _php = Backend::php(&folder, 3);
+    let server = php_server(folder, "limits = { script_silent_seconds = 50 }", "");
+    let mut wire = Wire::plain(&server);
+    // Busy enough for connections to be passed on.
+    for _ in 0..50 {
+        assert_eq!(wire.get("/pid.php", "").status, 200);
+    }
+    for _ in 0..2 {
+        assert_eq!(wire.get("/goes_on.php", "").text(), "done");
+        for _ in 0..5 {
+            assert_eq!(wire.get("/pid.php", "").status, 200);
+        }
+    }
+}
+
+/// Scripts that take their time are called as many at once as the backend can, and none is refused.
+#[test]
+fn slow_scripts_wait_for_the_backend_alone() {
+    let folder = php_folder().with("public/slow.php", "<?php usleep(300000); echo 'slow';");
+    let _php = Backend::php(&folder, 3);
+    let server = php_server(folder, "", "");
+    thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                let mut wire = Wire::plain(&server);
+                for path in ["/pid.php", "/slow.php", "/pid.php", "/slow.php"] {
+                    assert_eq!(wire.get(path, "").status, 200, "{path}");
+                }
+            });
+        }
+    });
+}
+
+/// What may do something has a connection of its own, though another is there to be passed on.
+#[test]
+fn what_may_change_something_is_never_asked_twice() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    // Every process answers once, and closes when it is asked again.
+    let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
+    let posts = Arc::new(AtomicUsize::new(0));
+    for _ in 0..2 {
+        let listener = listener.try_clone().expect("its socket");
+        let posts = Arc::clone(&posts);
+        thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let asked = read_request(&mut stream);
+                let is_post = asked.windows(4).any(|it| it == b"POST");
+                posts.fetch_add(usize::from(is_post), Ordering::Relaxed);
+                let _ = stream.write_all(&good());
+                // Asked again, it leaves without a word.
+                let _ = stream.read(&mut [0; 64]);
+            }
+        });
+    }
+    let server = actor_server(folder);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut wire = Wire::plain(&server);
+                for _ in 0..25 {
+                    assert_eq!(wire.get("/app", "").status, 200);
+                    wire.send(
+                        "POST /app HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi",
+                    );
+                    assert_eq!(wire.response("POST").status, 200);
+                }
+            });
+        }
+    });
+    assert_eq!(posts.load(Ordering::Relaxed), 100);
 }
 
 /// Who drips holds no place that somebody waits for.
