@@ -406,15 +406,15 @@ fn actor(folder: &Folder, scenes: Vec<Scene>) -> mpsc::Receiver<String> {
 
 type Scene = Box<dyn FnOnce(&mut UnixStream) -> String + Send>;
 
-/// All that is said up to the empty STDIN.
-fn read_request(stream: &mut UnixStream) -> Vec<u8> {
+/// The request's number, and all that is said up to the empty STDIN.
+fn read_request(stream: &mut UnixStream) -> (u8, Vec<u8>) {
     let mut first = [0];
     stream.read_exact(&mut first).expect("a record");
     read_records(stream, first[0])
 }
 
 /// The same when its first byte has been read.
-fn read_records(stream: &mut UnixStream, first: u8) -> Vec<u8> {
+fn read_records(stream: &mut UnixStream, first: u8) -> (u8, Vec<u8>) {
     let mut header = [first, 0, 0, 0, 0, 0, 0, 0];
     let mut from = 1;
     let mut all = Vec::new();
@@ -424,7 +424,7 @@ fn read_records(stream: &mut UnixStream, first: u8) -> Vec<u8> {
         let mut content = vec![0; length + usize::from(header[6])];
         stream.read_exact(&mut content).expect("its content");
         if header[1] == 5 && length == 0 {
-            return all;
+            return (header[3], all);
         }
         all.extend(content);
         from = 0;
@@ -432,8 +432,12 @@ fn read_records(stream: &mut UnixStream, first: u8) -> Vec<u8> {
 }
 
 fn record(kind: u8, content: &[u8]) -> Vec<u8> {
+    record_of(1, kind, content)
+}
+
+fn record_of(id: u8, kind: u8, content: &[u8]) -> Vec<u8> {
     let [high, low] = (content.len() as u16).to_be_bytes();
-    [&[1, kind, 0, 1, high, low, 3, 0], content, &[0; 3]].concat()
+    [&[1, kind, 0, id, high, low, 3, 0], content, &[0; 3]].concat()
 }
 
 fn scene(bytes: Vec<u8>) -> Scene {
@@ -632,8 +636,12 @@ fn what_can_not_be_meant_is_refused_when_it_is_read() {
 }
 
 fn good() -> Vec<u8> {
-    let head = record(6, b"Content-Type: text/plain\r\n\r\nhello");
-    [head, record(3, &[0; 8])].concat()
+    good_of(1)
+}
+
+fn good_of(id: u8) -> Vec<u8> {
+    let head = record_of(id, 6, b"Content-Type: text/plain\r\n\r\nhello");
+    [head, record_of(id, 3, &[0; 8])].concat()
 }
 
 /// Waits for the other end to close.
@@ -716,8 +724,8 @@ fn a_reload_changes_how_many_are_kept() {
     let scenes: Vec<Scene> = vec![
         Box::new(|stream| {
             stream.write_all(&good()).expect("written");
-            read_request(stream);
-            stream.write_all(&good()).expect("written");
+            let (id, _) = read_request(stream);
+            stream.write_all(&good_of(id)).expect("written");
             until_closed(stream)
         }),
         Box::new(|stream| {
@@ -759,12 +767,12 @@ fn answer_all(stream: &mut UnixStream) -> usize {
     let mut first = [0];
     loop {
         // Between two requests it may be closed.
-        match stream.read(&mut first) {
-            Ok(1) => drop(read_records(stream, first[0])),
+        let (id, _) = match stream.read(&mut first) {
+            Ok(1) => read_records(stream, first[0]),
             _ => return asked,
-        }
+        };
         asked += 1;
-        if stream.write_all(&good()).is_err() {
+        if stream.write_all(&good_of(id)).is_err() {
             return asked;
         }
     }
@@ -897,6 +905,55 @@ fn a_script_that_goes_on_after_its_answer() {
     }
 }
 
+/// And what it says after its answer is in nobody else's.
+#[test]
+fn a_script_that_says_more_after_its_answer() {
+    for keep in ["", "keep = 1"] {
+        let says_more = "<?php echo 'done'; fastcgi_finish_request(); usleep(20000);\n\
+            echo str_repeat('SECRET', 3000); flush(); usleep(20000);";
+        let folder = php_folder().with("public/says_more.php", says_more);
+        let _php = Backend::php(&folder, 1);
+        let server = php_server(folder, "", keep);
+        let mut wire = Wire::plain(&server);
+        for _ in 0..5 {
+            // Busy enough for connections to be passed on.
+            for _ in 0..5 {
+                assert_eq!(wire.get("/?q=1", "").text(), "GET /index.php  1  0\n");
+            }
+            assert_eq!(wire.get("/says_more.php", "").text(), "done", "{keep}");
+            let next = wire.get("/?q=2", "");
+            assert_eq!(next.text(), "GET /index.php  2  0\n", "{keep}: {next:?}");
+        }
+    }
+}
+
+/// A script that dies is not called once more, though its connection was another's before.
+#[test]
+fn a_script_that_dies_is_called_once() {
+    let dies = "<?php file_put_contents('%', 'x', FILE_APPEND); usleep(200000);\n\
+        exec('kill -9 ' . getmypid()); sleep(1);";
+    let folder = php_folder().with("calls", "");
+    let calls = folder.path("calls");
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    fs::set_permissions(&calls, everybody).expect("a mode");
+    let dies = dies.replace('%', &calls.display().to_string());
+    let folder = folder.with("public/dies.php", &dies);
+    let _php = Backend::php(&folder, 2);
+    let server = php_server(folder, "", "");
+    let mut wire = Wire::plain(&server);
+    for _ in 0..20 {
+        assert_eq!(wire.get("/?q=1", "").status, 200);
+    }
+    for times in 1..=3 {
+        let got = wire.get("/dies.php", "");
+        assert_eq!(got.status, 502, "{got:?}");
+        assert_eq!(fs::read_to_string(&calls).expect("calls").len(), times);
+        for _ in 0..20 {
+            assert_eq!(wire.get("/?q=1", "").status, 200);
+        }
+    }
+}
+
 /// Scripts that take their time are called as many at once as the backend can, and none is refused.
 #[test]
 fn slow_scripts_wait_for_the_backend_alone() {
@@ -915,6 +972,29 @@ fn slow_scripts_wait_for_the_backend_alone() {
     });
 }
 
+/// A backend that doesn't count requests is asked once a connection, and each is answered.
+#[test]
+fn a_backend_that_does_not_count() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
+    for _ in 0..3 {
+        let listener = listener.try_clone().expect("its socket");
+        thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let mut first = [0];
+                while stream.read(&mut first).is_ok_and(|read| read == 1) {
+                    read_records(&mut stream, first[0]);
+                    if stream.write_all(&good()).is_err() {
+                        break;
+                    }
+                }
+            }
+        });
+    }
+    let server = actor_server(folder);
+    ask_at_once(&server, 6, 40);
+}
+
 /// What may do something has a connection of its own, though another is there to be passed on.
 #[test]
 fn what_may_change_something_is_never_asked_twice() {
@@ -927,7 +1007,7 @@ fn what_may_change_something_is_never_asked_twice() {
         let posts = Arc::clone(&posts);
         thread::spawn(move || {
             while let Ok((mut stream, _)) = listener.accept() {
-                let asked = read_request(&mut stream);
+                let (_, asked) = read_request(&mut stream);
                 let is_post = asked.windows(4).any(|it| it == b"POST");
                 posts.fetch_add(usize::from(is_post), Ordering::Relaxed);
                 let _ = stream.write_all(&good());

@@ -329,21 +329,26 @@ pub const GIT_ASKERS_MAX: usize = 4_096;
 /// A page of a commit never changes, but its repository may be withdrawn: after so long the page
 /// cache asks whether it is still there.
 pub const GIT_KEPT_SECONDS: u64 = 10;
-/// Connections to one backend of which none is kept: its own queue takes the rest, and beyond that
-/// it can do nothing but wait.
+/// Connections to one backend where it isn't said how many are kept: most of them wait in its own
+/// queue, and beyond that it can do nothing but wait.
 pub const BACKEND_CONNECTIONS_MAX: usize = 128;
-/// A connection to a backend without `keep` waits so long for the next request,
+/// A connection to a backend without `keep` waits at least so long for the next request, and at most
+/// twice as long,
 pub const BACKEND_IDLE_MILLISECONDS: u64 = 5;
 /// and is closed after the request that it is at when it is so old: others want its process too.
 pub const BACKEND_PASSED_MILLISECONDS: u64 = 50;
 /// A request that was said on such a connection and isn't read after so long is asked elsewhere: the
 /// process has answered the one before, and goes on with something else (`fastcgi_finish_request`).
+/// It may still come to it, and then does in vain what another has done.
 pub const BACKEND_UNHEARD_MILLISECONDS: u64 = 100;
-/// No connection of such a backend is passed on for so long.
-pub const BACKEND_UNHEARD_SHY_SECONDS: u64 = 600;
-/// A request that isn't read after so long waits in the backend's queue: all of its processes are busy.
+/// A request that isn't read after so long waits: in the backend's queue, for all of its processes are
+/// busy, or for the one process that a connection was passed on from.
 pub const BACKEND_UNREAD_MILLISECONDS: u64 = 2;
-/// That is looked for so often at most.
+/// One in so many may wait for that; a backend of which more do goes on after its answers.
+pub const BACKEND_SLOW_SHARE: u32 = 20;
+/// No connection of such a backend is passed on for so long.
+pub const BACKEND_SLOW_SHY_SECONDS: u64 = 600;
+/// What isn't read is looked for so often at most.
 pub const BACKEND_LOOK_MICROSECONDS: u64 = 1_000;
 /// When it has answered nothing for so long, those that wait for a connection make their own.
 pub const BACKEND_WAIT_MILLISECONDS: u64 = 20;

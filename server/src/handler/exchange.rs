@@ -48,6 +48,11 @@ pub trait Peer: 'static {
         false
     }
 
+    /// May it be that nobody has heard what was asked? Asked where it ended without a word.
+    fn may_be_repeated(&self) -> bool {
+        false
+    }
+
     /// May something be missing, though it ended as it should?
     fn is_doubtful(&self) -> bool {
         false
@@ -211,7 +216,8 @@ impl<P: Peer> Exchange<P> {
             Begun::Ended => self.no_head().await,
         };
         let why = format!("{}: {why}", self.line());
-        let retry = reject == Reject::BACKEND_LEFT && self.read.is_empty();
+        let is_silent = reject == Reject::BACKEND_LEFT && self.read.is_empty();
+        let retry = is_silent && self.peer.may_be_repeated();
         Err(Fault {
             retry,
             ..Fault::because(P::NAME, reject, why)

@@ -84,15 +84,14 @@ async fn run(
         Protocol::FastCgi => settings.backend.keeps_after(may_retry),
         Protocol::Scgi => Keep::Never,
     };
-    let stays = keep != Keep::Never;
-    let mut head = settings.request(&asked, script, stays);
+    let mut head = settings.request(&asked, script, keep != Keep::Never);
     let mut body = here.body.take();
     loop {
         let slot = settings.backend.enter(settings.bounds.queue);
         let slot = Upload::queued(&mut body, slot).await;
         let slot = slot.map_err(|_| Fault::new(NAME, Reject::CALLS_BUSY))?;
         // Only a connection that was kept may be gone by now.
-        let told = match stays && may_retry {
+        let told = match keep != Keep::Never && may_retry {
             true => head.clone(),
             false => std::mem::take(&mut head),
         };
@@ -100,11 +99,12 @@ async fn run(
         let is_kept = talk.begin_kept();
         may_retry &= is_kept && !head.is_empty();
         if !is_kept && !talk.begin_now() {
+            talk.number(0);
             talk.link = Some(settings.connect(&asked).await?);
         }
         let exchange = Exchange::new(talk, &asked, settings.bounds.clone());
         match exchange.answer(here.inside.clone()).await {
-            // It closed a connection that it was to keep, and hasn't seen this request.
+            // It closed a connection that it was to keep, and may not have seen this request.
             Err(fault) if fault.retry && may_retry => settings.backend.lost(),
             other => return other,
         }
@@ -176,10 +176,14 @@ struct Talk {
     slot: Option<Slot>,
     backend: Arc<Backend>,
     protocol: Protocol,
-    /// The connection is for others when this is over.
-    stays: bool,
+    /// Whether the connection is for others when this is over.
+    keep: Keep,
     /// So many bytes, the end of a body that there isn't, are said by themselves.
     apart: usize,
+    /// The number of this request on its connection.
+    request: u16,
+    /// The connection ended before anybody can be said to have read this.
+    is_unheard: bool,
     /// On its way to the backend.
     out: Vec<u8>,
     out_at: usize,
@@ -221,12 +225,14 @@ impl Talk {
             slot: Some(slot),
             backend: Arc::clone(&settings.backend),
             protocol: settings.protocol,
-            stays: keep != Keep::Never,
+            keep,
             // So it can be seen whether the rest is read.
             apart: match keep == Keep::Briefly && is_all {
                 true => fcgi::HEADER_BYTES,
                 false => 0,
             },
+            request: fcgi::FIRST_REQUEST,
+            is_unheard: false,
             out: head,
             out_at: 0,
             reader: rest.map(|rest| Paced::new(rest, settings.bounds.patience)),
@@ -255,11 +261,7 @@ impl Talk {
     /// Says what is to be said first on a connection that was kept, if there is one. One that has gone
     /// has seen nothing of it, and so the next may be told, whatever it is.
     fn begin_kept(&mut self) -> bool {
-        if !self.stays {
-            self.backend.make_room();
-            return false;
-        }
-        while let Some(kept) = self.backend.idle() {
+        while let Some(kept) = self.backend.idle(self.keep) {
             if self.begin(kept) {
                 return true;
             }
@@ -270,16 +272,20 @@ impl Talk {
 
     /// The same on a new connection, if there is one without waiting.
     fn begin_now(&mut self) -> bool {
-        let new = self.backend.connect_now(self.stays);
+        let new = self.backend.connect_now(self.keep);
         new.is_some_and(|new| self.begin(new))
     }
 
     fn begin(&mut self, kept: Kept) -> bool {
+        self.number(kept.answers());
         let Ok((link, said)) = kept.begin(&self.out, self.apart, self.is_told) else {
             return false;
         };
         match link {
             Ok(link) => {
+                if said + self.apart < self.out.len() && self.keep == Keep::Briefly {
+                    self.backend.is_half_said(&link);
+                }
                 self.link = Some(link);
                 self.out_at = said;
             }
@@ -295,10 +301,20 @@ impl Talk {
         true
     }
 
+    /// The number of this request on a connection that has answered so many.
+    fn number(&mut self, answers: u32) {
+        let was_used = answers > 0;
+        let request = fcgi::FIRST_REQUEST + (answers % u32::from(u16::MAX)) as u16;
+        if std::mem::replace(&mut self.request, request) != request {
+            fcgi::renumber(&mut self.out, request);
+        }
+        self.decoder = Decoder::new(request, was_used);
+    }
+
     /// Puts a part of the body into `out`.
     fn frame(&mut self) {
         match self.protocol {
-            Protocol::FastCgi => fcgi::push_input(&self.chunk, &mut self.out),
+            Protocol::FastCgi => fcgi::push_input(self.request, &self.chunk, &mut self.out),
             Protocol::Scgi => self.out.extend_from_slice(&self.chunk),
         }
         self.chunk.clear();
@@ -307,7 +323,7 @@ impl Talk {
     fn finish_input(&mut self) {
         self.reader = None;
         if !std::mem::replace(&mut self.is_told, true) && self.protocol == Protocol::FastCgi {
-            fcgi::push_input(b"", &mut self.out);
+            fcgi::push_input(self.request, b"", &mut self.out);
         }
     }
 
@@ -344,6 +360,7 @@ impl Talk {
                 Ok(Step::End { consumed, end }) => {
                     self.input_at += consumed;
                     self.end = Some(end);
+                    self.is_unheard = end == End::OfAnother;
                 }
                 Err(fcgi::Malformed) => self.is_malformed = true,
             }
@@ -373,7 +390,7 @@ impl Talk {
         let is_clean = self.is_told && self.out_at == self.out.len();
         let is_over = matches!(self.end, Some(End::Complete(_))) && self.input_at == self.input_end;
         if let Some(link) = self.link.take()
-            && self.stays
+            && self.keep != Keep::Never
             && is_clean
             && is_over
         {
@@ -453,6 +470,10 @@ impl Peer for Talk {
                     self.end = Some(End::Complete(0));
                 }
                 Poll::Ready(Ok(0) | Err(_)) => {
+                    self.is_unheard = match self.keep {
+                        Keep::Briefly => self.backend.is_pending(link),
+                        Keep::UpTo(_) | Keep::Never => true,
+                    };
                     self.reader = None;
                     return Poll::Ready(0);
                 }
@@ -464,6 +485,10 @@ impl Peer for Talk {
                 }
             }
         }
+    }
+
+    fn may_be_repeated(&self) -> bool {
+        self.is_unheard
     }
 
     fn has_ended_well(&self) -> bool {
@@ -480,6 +505,14 @@ impl Peer for Talk {
             Some(End::Complete(status)) => Ended::Complaining(format!("it ended with {status}")),
             Some(End::Overloaded) => {
                 Ended::Broken(Reject::BACKEND_BUSY, "it has too much to do".to_owned())
+            }
+            // Whoever doesn't count may mean this one, but nobody can know that.
+            Some(End::OfAnother) => {
+                let how = format!(
+                    "{} ended another request than it was asked: `keep = 0` asks it once a connection",
+                    self.backend.address
+                );
+                Ended::Broken(Reject::BACKEND_LEFT, how)
             }
             Some(End::Unable) => {
                 let how = "it can't do what it was asked".to_owned();

@@ -9,6 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A place; dropping it gives it to who waits.
 pub struct Slot {
+    /// None before there is one.
     permit: Option<OwnedSemaphorePermit>,
     slots: Arc<Slots>,
     is_leaving: bool,
@@ -22,6 +23,8 @@ pub struct Busy;
 pub struct Slots {
     free: Arc<Semaphore>,
     waiting: AtomicUsize,
+    /// All that have a place or wait for one.
+    inside: AtomicUsize,
     /// Places that were promised to who waits, and aren't free yet.
     leaving: AtomicUsize,
     size: Mutex<Size>,
@@ -43,6 +46,7 @@ impl Slots {
         Slots {
             free: Arc::new(Semaphore::new(max)),
             waiting: AtomicUsize::new(0),
+            inside: AtomicUsize::new(0),
             leaving: AtomicUsize::new(0),
             size: Mutex::new(Size {
                 full: max,
@@ -60,8 +64,8 @@ impl Slots {
         self.set(&mut size, max);
     }
 
-    /// For now with fewer places, at least one.
-    pub fn narrow(&self, max: usize) {
+    /// For now with so many places, at least one, and no more than there are to be.
+    pub fn set_for_now(&self, max: usize) {
         let mut size = self.lock();
         let max = max.clamp(1, size.full);
         self.set(&mut size, max);
@@ -112,7 +116,8 @@ impl Slots {
         self.size.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place, waiting for it in a queue of at most `queue_max` for at most `patience`.
+    /// Takes a place, waiting for it in a queue of at most `queue_max` for at most `patience`. The queue
+    /// is longer by the places that there are to be and aren't for now.
     pub fn enter(
         self: &Arc<Self>,
         queue_max: usize,
@@ -121,24 +126,34 @@ impl Slots {
         let slots = Arc::clone(self);
         async move {
             slots.settle();
+            slots.inside.fetch_add(1, Ordering::Relaxed);
+            let mut slot = Slot {
+                permit: None,
+                slots: Arc::clone(&slots),
+                is_leaving: false,
+            };
             if let Ok(permit) = Arc::clone(&slots.free).try_acquire_owned() {
-                return Ok(slots.slot(permit));
+                slot.permit = Some(permit);
+                return Ok(slot);
             }
-            let _waiting = Waiting::enter(&slots.waiting, queue_max)?;
+            if slots.inside.load(Ordering::Relaxed) > slots.most() + queue_max {
+                return Err(Busy);
+            }
+            slots.waiting.fetch_add(1, Ordering::Relaxed);
+            let _waiting = Waiting(&slots.waiting);
             let permit = Arc::clone(&slots.free).acquire_owned();
-            match tokio::time::timeout(patience, permit).await {
-                Ok(Ok(permit)) => Ok(slots.slot(permit)),
-                _ => Err(Busy),
-            }
+            let Ok(Ok(permit)) = tokio::time::timeout(patience, permit).await else {
+                return Err(Busy);
+            };
+            slot.permit = Some(permit);
+            Ok(slot)
         }
     }
 
-    fn slot(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Slot {
-        Slot {
-            permit: Some(permit),
-            slots: Arc::clone(self),
-            is_leaving: false,
-        }
+    /// So many places there are to be, or still are.
+    fn most(&self) -> usize {
+        let size = self.lock();
+        size.full.max(size.max + size.owed)
     }
 
     /// Takes away what is owed, if it is free by now.
@@ -152,7 +167,7 @@ impl Slots {
 
 impl Slot {
     /// Promises this place to somebody who waits; true if somebody does to whom no other was promised.
-    /// Never where there are fewer places than there are to be: nobody waits for long then.
+    /// Never where there are fewer places than there are to be: there will be more when nothing moves.
     pub fn give_way(&mut self) -> bool {
         let slots = &self.slots;
         if slots.missing() > 0 {
@@ -172,34 +187,30 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
+        self.give_back();
         // Whoever waits has it before the promise is forgotten.
-        let permit = self.permit.take();
-        let mut size = self.slots.lock();
-        if size.owed > 0
-            && let Some(permit) = permit
-        {
-            size.owed -= 1;
-            permit.forget();
-        }
-        drop(size);
         if self.is_leaving {
             self.slots.leaving.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.slots.inside.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Slot {
+    fn give_back(&mut self) {
+        let Some(permit) = self.permit.take() else {
+            return;
+        };
+        let mut size = self.slots.lock();
+        if size.owed > 0 {
+            size.owed -= 1;
+            permit.forget();
         }
     }
 }
 
 /// One who waits; dropping it leaves the queue.
 struct Waiting<'s>(&'s AtomicUsize);
-
-impl<'s> Waiting<'s> {
-    fn enter(waiting: &'s AtomicUsize, max: usize) -> Result<Waiting<'s>, Busy> {
-        let entered = Waiting(waiting);
-        match waiting.fetch_add(1, Ordering::Relaxed) < max {
-            true => Ok(entered),
-            false => Err(Busy),
-        }
-    }
-}
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {

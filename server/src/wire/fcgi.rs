@@ -1,14 +1,16 @@
 //! FastCGI 1.0 as bytes: a request in records, and records taken apart however they were cut; and
 //! SCGI, which says the same in one netstring.
 //!
-//! One request at a time goes over a connection, so it is always request 1 (multiplexing is what
-//! hardly any backend has learnt).
+//! One request at a time goes over a connection (multiplexing is what hardly any backend has learnt).
+//! The first is request 1, and each that follows on the same connection has another number: php-fpm
+//! sends what a script says after it has ended its request, and that is nobody's answer.
 
 use super::cgi::Variables;
 use std::ops::Range;
 
 const VERSION: u8 = 1;
-const REQUEST: u16 = 1;
+/// The first request of a connection; numbers go on from it.
+pub const FIRST_REQUEST: u16 = 1;
 const BEGIN_REQUEST: u8 = 1;
 const END_REQUEST: u8 = 3;
 const PARAMS: u8 = 4;
@@ -32,12 +34,17 @@ pub struct Params<'o> {
 }
 
 impl<'o> Params<'o> {
-    /// Begins a request at the end of `out`; the connection stays open after it if `keep`.
+    /// Begins request 1 at the end of `out`; the connection stays open after it if `keep`.
     pub fn begin(keep: bool, out: &'o mut Vec<u8>) -> Params<'o> {
         let flags = if keep { KEEP_CONNECTION } else { 0 };
-        push_record(BEGIN_REQUEST, &[0, RESPONDER, flags, 0, 0, 0, 0, 0], out);
+        push_record(
+            FIRST_REQUEST,
+            BEGIN_REQUEST,
+            &[0, RESPONDER, flags, 0, 0, 0, 0, 0],
+            out,
+        );
         let start = out.len();
-        push_record(PARAMS, b"", out);
+        push_record(FIRST_REQUEST, PARAMS, b"", out);
         Params { out, start }
     }
 
@@ -54,11 +61,11 @@ impl<'o> Params<'o> {
                 out.truncate(start);
                 // A pair may be cut between two records: they are one stream.
                 for part in pairs.chunks(CONTENT_BYTES_MAX) {
-                    push_record(PARAMS, part, out);
+                    push_record(FIRST_REQUEST, PARAMS, part, out);
                 }
             }
         }
-        push_record(PARAMS, b"", out);
+        push_record(FIRST_REQUEST, PARAMS, b"", out);
     }
 }
 
@@ -74,18 +81,30 @@ impl Variables for Params<'_> {
     }
 }
 
-/// Appends a part of the request's body; the empty one is its end.
-pub fn push_input(bytes: &[u8], out: &mut Vec<u8>) {
+/// Appends a part of a request's body; the empty one is its end.
+pub fn push_input(request: u16, bytes: &[u8], out: &mut Vec<u8>) {
     for part in bytes.chunks(CONTENT_BYTES_MAX) {
-        push_record(STDIN, part, out);
+        push_record(request, STDIN, part, out);
     }
     if bytes.is_empty() {
-        push_record(STDIN, b"", out);
+        push_record(request, STDIN, b"", out);
     }
 }
 
-fn push_record(kind: u8, content: &[u8], out: &mut Vec<u8>) {
-    let ([request_high, request_low], length) = (REQUEST.to_be_bytes(), content.len() as u16);
+/// Makes whole records, which were pushed above, those of this request.
+pub fn renumber(records: &mut [u8], request: u16) {
+    let mut rest = records;
+    while let Some((header, after)) = rest.split_first_chunk_mut::<HEADER_BYTES>() {
+        let [_, _, id_high, id_low, high, low, padding, _] = header;
+        [*id_high, *id_low] = request.to_be_bytes();
+        let content = usize::from(u16::from_be_bytes([*high, *low])) + usize::from(*padding);
+        let content = content.min(after.len());
+        rest = &mut after[content..];
+    }
+}
+
+fn push_record(request: u16, kind: u8, content: &[u8], out: &mut Vec<u8>) {
+    let ([request_high, request_low], length) = (request.to_be_bytes(), content.len() as u16);
     let [high, low] = length.to_be_bytes();
     out.extend_from_slice(&[VERSION, kind, request_high, request_low, high, low, 0, 0]);
     out.extend_from_slice(content);
@@ -171,6 +190,8 @@ pub enum End {
     Overloaded,
     /// It can't do what was asked of it: several requests at once, or another role.
     Unable,
+    /// That was the end of another request, on a connection that has seen more than this one.
+    OfAnother,
 }
 
 /// The first four bytes of the content of an END_REQUEST.
@@ -184,20 +205,23 @@ fn app_status(content: &[u8; HEADER_BYTES]) -> u32 {
 pub struct Malformed;
 
 /// Takes a backend's records apart. After [`Step::End`] it is ready for the next request.
-#[derive(Default)]
 pub struct Decoder {
+    /// Whose records are awaited.
+    request: u16,
+    /// Those of other requests may come too, and are nothing to us: the connection was used before.
+    may_be_others: bool,
     /// The header, or the content of an END_REQUEST, as far as it has come.
     kept: [u8; HEADER_BYTES],
     kept_bytes: usize,
     state: State,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 enum State {
-    #[default]
     Header,
     Content {
         kind: u8,
+        is_ours: bool,
         left: usize,
         padding: usize,
     },
@@ -207,7 +231,24 @@ enum State {
     },
 }
 
+impl Default for Decoder {
+    fn default() -> Decoder {
+        Decoder::new(FIRST_REQUEST, false)
+    }
+}
+
 impl Decoder {
+    /// For the answer to this request, on a connection that was used before or wasn't.
+    pub fn new(request: u16, was_used: bool) -> Decoder {
+        Decoder {
+            request,
+            may_be_others: was_used,
+            kept: [0; HEADER_BYTES],
+            kept_bytes: 0,
+            state: State::Header,
+        }
+    }
+
     /// Looks at what has come and isn't done with.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Malformed> {
         let mut at = 0;
@@ -230,6 +271,7 @@ impl Decoder {
                 State::Content { .. } if at == bytes.len() => return Ok(Step::More),
                 State::Content {
                     kind: END_REQUEST,
+                    is_ours,
                     left,
                     padding,
                 } => {
@@ -237,6 +279,7 @@ impl Decoder {
                         return Ok(Step::More);
                     }
                     let ends = Some(match self.kept[4] {
+                        _ if !is_ours => End::OfAnother,
                         0 => End::Complete(app_status(&self.kept)),
                         2 => End::Overloaded,
                         _ => End::Unable,
@@ -247,6 +290,7 @@ impl Decoder {
                 }
                 State::Content {
                     kind,
+                    is_ours,
                     left,
                     padding,
                 } => {
@@ -255,10 +299,12 @@ impl Decoder {
                     let left = left - part.len();
                     self.state = State::Content {
                         kind,
+                        is_ours,
                         left,
                         padding,
                     };
                     match kind {
+                        _ if !is_ours => at = end,
                         STDOUT => {
                             return Ok(Step::Output {
                                 consumed: end,
@@ -310,9 +356,11 @@ impl Decoder {
         let [version, kind, id_high, id_low, high, low, padding, _] = self.kept;
         let id = u16::from_be_bytes([id_high, id_low]);
         let left = usize::from(u16::from_be_bytes([high, low]));
+        let is_ours = id == self.request;
+        let is_expected = is_ours || self.may_be_others && id != 0;
         let is_known = match kind {
-            STDOUT | STDERR => id == REQUEST,
-            END_REQUEST => id == REQUEST && left >= HEADER_BYTES,
+            STDOUT | STDERR => is_expected,
+            END_REQUEST => is_expected && left >= HEADER_BYTES,
             // About the backend itself, and nothing to us.
             GET_VALUES_RESULT | UNKNOWN_TYPE => id == 0,
             _ => false,
@@ -322,6 +370,7 @@ impl Decoder {
         }
         self.state = State::Content {
             kind,
+            is_ours,
             left,
             padding: usize::from(padding),
         };
@@ -361,7 +410,15 @@ mod tests {
     type Decoded = (Vec<u8>, Vec<u8>, Option<End>, usize);
 
     fn decode(bytes: &[u8], part_bytes: usize) -> Result<Decoded, Malformed> {
-        let (mut decoder, mut at) = (Decoder::default(), 0);
+        decode_with(Decoder::default(), bytes, part_bytes)
+    }
+
+    fn decode_with(
+        mut decoder: Decoder,
+        bytes: &[u8],
+        part_bytes: usize,
+    ) -> Result<Decoded, Malformed> {
+        let mut at = 0;
         let (mut output, mut words) = (Vec::new(), Vec::new());
         loop {
             let window = &bytes[at..bytes.len().min(at + part_bytes)];
@@ -414,6 +471,53 @@ mod tests {
     }
 
     #[test]
+    fn another_request_of_the_same_connection() {
+        let mut out = Vec::new();
+        let mut params = Params::begin(true, &mut out);
+        params.tell(b"A", &[&[1; 300]]);
+        params.end();
+        push_input(1, b"body", &mut out);
+        push_input(1, b"", &mut out);
+        let first = out.clone();
+        renumber(&mut out, 0x0203);
+        let ids = |records: &[u8]| {
+            let (mut at, mut ids) = (0, Vec::new());
+            while at < records.len() {
+                let length = u16::from_be_bytes([records[at + 4], records[at + 5]]);
+                ids.push(u16::from_be_bytes([records[at + 2], records[at + 3]]));
+                at += HEADER_BYTES + usize::from(length) + usize::from(records[at + 6]);
+            }
+            ids
+        };
+        assert_eq!(ids(&first), [1; 5]);
+        assert_eq!(ids(&out), [0x0203; 5]);
+        renumber(&mut out, 1);
+        assert_eq!(out, first);
+
+        // What is said of the one before is nobody's, wherever it comes.
+        let stray = [
+            record(STDOUT, 1, b"stray", 3),
+            record(STDERR, 1, b"stray\n", 0),
+        ]
+        .concat();
+        let ours = [record(STDOUT, 2, b"ours", 0), record(STDERR, 2, b"word", 1)].concat();
+        let end = record(END_REQUEST, 2, &[0; 8], 0);
+        let all = [&stray[..], &ours, &stray, &end].concat();
+        let second = || Decoder::new(2, true);
+        for part_bytes in 1..=all.len() {
+            let decoded = decode_with(second(), &all, part_bytes);
+            let expected = (b"ours".to_vec(), b"word".to_vec());
+            let expected = (expected.0, expected.1, Some(End::Complete(0)), all.len());
+            assert_eq!(decoded, Ok(expected), "{part_bytes} at a time");
+        }
+        let other_end = record(END_REQUEST, 1, &[0; 8], 0);
+        let decoded = decode_with(second(), &other_end, 99).unwrap();
+        assert_eq!(decoded.2, Some(End::OfAnother));
+        let of_none = record(STDOUT, 0, b"x", 0);
+        assert_eq!(decode_with(second(), &of_none, 99), Err(Malformed));
+    }
+
+    #[test]
     fn what_is_no_fastcgi() {
         let with = |at: usize, byte: u8| {
             let mut record = record(STDOUT, 1, b"x", 0);
@@ -458,8 +562,8 @@ mod tests {
         params.tell(b"A", &[b"b"]);
         params.tell(b"LONG", &[&[b'x'; 150], b"", &[b'x'; 50]]);
         params.end();
-        push_input(b"hi", &mut out);
-        push_input(b"", &mut out);
+        push_input(1, b"hi", &mut out);
+        push_input(1, b"", &mut out);
         let mut expected = vec![1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0];
         expected.extend_from_slice(&[1, 4, 0, 1, 0, 4 + 5 + 204, 0, 0, 1, 1, b'A', b'b']);
         expected.extend_from_slice(&[4, 0x80, 0, 0, 200]);

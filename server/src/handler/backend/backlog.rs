@@ -4,28 +4,32 @@
 //! A process of php-fpm has one connection at a time, and the connections beyond wait in the queue of
 //! the socket, each with its request. What was said to a socket in the file system and isn't read yet
 //! can be asked for; so whoever waits there is known. While somebody does, connections are closed when
-//! their call is over, and those that come wait here instead ([`Slots`] are made as few as the backend
-//! works at). When nobody does any more, a connection goes to the next who waits here, and its process
-//! neither closes nor accepts.
+//! their call is over, and those that come wait here instead: there are as few places ([`Slots`]) as
+//! the backend works at. When nobody does any more, a connection goes to the next who waits here, and
+//! its process neither closes nor accepts. (Requests that may change something are not looked for: who
+//! has a connection to pass on goes before them, for as long as it may be passed on.)
 
 use super::super::slots::Slots;
 use crate::base::sys;
 use crate::limits::{
     BACKEND_CONNECTIONS_MAX, BACKEND_IDLE_MILLISECONDS, BACKEND_LOOK_MICROSECONDS,
     BACKEND_PROBE_MILLISECONDS, BACKEND_PROBE_MILLISECONDS_MAX, BACKEND_SHY_SECONDS,
-    BACKEND_UNHEARD_SHY_SECONDS, BACKEND_UNREAD_MILLISECONDS,
+    BACKEND_SLOW_SHARE, BACKEND_SLOW_SHY_SECONDS, BACKEND_UNHEARD_MILLISECONDS,
+    BACKEND_UNREAD_MILLISECONDS,
 };
 use crate::wire::fcgi;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// What is known of a backend's queue.
 pub(super) struct Backlog {
     /// What was said and perhaps not read yet.
-    asked: Vec<Asked>,
+    pending: Vec<Pending>,
     /// Calls that were answered, in all, and when the last was.
     answers: u64,
     answered_at: Option<Instant>,
@@ -36,18 +40,25 @@ pub(super) struct Backlog {
     /// So many were set free since: some of them may be about to take one up.
     freed: usize,
     probe: Probe,
+    takers: Takers,
     /// Connections that were to stay and didn't, one after the other.
     spoiled: u32,
     /// Until then none is to stay.
     shy_until: Option<Instant>,
+    /// What the kernel counts for an empty record that is sent by itself; None where it can't tell.
+    last_record: Option<usize>,
 }
 
 /// A request that was said on a connection.
-struct Asked {
+struct Pending {
     on: Weak<OwnedFd>,
-    at: Instant,
+    since: Instant,
     /// The connection had been used before, so no other process can take it up.
     is_again: bool,
+    /// And its process was slow to do so.
+    is_slow: bool,
+    /// So slow that nobody waits for it any more.
+    is_given_up: bool,
 }
 
 /// Whether the backend works at more calls than it was thought to is found by giving it one more.
@@ -58,29 +69,33 @@ struct Probe {
     is_out: bool,
 }
 
-/// What becomes of those who were passed on a connection; see [`Backlog::look_after`].
-pub(super) struct Passed {
-    /// It isn't known of all of them yet whether they are heard.
-    pub is_awaited: bool,
-    /// These are not: another process has to be asked.
-    pub unheard: Vec<Arc<OwnedFd>>,
+/// How those do that are passed on a connection.
+#[derive(Default)]
+struct Takers {
+    all: u32,
+    slow: u32,
 }
 
-const IDLE: Duration = Duration::from_millis(BACKEND_IDLE_MILLISECONDS);
+pub(super) const IDLE_MAX: Duration = Duration::from_millis(BACKEND_IDLE_MILLISECONDS);
 const LOOK: Duration = Duration::from_micros(BACKEND_LOOK_MICROSECONDS);
 const UNREAD: Duration = Duration::from_millis(BACKEND_UNREAD_MILLISECONDS);
+const UNHEARD: Duration = Duration::from_millis(BACKEND_UNHEARD_MILLISECONDS);
 const PROBE: Duration = Duration::from_millis(BACKEND_PROBE_MILLISECONDS);
 const PROBE_MAX: Duration = Duration::from_millis(BACKEND_PROBE_MILLISECONDS_MAX);
 const SHY: Duration = Duration::from_secs(BACKEND_SHY_SECONDS);
-const SHY_OF_UNHEARD: Duration = Duration::from_secs(BACKEND_UNHEARD_SHY_SECONDS);
+const SLOW_SHY: Duration = Duration::from_secs(BACKEND_SLOW_SHY_SECONDS);
 /// One may be by chance: a process has served as many calls as it was to, and ends.
 const SPOILED_MAX: u32 = 2;
+/// So many slow ones may be by chance,
+const SLOW_MAX: u32 = 8;
+/// and after so many calls none is remembered.
+const TAKERS: u32 = 1_024;
 
 impl Backlog {
     pub fn new() -> Backlog {
         let now = Instant::now();
         Backlog {
-            asked: Vec::new(),
+            pending: Vec::new(),
             answers: 0,
             answered_at: None,
             looked_at: now,
@@ -91,18 +106,16 @@ impl Backlog {
                 pause: PROBE,
                 is_out: false,
             },
+            takers: Takers::default(),
             spoiled: 0,
             shy_until: None,
+            last_record: last_record(),
         }
     }
 
-    /// Is a connection to be passed on, if it can be?
-    pub fn is_open(&mut self) -> bool {
-        let is_over = self.shy_until.is_some_and(|until| Instant::now() >= until);
-        if is_over {
-            self.shy_until = None;
-        }
-        self.shy_until.is_none() && LAST_RECORD.is_some()
+    /// May connections be passed on?
+    pub fn may_pass(&self, now: Instant) -> bool {
+        self.last_record.is_some() && self.shy_until.is_none_or(|until| now >= until)
     }
 
     /// Calls that were answered, in all.
@@ -110,26 +123,41 @@ impl Backlog {
         self.answers
     }
 
-    /// A request is about to be said on this connection. One that another worker looks for before it is
-    /// said is taken for read, which does no harm.
-    pub fn asks(&mut self, on: &Arc<OwnedFd>, is_again: bool, at: Instant) {
-        if self.asked.len() >= 2 * BACKEND_CONNECTIONS_MAX {
-            self.asked.retain(Asked::is_unread);
+    /// A request is being said on this connection.
+    pub fn begins(&mut self, on: &Arc<OwnedFd>, is_again: bool, now: Instant) {
+        if self.pending.len() >= 2 * BACKEND_CONNECTIONS_MAX {
+            self.look_at_all(now);
         }
-        let on = Arc::downgrade(on);
-        self.asked.push(Asked { on, at, is_again });
+        if is_again {
+            self.takers.all += 1;
+        }
+        self.pending.push(Pending {
+            on: Arc::downgrade(on),
+            since: now,
+            is_again,
+            is_slow: false,
+            is_given_up: false,
+        });
     }
 
-    /// A call is over, and with it what was asked on this connection. True if who comes next may have
-    /// it.
+    /// May the request on this connection not have been read?
+    pub fn is_pending(&self, on: &Arc<OwnedFd>) -> bool {
+        self.pending.iter().any(|pending| pending.is_on(on))
+    }
+
+    /// A request is over, or not to be looked for.
+    pub fn ends(&mut self, on: &Arc<OwnedFd>) {
+        if let Some(place) = self.pending.iter().position(|it| it.is_on(on)) {
+            self.pending.swap_remove(place);
+        }
+    }
+
+    /// A call on this connection was answered. True if who comes next may have it.
     pub fn answered(&mut self, on: &Arc<OwnedFd>, now: Instant, slots: &Slots) -> bool {
         self.answers += 1;
         let last = self.answered_at.replace(now);
-        let is_busy = last.is_some_and(|last| now.duration_since(last) < IDLE);
-        let its = |asked: &Asked| std::ptr::eq(asked.on.as_ptr(), Arc::as_ptr(on));
-        if let Some(place) = self.asked.iter().position(its) {
-            self.asked.swap_remove(place);
-        }
+        let is_busy = last.is_some_and(|last| now.duration_since(last) < IDLE_MAX);
+        self.ends(on);
         if now.duration_since(self.looked_at) >= LOOK {
             self.look(now, slots);
         }
@@ -143,33 +171,60 @@ impl Backlog {
             self.freed += 1;
             return false;
         }
-        let has_room = self.is_open();
-        if has_room && is_narrow && now >= self.probe.next && slots.are_wanted() {
+        let may_pass = self.may_pass(now);
+        if may_pass && is_narrow && now >= self.probe.next && slots.are_wanted() {
             self.probe(now, slots);
         }
         // Nobody will come in time where hardly anybody comes.
-        has_room && (is_busy || slots.are_wanted())
+        may_pass && (is_busy || slots.are_wanted())
     }
 
     /// Asks the kernel for all that may be unread, and makes the places as few as is worked at if
     /// something was for long.
     fn look(&mut self, now: Instant, slots: &Slots) {
         self.looked_at = now;
-        self.asked.retain(Asked::is_unread);
-        let is_late = |asked: &&Asked| !asked.is_again && now.duration_since(asked.at) >= UNREAD;
-        let late = self.asked.iter().filter(is_late).count();
+        self.look_at_all(now);
+        let is_late = |it: &&Pending| !it.is_again && now.duration_since(it.since) >= UNREAD;
+        let late = self.pending.iter().filter(is_late).count();
         let was_behind = std::mem::replace(&mut self.late, late) > 0;
         let freed = std::mem::take(&mut self.freed);
-        if late == 0 || !self.is_open() {
+        if late == 0 || !self.may_pass(now) {
             return;
         }
-        slots.narrow(slots.taken().saturating_sub(late.saturating_sub(freed)));
+        slots.set_for_now(slots.taken().saturating_sub(late.saturating_sub(freed)));
         if !was_behind {
             let is_in_vain = std::mem::take(&mut self.probe.is_out);
             let longer = (self.probe.pause * 2).min(PROBE_MAX);
             self.probe.pause = if is_in_vain { longer } else { PROBE };
             self.probe.next = now + self.probe.pause;
         }
+    }
+
+    /// Forgets what has been read. What was begun a moment ago stays: it may not even be said.
+    fn look_at_all(&mut self, now: Instant) {
+        let Backlog {
+            pending, takers, ..
+        } = self;
+        let last_record = self.last_record;
+        pending.retain_mut(|it| {
+            let Some(fd) = it.on.upgrade() else {
+                return false;
+            };
+            if it.is_given_up || now.duration_since(it.since) < UNREAD {
+                return true;
+            }
+            let unread = sys::unread(fd.as_fd()).unwrap_or(0);
+            // The empty record at the end doesn't count: php-fpm reads it with the next request.
+            let is_unread = last_record.is_some_and(|last| unread > last);
+            if !is_unread && has_ended(fd.as_fd()) {
+                // With the other end goes what it hasn't read: whether it had can't be told any more.
+                return true;
+            }
+            if is_unread && it.is_again && !std::mem::replace(&mut it.is_slow, true) {
+                takers.slow += 1;
+            }
+            is_unread
+        });
     }
 
     fn probe(&mut self, now: Instant, slots: &Slots) {
@@ -187,67 +242,68 @@ impl Backlog {
     }
 
     /// A connection that was to stay was closed by the other end. True if none is to stay for a while.
-    pub fn spoiled(&mut self) -> bool {
+    pub fn spoiled(&mut self, now: Instant) -> bool {
         self.spoiled += 1;
         let is_shy = self.spoiled >= SPOILED_MAX;
         if is_shy {
-            self.be_shy(SHY);
+            self.be_shy(now, SHY);
         }
         is_shy
     }
 
     /// For so long no connection is passed on.
-    fn be_shy(&mut self, pause: Duration) {
+    fn be_shy(&mut self, now: Instant, pause: Duration) {
         self.spoiled = 0;
-        self.shy_until = Some(Instant::now() + pause);
+        self.takers = Takers::default();
+        self.shy_until = self.shy_until.max(Some(now + pause));
     }
 
     /// Asks after those that got a connection from another: its process may have answered that one,
-    /// and gone on with something else.
-    pub fn look_after(&mut self, now: Instant, patience: Duration) -> Passed {
-        let mut passed = Passed {
-            is_awaited: false,
-            unheard: Vec::new(),
-        };
-        self.asked.retain(|asked| {
-            if !asked.is_again {
-                return true;
+    /// and gone on with something else. Who isn't heard at all is told so, by the end of the connection.
+    /// True while there is somebody to ask after.
+    pub fn look_after(&mut self, now: Instant, slots: &Slots) -> bool {
+        self.look_at_all(now);
+        let (mut has_pending, mut has_unheard) = (false, false);
+        let passed = self.pending.iter_mut();
+        for pending in passed.filter(|it| it.is_again && !it.is_given_up) {
+            has_pending = true;
+            let is_unheard = now.duration_since(pending.since) >= UNHEARD;
+            if let Some(fd) = pending.on.upgrade().filter(|_| is_unheard) {
+                (pending.is_given_up, has_unheard) = (true, true);
+                // Whoever waits for the answer asks another process; this one may still come to it.
+                let _ = shutdown(&fd, Shutdown::Both);
             }
-            let Some(fd) = asked.unread() else {
-                return false;
-            };
-            let is_late = now.duration_since(asked.at) >= patience;
-            match is_late {
-                true => passed.unheard.push(fd),
-                false => passed.is_awaited = true,
-            }
-            !is_late
-        });
-        if !passed.unheard.is_empty() {
-            self.be_shy(SHY_OF_UNHEARD);
         }
-        passed
+        let Takers { all, slow } = self.takers;
+        let are_slow = slow >= SLOW_MAX && slow * BACKEND_SLOW_SHARE > all;
+        if has_unheard || are_slow {
+            self.be_shy(now, SLOW_SHY);
+            slots.widen();
+        } else if all >= TAKERS {
+            self.takers = Takers::default();
+        }
+        has_pending
     }
 }
 
-impl Asked {
-    fn is_unread(&self) -> bool {
-        self.unread().is_some()
-    }
-
-    /// The connection, if what was said on it isn't read yet. The empty record at the end doesn't
-    /// count: php-fpm reads it when the next request has come.
-    fn unread(&self) -> Option<Arc<OwnedFd>> {
-        let fd = self.on.upgrade()?;
-        let unread = sys::unread(fd.as_fd()).ok()?;
-        (unread > (*LAST_RECORD)?).then_some(fd)
+impl Pending {
+    fn is_on(&self, on: &Arc<OwnedFd>) -> bool {
+        std::ptr::eq(self.on.as_ptr(), Arc::as_ptr(on))
     }
 }
 
-/// What the kernel counts for that record, which is sent by itself; None where it can't tell.
-static LAST_RECORD: LazyLock<Option<usize>> = LazyLock::new(|| {
+/// Has the other end closed this connection?
+fn has_ended(fd: BorrowedFd<'_>) -> bool {
+    let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match recv(fd, &mut [0], peek) {
+        Ok((read, _)) => read == 0,
+        Err(error) => error != Errno::AGAIN,
+    }
+}
+
+fn last_record() -> Option<usize> {
     let (ours, _theirs) = UnixStream::pair().ok()?;
     (&ours).write_all(&[0; fcgi::HEADER_BYTES]).ok()?;
     let counted = sys::unread(ours.as_fd()).ok()?;
     (counted > 0).then_some(counted)
-});
+}

@@ -92,6 +92,11 @@ impl Kept {
         })
     }
 
+    /// Calls that it has answered.
+    pub fn answers(&self) -> u32 {
+        self.past.answers
+    }
+
     /// It has not been closed, and nothing came that nobody asked for.
     pub(super) fn is_open(&self) -> bool {
         let mut byte = [0];
@@ -134,6 +139,11 @@ impl Link {
             ..self.past
         };
         Kept { place, past }
+    }
+
+    /// Its descriptor, which all that know of this connection share.
+    pub(super) fn fd(&self) -> &Arc<OwnedFd> {
+        self.fd.get_ref()
     }
 
     /// Waits until a connection that is being made is there.

@@ -17,14 +17,13 @@ pub use link::{Kept, Link};
 use super::slots::{Busy, Slot, Slots};
 use crate::limits::{
     BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_CONNECTIONS_MAX,
-    BACKEND_IDLE_MILLISECONDS, BACKEND_PASSED_MILLISECONDS, BACKEND_RETRY_MILLISECONDS,
-    BACKEND_UNHEARD_MILLISECONDS, BACKEND_WAIT_MILLISECONDS, CALL_QUEUE_SECONDS,
+    BACKEND_PASSED_MILLISECONDS, BACKEND_RETRY_MILLISECONDS, BACKEND_WAIT_MILLISECONDS,
+    CALL_QUEUE_SECONDS,
 };
-use backlog::Backlog;
+use backlog::{Backlog, IDLE_MAX};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
-    socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
 };
 use std::fmt;
 use std::future::Future;
@@ -135,9 +134,8 @@ struct Idle {
     since: Instant,
 }
 
-const IDLE: Duration = Duration::from_millis(BACKEND_IDLE_MILLISECONDS);
-const PASSED: Duration = Duration::from_millis(BACKEND_PASSED_MILLISECONDS);
-const UNHEARD: Duration = Duration::from_millis(BACKEND_UNHEARD_MILLISECONDS);
+/// So old a connection may be that is passed on.
+const AGE_MAX: Duration = Duration::from_millis(BACKEND_PASSED_MILLISECONDS);
 const WAIT: Duration = Duration::from_millis(BACKEND_WAIT_MILLISECONDS);
 
 impl Backend {
@@ -161,36 +159,44 @@ impl Backend {
     /// beside it that have no connection of their own because there are fewer for now.
     pub fn enter(&self, queue_max: usize) -> impl Future<Output = Result<Slot, Busy>> + use<> {
         let patience = Duration::from_secs(CALL_QUEUE_SECONDS);
-        let queue_max = queue_max + self.slots.missing();
         self.slots.enter(queue_max, patience)
     }
 
     /// What becomes of a request's connection when it is answered; it may be one that can be asked
     /// twice.
     pub fn keeps_after(&self, may_retry: bool) -> Keep {
-        let mut connections = self.lock();
+        let connections = self.lock();
         // What is read at the other end of TCP can't be known.
         let is_local = matches!(self.address, Address::Unix(_));
-        let may_pass = may_retry && is_local && connections.backlog.is_open();
+        let may_pass = || may_retry && is_local && connections.backlog.may_pass(Instant::now());
         match connections.keep {
-            Keep::Briefly if !may_pass => Keep::Never,
+            Keep::Briefly if !may_pass() => Keep::Never,
             keep => keep,
         }
     }
 
-    /// A kept connection, that still is one but for a very short time. One that is passed on isn't
-    /// looked at: what is said on it may be said again.
-    pub fn idle(&self) -> Option<Kept> {
+    /// A connection that nobody uses, for a request of which [`Backend::keeps_after`] said this. One that
+    /// was kept is looked at whether it still is one; with one that was passed on that shows when the
+    /// request is said, which may then be said again.
+    pub fn idle(&self, keep: Keep) -> Option<Kept> {
         let mut connections = self.lock();
-        let is_brief = connections.keep == Keep::Briefly;
-        if is_brief {
-            let top = connections.idle.pop()?;
-            connections
-                .backlog
-                .asks(top.kept.fd(), true, Instant::now());
-            return Some(top.kept);
+        if keep == Keep::Never {
+            // Its process may be wanted for the connection that is about to be made.
+            let closed = connections.idle.pop();
+            drop(connections);
+            drop(closed);
+            return None;
+        }
+        // What was kept is nothing to a request from before a reload, and the other way round.
+        if connections.keep != keep {
+            return None;
         }
         let mut top = connections.idle.pop()?;
+        if keep == Keep::Briefly {
+            let now = Instant::now();
+            connections.backlog.begins(top.kept.fd(), true, now);
+            return Some(top.kept);
+        }
         let mut closed = Vec::new();
         if !top.kept.is_open() {
             // It was started anew, or doesn't want so many: then others have ended too, and a
@@ -204,28 +210,29 @@ impl Backend {
         Some(top.kept)
     }
 
-    /// Closes a connection that nobody uses: somebody is about to make one that can't do with it.
-    pub fn make_room(&self) {
-        let closed = self.lock().idle.pop();
-        drop(closed);
-    }
-
     /// A new connection, if there is one without waiting: to a socket in the file system there mostly
-    /// is. It may be passed on later.
-    pub fn connect_now(&self, is_to_stay: bool) -> Option<Kept> {
+    /// is. For a request of which [`Backend::keeps_after`] said this.
+    pub fn connect_now(&self, keep: Keep) -> Option<Kept> {
         if !matches!(self.address, Address::Unix(_)) {
             return None;
         }
         let (socket, _) = self.begin_connecting().ok()?;
         let now = Instant::now();
         let new = Kept::new(socket, now);
-        if is_to_stay {
-            let mut connections = self.lock();
-            if connections.keep == Keep::Briefly {
-                connections.backlog.asks(new.fd(), false, now);
-            }
+        if keep == Keep::Briefly {
+            self.lock().backlog.begins(new.fd(), false, now);
         }
         Some(new)
+    }
+
+    /// Not all of a request that was begun could be said at once: whether it is read can't be told.
+    pub fn is_half_said(&self, link: &Link) {
+        self.lock().backlog.ends(link.fd());
+    }
+
+    /// May the request on this connection, which has ended, be one that nobody has read?
+    pub fn is_pending(&self, link: &Link) -> bool {
+        self.lock().backlog.is_pending(link.fd())
     }
 
     /// Keeps a connection on which nothing is under way, if it is to be kept.
@@ -265,20 +272,15 @@ impl Backend {
         if kept.past.answers > 1 {
             connections.backlog.went_well();
         }
-        let is_young = now.duration_since(kept.past.born) < PASSED;
+        let is_young = now.duration_since(kept.past.born) < AGE_MAX;
         connections.backlog.answered(kept.fd(), now, &self.slots) && is_young
     }
 
     /// A connection was closed that was to stay.
     pub fn lost(&self) {
         let mut connections = self.lock();
-        if connections.keep == Keep::Briefly {
-            self.is_spoiled(&mut connections);
-        }
-    }
-
-    fn is_spoiled(&self, connections: &mut Connections) {
-        if connections.backlog.spoiled() {
+        let is_brief = connections.keep == Keep::Briefly;
+        if is_brief && connections.backlog.spoiled(Instant::now()) {
             self.slots.widen();
         }
     }
@@ -351,6 +353,7 @@ impl Backend {
 /// Looks after the connections that are passed on, while there are any.
 struct Sweeper {
     backend: Arc<Backend>,
+    /// Nothing is left to look after.
     is_done: bool,
 }
 
@@ -359,34 +362,29 @@ impl Sweeper {
         let backend = Arc::clone(&self.backend);
         let (mut answers, mut answered_at) = (0, Instant::now());
         loop {
-            tokio::time::sleep(IDLE).await;
+            tokio::time::sleep(IDLE_MAX).await;
             let now = Instant::now();
             let mut connections = backend.lock();
-            let is_old = |idle: &mut Idle| now.duration_since(idle.since) >= IDLE;
+            let is_old = |idle: &mut Idle| now.duration_since(idle.since) >= IDLE_MAX;
             let closed: Vec<Idle> = match connections.keep {
                 Keep::Briefly => connections.idle.extract_if(.., is_old).collect(),
                 Keep::Never | Keep::UpTo(_) => Vec::new(),
             };
-            let passed = connections.backlog.look_after(now, UNHEARD);
+            let has_pending = connections.backlog.look_after(now, &backend.slots);
             // A backend that answers slowly has a queue of its own for those that wait.
             if std::mem::replace(&mut answers, connections.backlog.answers()) != answers {
                 answered_at = now;
             }
-            let is_slow = now.duration_since(answered_at) >= WAIT;
-            if is_slow || !passed.unheard.is_empty() {
+            if now.duration_since(answered_at) >= WAIT {
                 backend.slots.widen();
             }
-            let is_over = connections.idle.is_empty() && !passed.is_awaited;
-            let is_over = is_over && backend.slots.missing() == 0;
+            let has_nothing = connections.idle.is_empty() && !has_pending;
+            let is_over = has_nothing && backend.slots.missing() == 0;
             let is_over = is_over || connections.keep != Keep::Briefly;
             // Told under the lock: whoever comes next begins anew.
             connections.is_swept = !is_over;
             drop(connections);
             drop(closed);
-            for fd in passed.unheard {
-                // Whoever waits for the answer hears that there is none, and asks another process.
-                let _ = shutdown(&fd, Shutdown::Both);
-            }
             if is_over {
                 self.is_done = true;
                 return;
@@ -396,11 +394,20 @@ impl Sweeper {
 }
 
 impl Drop for Sweeper {
+    /// It may end with its worker. Then nobody looks after what is left, so nothing is.
     fn drop(&mut self) {
-        // It may end with its worker.
-        if !self.is_done {
-            self.backend.lock().is_swept = false;
+        if self.is_done {
+            return;
         }
+        let mut connections = self.backend.lock();
+        connections.is_swept = false;
+        let closed = match connections.keep {
+            Keep::Briefly => std::mem::take(&mut connections.idle),
+            Keep::Never | Keep::UpTo(_) => Vec::new(),
+        };
+        self.backend.slots.widen();
+        drop(connections);
+        drop(closed);
     }
 }
 

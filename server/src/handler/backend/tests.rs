@@ -1,7 +1,9 @@
 //! Connections that are passed on, with a backend that accepts and reads when it is told to.
 
 use super::*;
-use crate::limits::BACKEND_UNREAD_MILLISECONDS;
+use crate::limits::{
+    BACKEND_IDLE_MILLISECONDS, BACKEND_UNHEARD_MILLISECONDS, BACKEND_UNREAD_MILLISECONDS,
+};
 use crate::wire::fcgi::HEADER_BYTES;
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -43,8 +45,8 @@ impl Play {
 
     /// A request, on a connection that was kept if there is one.
     fn ask(&self) -> Link {
-        let kept = self.backend.idle();
-        let kept = kept.or_else(|| self.backend.connect_now(true));
+        let kept = self.backend.idle(Keep::Briefly);
+        let kept = kept.or_else(|| self.backend.connect_now(Keep::Briefly));
         let begun = kept
             .expect("a connection")
             .begin(REQUEST, HEADER_BYTES, true);
