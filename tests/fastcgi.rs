@@ -993,6 +993,47 @@ fn a_backend_that_does_not_count() {
     }
     let server = actor_server(folder);
     ask_at_once(&server, 6, 40);
+    server
+        .folder
+        .write("anthill.toml", actor_config("keep = 3\n"));
+    assert_eq!(server.ask(&["reload"]).code, Some(0));
+    ask_at_once(&server, 6, 40);
+}
+
+/// Whatever is said of connections while many wait for one, all get theirs.
+#[test]
+fn reloads_while_many_wait() {
+    let folder = php_folder().with("public/works.php", "<?php usleep(2000); echo getmypid();");
+    let _php = Backend::php(&folder, 2);
+    let server = php_server(folder, "limits = { script_silent_seconds = 50 }", "");
+    let config = fs::read_to_string(server.folder.path("anthill.toml")).expect("its configuration");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut wire = Wire::plain(&server);
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(wire.get("/works.php", "").status, 200);
+                }
+            });
+        }
+        let mut done = Vec::new();
+        for keep in [
+            "keep = 2", "", "keep = 1", "keep = 2", "keep = 0", "", "keep = 2",
+        ] {
+            let files = "files = \".php\"";
+            let text = config.replace(files, &format!("{files}\n{keep}"));
+            server.folder.write("anthill.toml", text);
+            done.push(server.ask(&["reload"]).code);
+            // Some more, for each of them.
+            for _ in 0..10 {
+                let got = Wire::plain(&server).get("/works.php", "");
+                done.push((got.status == 200).then_some(0));
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(done.iter().all(|code| *code == Some(0)), "{done:?}");
+    });
 }
 
 /// What may do something has a connection of its own, though another is there to be passed on.

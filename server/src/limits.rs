@@ -344,10 +344,9 @@ pub const BACKEND_UNHEARD_MILLISECONDS: u64 = 100;
 /// A request that isn't read after so long waits: in the backend's queue, for all of its processes are
 /// busy, or for the one process that a connection was passed on from.
 pub const BACKEND_UNREAD_MILLISECONDS: u64 = 2;
-/// One in so many may wait for that; a backend of which more do goes on after its answers.
+/// One in so many may wait for that one. Where more do, the backend goes on after its answers, or waits
+/// for a processor: then there is little to be had from passing connections on.
 pub const BACKEND_SLOW_SHARE: u32 = 20;
-/// No connection of such a backend is passed on for so long.
-pub const BACKEND_SLOW_SHY_SECONDS: u64 = 600;
 /// What isn't read is looked for so often at most.
 pub const BACKEND_LOOK_MICROSECONDS: u64 = 1_000;
 /// When it has answered nothing for so long, those that wait for a connection make their own.
@@ -356,8 +355,11 @@ pub const BACKEND_WAIT_MILLISECONDS: u64 = 20;
 pub const BACKEND_PROBE_MILLISECONDS: u64 = 10;
 /// and at last only so often where there are none.
 pub const BACKEND_PROBE_MILLISECONDS_MAX: u64 = 250;
-/// A backend that closes connections that are to stay is asked to keep them open after so long again.
+/// A backend that closes connections that are to stay, or takes its time to read what is said on them,
+/// is asked to keep them open after so long again,
 pub const BACKEND_SHY_SECONDS: u64 = 10;
+/// and after so long at last, if it goes on to take its time.
+pub const BACKEND_SHY_SECONDS_MAX: u64 = 600;
 /// One try to connect to a backend, which is on this machine or next to it.
 pub const BACKEND_CONNECT_SECONDS: u64 = 5;
 /// A backend that is not there may just be starting anew: so often it is looked.

@@ -86,6 +86,7 @@ async fn run(
     };
     let mut head = settings.request(&asked, script, keep != Keep::Never);
     let mut body = here.body.take();
+    let mut tries = 0;
     loop {
         let slot = settings.backend.enter(settings.bounds.queue);
         let slot = Upload::queued(&mut body, slot).await;
@@ -96,7 +97,8 @@ async fn run(
             false => std::mem::take(&mut head),
         };
         let mut talk = Talk::new(&settings, slot, told, body.take(), &asked, keep);
-        let is_kept = talk.begin_kept();
+        let is_kept = tries < KEPT_TRIES && talk.begin_kept();
+        tries += 1;
         may_retry &= is_kept && !head.is_empty();
         if !is_kept && !talk.begin_now() {
             talk.number(0);
@@ -104,7 +106,7 @@ async fn run(
         }
         let exchange = Exchange::new(talk, &asked, settings.bounds.clone());
         match exchange.answer(here.inside.clone()).await {
-            // It closed a connection that it was to keep, and may not have seen this request.
+            // The connection is none any more, and may not have been when this was said.
             Err(fault) if fault.retry && may_retry => settings.backend.lost(),
             other => return other,
         }
@@ -166,6 +168,10 @@ impl Settings {
     }
 }
 
+/// A request is said on so many connections that have been used before, and then on a new one: what
+/// ends them all may be the request.
+const KEPT_TRIES: u32 = 2;
+
 /// What a backend is called in the log.
 const NAME: &str = "backend";
 
@@ -182,8 +188,8 @@ struct Talk {
     apart: usize,
     /// The number of this request on its connection.
     request: u16,
-    /// The connection ended before anybody can be said to have read this.
-    is_unheard: bool,
+    /// The connection has ended, and perhaps nobody has read this.
+    may_be_unheard: bool,
     /// On its way to the backend.
     out: Vec<u8>,
     out_at: usize,
@@ -232,7 +238,7 @@ impl Talk {
                 false => 0,
             },
             request: fcgi::FIRST_REQUEST,
-            is_unheard: false,
+            may_be_unheard: false,
             out: head,
             out_at: 0,
             reader: rest.map(|rest| Paced::new(rest, settings.bounds.patience)),
@@ -272,7 +278,7 @@ impl Talk {
 
     /// The same on a new connection, if there is one without waiting.
     fn begin_now(&mut self) -> bool {
-        let new = self.backend.connect_now(self.keep);
+        let new = self.backend.connect_now();
         new.is_some_and(|new| self.begin(new))
     }
 
@@ -283,8 +289,9 @@ impl Talk {
         };
         match link {
             Ok(link) => {
-                if said + self.apart < self.out.len() && self.keep == Keep::Briefly {
-                    self.backend.is_half_said(&link);
+                // Whether half of it is read can't be told.
+                if self.keep == Keep::Briefly && said + self.apart >= self.out.len() {
+                    self.backend.begins(&link);
                 }
                 self.link = Some(link);
                 self.out_at = said;
@@ -360,7 +367,10 @@ impl Talk {
                 Ok(Step::End { consumed, end }) => {
                     self.input_at += consumed;
                     self.end = Some(end);
-                    self.is_unheard = end == End::OfAnother;
+                    if end == End::OfAnother {
+                        self.may_be_unheard = true;
+                        self.backend.does_not_count();
+                    }
                 }
                 Err(fcgi::Malformed) => self.is_malformed = true,
             }
@@ -390,11 +400,10 @@ impl Talk {
         let is_clean = self.is_told && self.out_at == self.out.len();
         let is_over = matches!(self.end, Some(End::Complete(_))) && self.input_at == self.input_end;
         if let Some(link) = self.link.take()
-            && self.keep != Keep::Never
             && is_clean
             && is_over
         {
-            self.backend.keep(link);
+            self.backend.keep(link, self.keep);
         }
         // Who waits for the place finds the connection.
         self.slot = None;
@@ -470,7 +479,7 @@ impl Peer for Talk {
                     self.end = Some(End::Complete(0));
                 }
                 Poll::Ready(Ok(0) | Err(_)) => {
-                    self.is_unheard = match self.keep {
+                    self.may_be_unheard = match self.keep {
                         Keep::Briefly => self.backend.is_pending(link),
                         Keep::UpTo(_) | Keep::Never => true,
                     };
@@ -488,7 +497,7 @@ impl Peer for Talk {
     }
 
     fn may_be_repeated(&self) -> bool {
-        self.is_unheard
+        self.may_be_unheard
     }
 
     fn has_ended_well(&self) -> bool {

@@ -126,7 +126,7 @@ impl Slots {
         let slots = Arc::clone(self);
         async move {
             slots.settle();
-            slots.inside.fetch_add(1, Ordering::Relaxed);
+            let others = slots.inside.fetch_add(1, Ordering::Relaxed);
             let mut slot = Slot {
                 permit: None,
                 slots: Arc::clone(&slots),
@@ -136,7 +136,7 @@ impl Slots {
                 slot.permit = Some(permit);
                 return Ok(slot);
             }
-            if slots.inside.load(Ordering::Relaxed) > slots.most() + queue_max {
+            if others >= slots.most() + queue_max {
                 return Err(Busy);
             }
             slots.waiting.fetch_add(1, Ordering::Relaxed);
@@ -167,10 +167,11 @@ impl Slots {
 
 impl Slot {
     /// Promises this place to somebody who waits; true if somebody does to whom no other was promised.
-    /// Never where there are fewer places than there are to be: there will be more when nothing moves.
+    /// Nobody has to where the missing places would do for all.
     pub fn give_way(&mut self) -> bool {
         let slots = &self.slots;
-        if slots.missing() > 0 {
+        let are_few = slots.inside.load(Ordering::Relaxed) <= slots.most();
+        if slots.missing() > 0 && are_few {
             return false;
         }
         let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);

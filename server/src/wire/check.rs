@@ -299,14 +299,24 @@ impl Variables for Told {
 
 /// What a backend of FastCGI says: the same output, words and end however it is cut.
 pub fn records(bytes: &[u8]) {
-    let whole = decode_records(bytes, bytes.len().max(1));
-    assert_eq!(whole, decode_records(bytes, 1), "byte by byte");
-    assert_eq!(whole, decode_records(bytes, 7), "seven bytes at a time");
+    for (request, was_used) in [(1, false), (2, true)] {
+        let decoded = |part_bytes| {
+            let decoder = fcgi::Decoder::new(request, was_used);
+            decode_records(decoder, bytes, part_bytes)
+        };
+        let whole = decoded(bytes.len().max(1));
+        assert_eq!(whole, decoded(1), "byte by byte");
+        assert_eq!(whole, decoded(7), "seven bytes at a time");
+    }
 }
 
 /// Output and words apart, and how many bytes were used when it ended.
-fn decode_records(bytes: &[u8], part_bytes: usize) -> Result<[Vec<u8>; 3], fcgi::Malformed> {
-    let (mut decoder, mut at) = (fcgi::Decoder::default(), 0);
+fn decode_records(
+    mut decoder: fcgi::Decoder,
+    bytes: &[u8],
+    part_bytes: usize,
+) -> Result<[Vec<u8>; 3], fcgi::Malformed> {
+    let mut at = 0;
     let mut found = [Vec::new(), Vec::new(), Vec::new()];
     while at < bytes.len() {
         let window = &bytes[at..bytes.len().min(at + part_bytes)];

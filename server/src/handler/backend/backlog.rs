@@ -14,7 +14,7 @@ use crate::base::sys;
 use crate::limits::{
     BACKEND_CONNECTIONS_MAX, BACKEND_IDLE_MILLISECONDS, BACKEND_LOOK_MICROSECONDS,
     BACKEND_PROBE_MILLISECONDS, BACKEND_PROBE_MILLISECONDS_MAX, BACKEND_SHY_SECONDS,
-    BACKEND_SLOW_SHARE, BACKEND_SLOW_SHY_SECONDS, BACKEND_UNHEARD_MILLISECONDS,
+    BACKEND_SHY_SECONDS_MAX, BACKEND_SLOW_SHARE, BACKEND_UNHEARD_MILLISECONDS,
     BACKEND_UNREAD_MILLISECONDS,
 };
 use crate::wire::fcgi;
@@ -45,6 +45,8 @@ pub(super) struct Backlog {
     spoiled: u32,
     /// Until then none is to stay.
     shy_until: Option<Instant>,
+    /// How long that was because of slow takers, the last time.
+    shy_pause: Duration,
     /// What the kernel counts for an empty record that is sent by itself; None where it can't tell.
     last_record: Option<usize>,
 }
@@ -57,8 +59,8 @@ struct Pending {
     is_again: bool,
     /// And its process was slow to do so.
     is_slow: bool,
-    /// So slow that nobody waits for it any more.
-    is_given_up: bool,
+    /// Nobody waits any more for its being read: it took too long, or the connection has ended.
+    is_over: bool,
 }
 
 /// Whether the backend works at more calls than it was thought to is found by giving it one more.
@@ -83,10 +85,10 @@ const UNHEARD: Duration = Duration::from_millis(BACKEND_UNHEARD_MILLISECONDS);
 const PROBE: Duration = Duration::from_millis(BACKEND_PROBE_MILLISECONDS);
 const PROBE_MAX: Duration = Duration::from_millis(BACKEND_PROBE_MILLISECONDS_MAX);
 const SHY: Duration = Duration::from_secs(BACKEND_SHY_SECONDS);
-const SLOW_SHY: Duration = Duration::from_secs(BACKEND_SLOW_SHY_SECONDS);
+const SHY_MAX: Duration = Duration::from_secs(BACKEND_SHY_SECONDS_MAX);
 /// One may be by chance: a process has served as many calls as it was to, and ends.
 const SPOILED_MAX: u32 = 2;
-/// So many slow ones may be by chance,
+/// So many times they may be slow by chance,
 const SLOW_MAX: u32 = 8;
 /// and after so many calls none is remembered.
 const TAKERS: u32 = 1_024;
@@ -109,13 +111,19 @@ impl Backlog {
             takers: Takers::default(),
             spoiled: 0,
             shy_until: None,
+            shy_pause: Duration::ZERO,
             last_record: last_record(),
         }
     }
 
     /// May connections be passed on?
     pub fn may_pass(&self, now: Instant) -> bool {
-        self.last_record.is_some() && self.shy_until.is_none_or(|until| now >= until)
+        self.last_record.is_some() && !self.is_shy(now)
+    }
+
+    /// Is a connection better not used twice?
+    pub fn is_shy(&self, now: Instant) -> bool {
+        self.shy_until.is_some_and(|until| now < until)
     }
 
     /// Calls that were answered, in all.
@@ -123,7 +131,7 @@ impl Backlog {
         self.answers
     }
 
-    /// A request is being said on this connection.
+    /// A request was said on this connection.
     pub fn begins(&mut self, on: &Arc<OwnedFd>, is_again: bool, now: Instant) {
         if self.pending.len() >= 2 * BACKEND_CONNECTIONS_MAX {
             self.look_at_all(now);
@@ -136,7 +144,7 @@ impl Backlog {
             since: now,
             is_again,
             is_slow: false,
-            is_given_up: false,
+            is_over: false,
         });
     }
 
@@ -184,7 +192,10 @@ impl Backlog {
     fn look(&mut self, now: Instant, slots: &Slots) {
         self.looked_at = now;
         self.look_at_all(now);
-        let is_late = |it: &&Pending| !it.is_again && now.duration_since(it.since) >= UNREAD;
+        let is_late = |it: &&Pending| {
+            let is_waited_for = !it.is_again && !it.is_over;
+            is_waited_for && now.duration_since(it.since) >= UNREAD
+        };
         let late = self.pending.iter().filter(is_late).count();
         let was_behind = std::mem::replace(&mut self.late, late) > 0;
         let freed = std::mem::take(&mut self.freed);
@@ -200,31 +211,28 @@ impl Backlog {
         }
     }
 
-    /// Forgets what has been read. What was begun a moment ago stays: it may not even be said.
+    /// Forgets what has been read. A moment is left to what was said just now.
     fn look_at_all(&mut self, now: Instant) {
-        let Backlog {
-            pending, takers, ..
-        } = self;
-        let last_record = self.last_record;
-        pending.retain_mut(|it| {
+        let Some(last_record) = self.last_record else {
+            return;
+        };
+        // Those that are slow at the same time may be so for one reason, and count once.
+        let mut is_slow = false;
+        self.pending.retain_mut(|it| {
             let Some(fd) = it.on.upgrade() else {
                 return false;
             };
-            if it.is_given_up || now.duration_since(it.since) < UNREAD {
+            if it.is_over || now.duration_since(it.since) < UNREAD {
                 return true;
             }
-            let unread = sys::unread(fd.as_fd()).unwrap_or(0);
             // The empty record at the end doesn't count: php-fpm reads it with the next request.
-            let is_unread = last_record.is_some_and(|last| unread > last);
-            if !is_unread && has_ended(fd.as_fd()) {
-                // With the other end goes what it hasn't read: whether it had can't be told any more.
-                return true;
-            }
-            if is_unread && it.is_again && !std::mem::replace(&mut it.is_slow, true) {
-                takers.slow += 1;
-            }
-            is_unread
+            let is_unread = sys::unread(fd.as_fd()).is_ok_and(|unread| unread > last_record);
+            is_slow |= is_unread && it.is_again && !std::mem::replace(&mut it.is_slow, true);
+            // With the other end goes what it hasn't read: whether it had can't be told any more.
+            it.is_over = !is_unread && has_ended(fd.as_fd());
+            is_unread || it.is_over
         });
+        self.takers.slow += u32::from(is_slow);
     }
 
     fn probe(&mut self, now: Instant, slots: &Slots) {
@@ -241,7 +249,7 @@ impl Backlog {
         self.spoiled = 0;
     }
 
-    /// A connection that was to stay was closed by the other end. True if none is to stay for a while.
+    /// A connection that was to stay didn't. True if none is to for a while.
     pub fn spoiled(&mut self, now: Instant) -> bool {
         self.spoiled += 1;
         let is_shy = self.spoiled >= SPOILED_MAX;
@@ -258,6 +266,21 @@ impl Backlog {
         self.shy_until = self.shy_until.max(Some(now + pause));
     }
 
+    /// It can't have connections that are used twice.
+    pub fn be_shy_for_long(&mut self, now: Instant) {
+        self.be_shy(now, SHY_MAX);
+    }
+
+    /// For a while none, because of slow takers: longer each time that it comes again.
+    fn be_slowly_shy(&mut self, now: Instant) {
+        let is_again = self.shy_until.is_some_and(|until| now < until + SHY_MAX);
+        self.shy_pause = match is_again {
+            true => (self.shy_pause * 4).clamp(SHY, SHY_MAX),
+            false => SHY,
+        };
+        self.be_shy(now, self.shy_pause);
+    }
+
     /// Asks after those that got a connection from another: its process may have answered that one,
     /// and gone on with something else. Who isn't heard at all is told so, by the end of the connection.
     /// True while there is somebody to ask after.
@@ -265,11 +288,11 @@ impl Backlog {
         self.look_at_all(now);
         let (mut has_pending, mut has_unheard) = (false, false);
         let passed = self.pending.iter_mut();
-        for pending in passed.filter(|it| it.is_again && !it.is_given_up) {
+        for pending in passed.filter(|it| it.is_again && !it.is_over) {
             has_pending = true;
             let is_unheard = now.duration_since(pending.since) >= UNHEARD;
             if let Some(fd) = pending.on.upgrade().filter(|_| is_unheard) {
-                (pending.is_given_up, has_unheard) = (true, true);
+                (pending.is_over, has_unheard) = (true, true);
                 // Whoever waits for the answer asks another process; this one may still come to it.
                 let _ = shutdown(&fd, Shutdown::Both);
             }
@@ -277,7 +300,7 @@ impl Backlog {
         let Takers { all, slow } = self.takers;
         let are_slow = slow >= SLOW_MAX && slow * BACKEND_SLOW_SHARE > all;
         if has_unheard || are_slow {
-            self.be_shy(now, SLOW_SHY);
+            self.be_slowly_shy(now);
             slots.widen();
         } else if all >= TAKERS {
             self.takers = Takers::default();

@@ -146,6 +146,11 @@ impl Link {
         self.fd.get_ref()
     }
 
+    /// It had answered others before.
+    pub(super) fn has_answered(&self) -> bool {
+        self.past.answers > 0
+    }
+
     /// Waits until a connection that is being made is there.
     pub(super) async fn made(self) -> io::Result<Link> {
         let _ = self.fd.writable().await?;

@@ -102,6 +102,14 @@ impl Keep {
         }
     }
 
+    /// May a request that came while it was this have a connection that was left by that?
+    fn goes_with(self, other: Keep) -> bool {
+        match (self, other) {
+            (Keep::Briefly, Keep::Briefly) | (Keep::UpTo(_), Keep::UpTo(_)) => true,
+            (Keep::Briefly | Keep::UpTo(_) | Keep::Never, _) => false,
+        }
+    }
+
     /// So many there may be at a time.
     fn connections_max(self) -> usize {
         match self {
@@ -155,8 +163,8 @@ impl Backend {
         drop(closed);
     }
 
-    /// Takes the place of a connection, waiting for it in a queue of at most `queue_max`, and those
-    /// beside it that have no connection of their own because there are fewer for now.
+    /// Takes the place of a connection, waiting for it in a queue of at most `queue_max`; that is longer
+    /// by the places that are missing for now.
     pub fn enter(&self, queue_max: usize) -> impl Future<Output = Result<Slot, Busy>> + use<> {
         let patience = Duration::from_secs(CALL_QUEUE_SECONDS);
         self.slots.enter(queue_max, patience)
@@ -167,11 +175,15 @@ impl Backend {
     pub fn keeps_after(&self, may_retry: bool) -> Keep {
         let connections = self.lock();
         // What is read at the other end of TCP can't be known.
-        let is_local = matches!(self.address, Address::Unix(_));
-        let may_pass = || may_retry && is_local && connections.backlog.may_pass(Instant::now());
-        match connections.keep {
-            Keep::Briefly if !may_pass() => Keep::Never,
-            keep => keep,
+        let can_pass = may_retry && matches!(self.address, Address::Unix(_));
+        let stays = match connections.keep {
+            Keep::Never => false,
+            Keep::Briefly => can_pass && connections.backlog.may_pass(Instant::now()),
+            Keep::UpTo(_) => !connections.backlog.is_shy(Instant::now()),
+        };
+        match stays {
+            true => connections.keep,
+            false => Keep::Never,
         }
     }
 
@@ -180,25 +192,15 @@ impl Backend {
     /// request is said, which may then be said again.
     pub fn idle(&self, keep: Keep) -> Option<Kept> {
         let mut connections = self.lock();
-        if keep == Keep::Never {
-            // Its process may be wanted for the connection that is about to be made.
-            let closed = connections.idle.pop();
-            drop(connections);
-            drop(closed);
-            return None;
-        }
-        // What was kept is nothing to a request from before a reload, and the other way round.
-        if connections.keep != keep {
-            return None;
-        }
         let mut top = connections.idle.pop()?;
-        if keep == Keep::Briefly {
-            let now = Instant::now();
-            connections.backlog.begins(top.kept.fd(), true, now);
-            return Some(top.kept);
+        if !keep.goes_with(connections.keep) {
+            // It can't do with this one, whose process may be wanted for the one that it makes.
+            drop(connections);
+            drop(top);
+            return None;
         }
         let mut closed = Vec::new();
-        if !top.kept.is_open() {
+        if keep != Keep::Briefly && !top.kept.is_open() {
             // It was started anew, or doesn't want so many: then others have ended too, and a
             // connection that has isn't held open from this side.
             closed.push(top);
@@ -211,23 +213,23 @@ impl Backend {
     }
 
     /// A new connection, if there is one without waiting: to a socket in the file system there mostly
-    /// is. For a request of which [`Backend::keeps_after`] said this.
-    pub fn connect_now(&self, keep: Keep) -> Option<Kept> {
+    /// is.
+    pub fn connect_now(&self) -> Option<Kept> {
         if !matches!(self.address, Address::Unix(_)) {
             return None;
         }
         let (socket, _) = self.begin_connecting().ok()?;
-        let now = Instant::now();
-        let new = Kept::new(socket, now);
-        if keep == Keep::Briefly {
-            self.lock().backlog.begins(new.fd(), false, now);
-        }
-        Some(new)
+        Some(Kept::new(socket, Instant::now()))
     }
 
-    /// Not all of a request that was begun could be said at once: whether it is read can't be told.
-    pub fn is_half_said(&self, link: &Link) {
-        self.lock().backlog.ends(link.fd());
+    /// A request was said on this connection, which may be passed on later.
+    pub fn begins(self: &Arc<Self>, link: &Link) {
+        let mut connections = self.lock();
+        let is_again = link.has_answered();
+        connections
+            .backlog
+            .begins(link.fd(), is_again, Instant::now());
+        self.look_after(connections, is_again);
     }
 
     /// May the request on this connection, which has ended, be one that nobody has read?
@@ -235,12 +237,14 @@ impl Backend {
         self.lock().backlog.is_pending(link.fd())
     }
 
-    /// Keeps a connection on which nothing is under way, if it is to be kept.
-    pub fn keep(self: &Arc<Self>, link: Link) {
+    /// Keeps a connection on which nothing is under way, if it is to be kept, and was when its request
+    /// came: others that came then may wait in the backend's queue for its process.
+    pub fn keep(self: &Arc<Self>, link: Link, keep: Keep) {
         let kept = link.answered();
         let now = Instant::now();
         let mut connections = self.lock();
         let stays = match connections.keep {
+            now_is if !keep.goes_with(now_is) => false,
             Keep::Never => false,
             Keep::UpTo(max) => connections.idle.len() < max,
             Keep::Briefly => self.may_pass(&mut connections, &kept, now),
@@ -252,13 +256,18 @@ impl Backend {
             }
             false => Some(kept),
         };
-        let is_cared_for = match connections.keep {
+        let is_to_be = match connections.keep {
             Keep::Briefly => stays || self.slots.missing() > 0,
             Keep::Never | Keep::UpTo(_) => false,
         };
-        let is_new = is_cared_for && !std::mem::replace(&mut connections.is_swept, true);
-        drop(connections);
+        self.look_after(connections, is_to_be);
         drop(closed);
+    }
+
+    /// Sees to it that somebody looks after what is passed on, if that is to be.
+    fn look_after(self: &Arc<Self>, mut connections: MutexGuard<'_, Connections>, is_to_be: bool) {
+        let is_new = is_to_be && !std::mem::replace(&mut connections.is_swept, true);
+        drop(connections);
         if is_new {
             let sweeper = Sweeper {
                 backend: Arc::clone(self),
@@ -276,7 +285,13 @@ impl Backend {
         connections.backlog.answered(kept.fd(), now, &self.slots) && is_young
     }
 
-    /// A connection was closed that was to stay.
+    /// It answered another request of a connection than the last: it can't have connections that stay.
+    pub fn does_not_count(&self) {
+        self.lock().backlog.be_shy_for_long(Instant::now());
+        self.slots.widen();
+    }
+
+    /// A connection that was to stay is none any more.
     pub fn lost(&self) {
         let mut connections = self.lock();
         let is_brief = connections.keep == Keep::Briefly;
@@ -378,9 +393,8 @@ impl Sweeper {
             if now.duration_since(answered_at) >= WAIT {
                 backend.slots.widen();
             }
-            let has_nothing = connections.idle.is_empty() && !has_pending;
-            let is_over = has_nothing && backend.slots.missing() == 0;
-            let is_over = is_over || connections.keep != Keep::Briefly;
+            let is_empty = connections.idle.is_empty() && backend.slots.missing() == 0;
+            let is_over = !has_pending && (is_empty || connections.keep != Keep::Briefly);
             // Told under the lock: whoever comes next begins anew.
             connections.is_swept = !is_over;
             drop(connections);
@@ -394,7 +408,8 @@ impl Sweeper {
 }
 
 impl Drop for Sweeper {
-    /// It may end with its worker. Then nobody looks after what is left, so nothing is.
+    /// It may end with its worker: then the next who says something on a connection looks on, and until
+    /// then nobody depends on that.
     fn drop(&mut self) {
         if self.is_done {
             return;

@@ -46,13 +46,15 @@ impl Play {
     /// A request, on a connection that was kept if there is one.
     fn ask(&self) -> Link {
         let kept = self.backend.idle(Keep::Briefly);
-        let kept = kept.or_else(|| self.backend.connect_now(Keep::Briefly));
+        let kept = kept.or_else(|| self.backend.connect_now());
         let begun = kept
             .expect("a connection")
             .begin(REQUEST, HEADER_BYTES, true);
         let (link, said) = begun.expect("said");
         assert_eq!(said, REQUEST.len());
-        link.expect("a link")
+        let link = link.expect("a link");
+        self.backend.begins(&link);
+        link
     }
 
     fn accept(&self) -> UnixStream {
@@ -66,7 +68,7 @@ impl Play {
             let link = self.ask();
             let mut stream = self.accept();
             take_up(&mut stream);
-            self.backend.keep(link);
+            self.backend.keep(link, Keep::Briefly);
             if self.backend.lock().idle.is_empty() {
                 continue;
             }
@@ -116,7 +118,7 @@ async fn until_closed(mut stream: UnixStream) -> Vec<u8> {
 fn a_connection_goes_on_to_the_next_and_is_closed_when_nobody_comes() {
     play(async |play| {
         let (link, _slot, stream) = play.is_busy().await;
-        play.backend.keep(link);
+        play.backend.keep(link, Keep::Briefly);
         until("nobody cares any more", || !play.backend.lock().is_swept).await;
         assert!(play.backend.lock().idle.is_empty());
         // Both ends of the two requests, and one request between them.
@@ -133,7 +135,7 @@ fn where_hardly_anybody_comes_each_has_a_connection_of_its_own() {
             let link = play.ask();
             let stream = play.accept();
             pause(2 * BACKEND_IDLE_MILLISECONDS).await;
-            play.backend.keep(link);
+            play.backend.keep(link, Keep::Briefly);
             assert!(play.backend.lock().idle.is_empty());
             assert!(!play.backend.lock().is_swept);
             assert_eq!(until_closed(stream).await, REQUEST);
@@ -156,7 +158,7 @@ fn there_are_as_few_connections_as_are_worked_at() {
         pause(2 * BACKEND_UNREAD_MILLISECONDS).await;
         for place in 0..3 {
             // Whoever waits in the backend's queue comes first.
-            play.backend.keep(links.remove(0));
+            play.backend.keep(links.remove(0), Keep::Briefly);
             slots.remove(0);
             assert!(play.backend.lock().idle.is_empty() || place == 2);
             if place < 2 {
@@ -183,7 +185,7 @@ fn a_slow_backend_gets_all() {
         let mut stream = play.accept();
         take_up(&mut stream);
         pause(2 * BACKEND_UNREAD_MILLISECONDS).await;
-        play.backend.keep(first);
+        play.backend.keep(first, Keep::Briefly);
         drop(held);
         assert_eq!(play.backend.slots.missing(), BACKEND_CONNECTIONS_MAX - 1);
         assert_eq!(play.backend.slots.taken(), 1);
