@@ -395,7 +395,7 @@ fn every_link_leads_somewhere() {
         if !path.contains("/a.git/") && path.matches('/').count() > 5 {
             continue;
         }
-        let page = ask(&server, &server.http(&path), &["--max-time", "30"]);
+        let page = ask(&server, &server.http(&path), &["--max-time", "120"]);
         assert_eq!(page.status, 200, "{path}\n{}", page.head);
         if page.field("content-type") != Some("text/html; charset=utf-8") {
             continue;
