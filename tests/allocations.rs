@@ -163,6 +163,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         backends: Arc::default(),
         pushes: Pushes::new().0,
         lag: Arc::default(),
+        refusals: Arc::default(),
     };
     let world = build::build(&config, &supplies, None, now).expect("a World");
     let shared = Arc::new(Shared {
@@ -170,6 +171,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         addresses: Arc::default(),
         pool: Arc::new(Pool::new("test-read", 1, 100)),
         quic: Default::default(),
+        refusals: Arc::default(),
         origin: Instant::now(),
     });
     let (commands, receiver) = tokio::sync::mpsc::unbounded_channel();

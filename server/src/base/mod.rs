@@ -6,6 +6,7 @@ pub mod hash;
 pub mod lag;
 pub mod log;
 pub mod pool;
+pub mod shares;
 pub mod stats;
 pub mod sys;
 pub mod text;

@@ -92,6 +92,7 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         backends: Arc::default(),
         pushes: Pushes::new().0,
         lag: Arc::default(),
+        refusals: Arc::default(),
     };
     let world = build::build(&build::quiet(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));

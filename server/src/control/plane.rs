@@ -182,6 +182,7 @@ impl Plane {
             backends: Arc::default(),
             pushes,
             lag: Arc::default(),
+            refusals: Arc::default(),
         };
         let seen = look_at_files(&config);
         let world = Arc::new(build::build(
@@ -195,6 +196,7 @@ impl Plane {
             addresses: Arc::default(),
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
             quic: h3::Seats::default(),
+            refusals: supplies.refusals.clone(),
             origin,
         });
         compress_in_background(supplies.budget.clone());

@@ -47,6 +47,10 @@ pub(super) fn text(plane: &Plane) -> String {
     let _ = writeln!(out, "  {:<24} {}", "cache calls", pages.calls);
     let _ = writeln!(out, "  {:<24} {}", "cache waits", pages.collapsed);
     let _ = writeln!(out, "  {:<24} {}", "log lines lost", facts.lines_lost);
+    for (share, count) in plane.supplies.refusals.each() {
+        let name = share.name().replace('_', " ");
+        let _ = writeln!(out, "  {name:<24} {count}");
+    }
     let report = plane.acme.report();
     for certificate in plane.world.tls.iter().flat_map(|tls| tls.summary()) {
         write_certificate(&mut out, &certificate, &report, facts.now);
@@ -106,6 +110,13 @@ pub(super) fn json(plane: &Plane) -> String {
         "\"kept_pages\":{},\"kept_page_bytes\":{},\"kept_page_bytes_max\":{},\"cache_calls\":{},\"cache_waits\":{},",
         pages.pages, pages.bytes, pages.bytes_max, pages.calls, pages.collapsed
     );
+    let shares: Vec<String> = plane
+        .supplies
+        .refusals
+        .each()
+        .map(|(share, count)| format!("{}:{count}", quoted(share.name())))
+        .collect();
+    let _ = write!(out, "\"shares\":{{{}}},", shares.join(","));
     let report = plane.acme.report();
     let certificates: Vec<String> = plane
         .world

@@ -14,6 +14,7 @@ use super::socket::Socket;
 use super::stream::Stream;
 use crate::base::clock::Clock;
 use crate::base::pool::Pool;
+use crate::base::shares::Refusals;
 use crate::base::stats::Counters;
 use crate::base::sys;
 use crate::handler::Ends;
@@ -77,6 +78,8 @@ pub struct Shared {
     pub pool: Arc<Pool>,
     /// Where connections of HTTP/3 are dealt to.
     pub quic: h3::Seats,
+    /// What clients were refused because their shares were taken.
+    pub refusals: Arc<Refusals>,
     /// One origin for all clocks.
     pub origin: Instant,
 }

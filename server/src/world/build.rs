@@ -9,6 +9,7 @@ use super::{
 use crate::base::digest::sha256;
 use crate::base::lag::{Lag, SiteLag};
 use crate::base::log::{Destination, Format, Sink, Sinks};
+use crate::base::shares::Refusals;
 use crate::cache::{Cache, Rule, Stage};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
 use crate::handler::asked::Room;
@@ -69,6 +70,8 @@ pub struct Supplies {
     pub pushes: Pushes,
     /// How far what is served lags behind the disk.
     pub lag: Arc<Lag>,
+    /// What clients were refused because their shares of a bound were taken.
+    pub refusals: Arc<Refusals>,
 }
 
 /// Builds a World. Sites of `previous` whose rules are the same go on, with all that they have

@@ -1,0 +1,208 @@
+//! Fair shares: the key by which clients are counted, the rule for how much one client may take of a
+//! bound that all share, and a counter for each bound of what was refused to clients over their share.
+//!
+//! Every bound of the whole process or of a worker that clients compete for stands in [`Share`];
+//! docs/src/limits.md has the same table for operators.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::stats::Counter;
+
+/// The key by which a client is counted: an IPv4 address, or the /64 network of an IPv6 address.
+///
+/// A host with IPv6 usually has a /64 network to itself and may use any address in it, so single IPv6
+/// addresses say nothing about how many clients there are.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ClientNetwork(IpAddr);
+
+impl From<IpAddr> for ClientNetwork {
+    /// An IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`) counts as IPv4.
+    fn from(address: IpAddr) -> ClientNetwork {
+        ClientNetwork(match address.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+        })
+    }
+}
+
+/// Whether a client that holds `own` of a bound may take one more unit while `all` clients together
+/// hold `all` of `bound`.
+///
+/// A share binds only when the bound is nearly taken: up to three quarters of the bound are free for
+/// any client, so that a household behind one address loses nothing on a quiet server. The last
+/// quarter is for clients that hold less than an eighth of the bound (at least one unit).
+pub fn may_take(own: usize, all: usize, bound: usize) -> bool {
+    let reserved = bound / 4;
+    all < bound && (all < bound - reserved || own < (bound / 8).max(1))
+}
+
+macro_rules! shares {
+    ($( $share:ident $name:literal $doc:literal; )*) => {
+        /// A bound that clients share.
+        #[derive(Copy, Clone, PartialEq, Eq, Debug)]
+        pub enum Share {
+            $( #[doc = $doc] $share, )*
+        }
+
+        impl Share {
+            /// All of them, in the order of the table in docs/src/limits.md.
+            pub const ALL: &'static [Share] = &[$( Share::$share, )*];
+
+            /// The name of the counter in `anthill status`.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $( Share::$share => $name, )*
+                }
+            }
+        }
+    };
+}
+
+shares! {
+    Connections "connections_given_up" "Open connections: an idle connection of the largest holder is closed.";
+    Streams "streams_refused" "Requests under way by HTTP/2 and 3: refused, or reset for another client.";
+    HeadBytes "head_bytes_refused" "Bytes of request heads that are kept while their requests wait.";
+    Calls "calls_refused" "Calls of scripts and git: refused, or ended for another client.";
+    Logins "logins_refused" "Failed logins: 429.";
+    SpooledBytes "bodies_refused" "Request bodies on the disk: 503.";
+    GitPages "git_pages_refused" "Pages of repositories, their rate, downloads and bytes: 429 or 503.";
+}
+
+/// For each [`Share`], how often a client was refused or lost something because its share was taken.
+/// One for the process, written by any thread.
+#[derive(Default, Debug)]
+pub struct Refusals([Counter; Share::ALL.len()]);
+
+impl Refusals {
+    /// Counts one refusal.
+    pub fn one(&self, share: Share) {
+        self.add(share, 1);
+    }
+
+    /// Counts `n` refusals.
+    pub fn add(&self, share: Share, n: u64) {
+        self.0[share as usize].add_shared(n);
+    }
+
+    /// Every share with its count.
+    pub fn each(&self) -> impl Iterator<Item = (Share, u64)> {
+        let share = |(share, counter): (&Share, &Counter)| (*share, counter.value());
+        Share::ALL.iter().zip(&self.0).map(share)
+    }
+}
+
+/// How many units of one bound each client holds.
+#[derive(Default, Debug)]
+pub struct Holdings {
+    all: usize,
+    by_client: HashMap<ClientNetwork, usize>,
+}
+
+impl Holdings {
+    /// Units that all clients hold together.
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
+    /// Units that this client holds.
+    pub fn of(&self, client: ClientNetwork) -> usize {
+        self.by_client.get(&client).copied().unwrap_or(0)
+    }
+
+    /// The number of clients that hold anything.
+    pub fn clients(&self) -> usize {
+        self.by_client.len()
+    }
+
+    /// The client that holds most, with its units.
+    pub fn largest(&self) -> Option<(ClientNetwork, usize)> {
+        let held = self.by_client.iter().map(|(client, own)| (*client, *own));
+        held.max_by_key(|(client, own)| (*own, *client))
+    }
+
+    /// Counts `units` more for `client`.
+    pub fn add(&mut self, client: ClientNetwork, units: usize) {
+        if units > 0 {
+            self.all += units;
+            *self.by_client.entry(client).or_default() += units;
+        }
+    }
+
+    /// Counts `units` less for `client`. A client that holds nothing leaves the table.
+    pub fn remove(&mut self, client: ClientNetwork, units: usize) {
+        let Some(own) = self.by_client.get_mut(&client) else {
+            return;
+        };
+        let units = units.min(*own);
+        *own -= units;
+        self.all -= units;
+        if *own == 0 {
+            self.by_client.remove(&client);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(text: &str) -> ClientNetwork {
+        let address: IpAddr = text.parse().expect("an address");
+        address.into()
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        assert_eq!(client("2001:db8::1"), client("2001:db8::ffff:1"));
+        assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
+        assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
+        assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
+    }
+
+    #[test]
+    fn a_share_binds_when_the_bound_is_nearly_taken() {
+        // (own, all, bound, allowed)
+        let table = [
+            (0, 0, 16, true),
+            (11, 11, 16, true),
+            (12, 12, 16, false),
+            (1, 12, 16, true),
+            (2, 12, 16, false),
+            (0, 15, 16, true),
+            (0, 16, 16, false),
+            (0, 0, 1, true),
+            (0, 1, 1, false),
+            (1, 1, 2, true),
+        ];
+        for (own, all, bound, allowed) in table {
+            assert_eq!(may_take(own, all, bound), allowed, "{own} {all} {bound}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_holds_nothing_leaves_the_table() {
+        let mut held = Holdings::default();
+        let [one, other] = [client("192.0.2.1"), client("192.0.2.2")];
+        held.add(one, 3);
+        held.add(other, 2);
+        held.add(other, 2);
+        assert_eq!((held.all(), held.largest()), (7, Some((other, 4))));
+        held.remove(other, 3);
+        assert_eq!(held.largest(), Some((one, 3)));
+        held.remove(other, 5);
+        assert_eq!((held.all(), held.clients(), held.of(other)), (3, 1, 0));
+    }
+
+    #[test]
+    fn refusals_are_counted_by_share() {
+        let refusals = Refusals::default();
+        refusals.one(Share::Logins);
+        refusals.add(Share::Logins, 2);
+        let counted: Vec<_> = refusals.each().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(counted, [(Share::Logins, 3)]);
+    }
+}
