@@ -106,6 +106,25 @@ pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
 pub const TRAILER_BYTES_MAX: usize = 4 * 1024;
 /// Ranges in one request; more are answered with the whole (RFC 9110 §14.2 lets a server ignore them).
 pub const RANGES_MAX: usize = 8;
+/// Body bytes that a response must bring forward in each `write_stall_seconds` while the client's
+/// window or socket is all that holds it: 273 bytes a second by default, a tenth of what a modem of the
+/// telephone network takes. Without this rate a client that grants 1 byte at a time holds its responses
+/// for ever at next to no cost.
+pub const RESPONSE_PROGRESS_BYTES_MIN: u64 = 8 * 1024;
+/// Heads of requests that wait take at most one part in 16 of `memory_max`, and at most 16 MiB: 16,000
+/// waiting requests of browsers, whose heads have 1 KB.
+pub const PENDING_HEAD_BYTES_MAX: usize = 16 << 20;
+/// Divisor of `memory_max` for [`PENDING_HEAD_BYTES_MAX`].
+pub const PENDING_HEAD_MEMORY_PARTS: u64 = 16;
+/// Each worker can keep at least this many bytes of heads, so that a head of the largest size fits into
+/// an eighth of them.
+pub const PENDING_HEAD_BYTES_MIN: usize = 256 * 1024;
+/// Bytes of a head that isn't whole which a connection may have without being counted: the beginning of
+/// an ordinary request that came in two parts.
+pub const UNFINISHED_HEAD_BYTES_FREE: usize = 1_024;
+/// What a head over HTTP/3 that isn't whole is counted as, bytes: the rest of it lies in the windows of
+/// its stream.
+pub const H3_UNFINISHED_HEAD_BYTES: usize = 4 * 1024;
 /// Never more response bytes waiting unsent in a connection: 1,500 silent readers stay cheap.
 pub const UNSENT_BYTES_MAX: usize = 32 * 1024;
 /// A worker's read scratch, bytes; a head never exceeds it.

@@ -29,15 +29,21 @@ impl From<IpAddr> for ClientNetwork {
     }
 }
 
-/// Whether a client that holds `own` of a bound may take one more unit while `all` clients together
-/// hold `all` of `bound`.
+/// Whether a client that holds `own` units of a bound may take one more, while all clients together
+/// hold `all` of `bound`. See [`may_take_more`].
+pub fn may_take(own: usize, all: usize, bound: usize) -> bool {
+    may_take_more(own, all, 1, bound)
+}
+
+/// Whether a client that holds `own` units of a bound may take `more`, while all clients together hold
+/// `all` of `bound`.
 ///
 /// A share binds only when the bound is nearly taken: up to three quarters of the bound are free for
 /// any client, so that a household behind one address loses nothing on a quiet server. The last
-/// quarter is for clients that hold less than an eighth of the bound (at least one unit).
-pub fn may_take(own: usize, all: usize, bound: usize) -> bool {
-    let reserved = bound / 4;
-    all < bound && (all < bound - reserved || own < (bound / 8).max(1))
+/// quarter is for clients that hold no more than an eighth of the bound (at least one unit).
+pub fn may_take_more(own: usize, all: usize, more: usize, bound: usize) -> bool {
+    let [own, all] = [own, all].map(|held| held.saturating_add(more));
+    all <= bound && (all <= bound - bound / 4 || own <= (bound / 8).max(1))
 }
 
 macro_rules! shares {

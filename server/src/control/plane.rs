@@ -8,7 +8,7 @@ use super::listeners::{LET_IN, Listeners};
 use super::socket::{self, ControlSocket, Question};
 use super::start::{
     bind, compress_in_background, direct_errors, drop_privileges, h3_port, https_port, load_hits,
-    load_pages, logins, memory_auto, prepare_state, tls_supplies, user_ids,
+    load_pages, logins, memory_auto, pending_head_bytes, prepare_state, tls_supplies, user_ids,
 };
 use super::status;
 use super::watch::{Changes, Place, Watch};
@@ -162,7 +162,8 @@ impl Plane {
         furnish(&config, FURNISHING)?;
         let (deployments, pushes) = Deployments::new();
         let origin = Instant::now();
-        let budget = Arc::new(Budget::new(memory));
+        let pending_head_bytes = pending_head_bytes(memory);
+        let budget = Arc::new(Budget::new(memory - pending_head_bytes as u64));
         let supplies = Supplies {
             cache: load_pages(&config, origin, &budget),
             hits: load_hits(&config),
@@ -197,6 +198,8 @@ impl Plane {
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
             quic: h3::Seats::default(),
             refusals: supplies.refusals.clone(),
+            pending_head_bytes_max: (pending_head_bytes / count)
+                .max(limits::PENDING_HEAD_BYTES_MIN),
             origin,
         });
         compress_in_background(supplies.budget.clone());

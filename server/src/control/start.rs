@@ -160,6 +160,12 @@ pub(super) fn memory_auto() -> u64 {
     (all / 8).min(limits::MEMORY_BYTES_MAX)
 }
 
+/// The part of `memory_max` that heads of waiting requests may take, bytes.
+pub(super) fn pending_head_bytes(memory_max: u64) -> usize {
+    let bytes = memory_max / limits::PENDING_HEAD_MEMORY_PARTS;
+    bytes.min(limits::PENDING_HEAD_BYTES_MAX as u64) as usize
+}
+
 /// The port that redirects name.
 pub(super) fn https_port(config: &Config, listeners: &Listeners) -> Option<u16> {
     let public = config.server.public_port;

@@ -80,6 +80,23 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// Bytes that [`Line::keep`] takes in memory.
+    pub(super) fn kept_bytes(&self, worker: &Worker) -> usize {
+        if self.access(&worker.world()).is_none() {
+            return 0;
+        }
+        let head = self.head.map_or(0, |head| {
+            let asks = [head.asks.referer, head.asks.user_agent];
+            head.host.len()
+                + asks
+                    .iter()
+                    .flatten()
+                    .map(|field| field.len())
+                    .sum::<usize>()
+        });
+        size_of::<Record>() + self.first.len() + head + self.user.map_or(0, str::len)
+    }
+
     /// Writes the line, if anybody wants it, and counts the view, if it is one.
     pub(super) fn log(&self, status: Status, bytes: u64, worker: &Worker, who: Who) {
         if is_seen(status)

@@ -16,6 +16,7 @@ pub mod h3;
 mod inside;
 pub mod live;
 pub mod outgoing;
+mod pending;
 pub mod poller;
 mod refusal;
 mod small;

@@ -9,6 +9,7 @@ use super::addresses::{Addresses, Entered};
 use super::connection::Connection;
 use super::h2;
 use super::h3;
+use super::pending::Pending;
 use super::poller::{self, Poller, Ready};
 use super::socket::Socket;
 use super::stream::Stream;
@@ -80,6 +81,8 @@ pub struct Shared {
     pub quic: h3::Seats,
     /// What clients were refused because their shares were taken.
     pub refusals: Arc<Refusals>,
+    /// Bytes of request heads that each worker may keep while their requests wait.
+    pub pending_head_bytes_max: usize,
     /// One origin for all clocks.
     pub origin: Instant,
 }
@@ -113,6 +116,8 @@ pub struct Worker {
     )]
     world: RefCell<Rc<Arc<World>>>,
     pub(super) shared: Arc<Shared>,
+    /// Requests under way, and the bytes of their heads, by client.
+    pub(super) pending: Rc<Pending>,
     rows: RefCell<Rows>,
     poller: Rc<Poller>,
     /// Somebody left: there may be room to accept, and a drain may be over.
@@ -229,6 +234,7 @@ pub fn run(
         h2: h2::Shelf::default(),
         h3: h3::Shelf::default(),
         world: RefCell::new(Rc::new(world)),
+        pending: Pending::new(shared.pending_head_bytes_max, shared.refusals.clone()),
         shared,
         rows: RefCell::default(),
         poller: Rc::new(Poller::new()?),

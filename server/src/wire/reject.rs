@@ -104,6 +104,7 @@ rejects! {
     LOGINS_BUSY = 604 503 false "too many logins at once";
     ASKED_TOO_OFTEN = 605 429 false "too many pages in a minute";
     SHARE_TAKEN = 606 503 false "too many large pages on their way to one address";
+    REQUESTS_SHARE_TAKEN = 608 503 true "too many requests under way";
     // 7xx: live calls.
     HANDLER_FAILED = 701 502 false "handler failed";
     HANDLER_SLOW = 702 504 false "handler took too long";

@@ -257,6 +257,11 @@ impl Request {
         self.ended = true;
     }
 
+    /// Bytes that a copy of it takes in memory.
+    pub fn held_bytes(&self) -> usize {
+        size_of::<Request>() + self.text.len() + size_of_val(&self.fields[..])
+    }
+
     /// What the Priority field says.
     pub fn priority(&self) -> Option<Priority> {
         self.priority

@@ -9,7 +9,7 @@ use super::super::inside::View;
 use super::super::live;
 use super::super::refusal::Refusal;
 use super::super::small::{RETRY_AFTER, Small, refusal_fields, server_line};
-use super::exchange::{Discard, Errand, Exchange, State};
+use super::exchange::{Errand, Exchange, State};
 use super::{OUT_BYTES_MAX, Session};
 use crate::handler::pipe::pipe;
 use crate::handler::{self, Response};
@@ -45,6 +45,10 @@ struct Owed {
     is_head: bool,
     /// Its body is longer than may be.
     is_too_large: bool,
+    /// Its body is read and thrown away, whatever the response.
+    is_drained: bool,
+    /// Some of its body came while it waited, and is to be given to its handler.
+    has_early_body: bool,
 }
 
 /// A request that is asked again, once what it waited for is there.
@@ -54,16 +58,8 @@ pub(super) struct Again {
     pub(super) is_overloaded: bool,
     /// It was refused for the length of its body, and waited for the page that says so.
     pub(super) is_too_large: bool,
-}
-
-impl Again {
-    fn new(asked: Box<Request>) -> Again {
-        Again {
-            asked,
-            is_overloaded: false,
-            is_too_large: false,
-        }
-    }
+    /// What has come of its body.
+    pub(super) early: Vec<u8>,
 }
 
 impl Session<'_> {
@@ -76,8 +72,6 @@ impl Session<'_> {
         world: &World,
         cx: &mut Context<'_>,
     ) -> Result<(), Fatal> {
-        let worker = self.worker.clone();
-        let now_ms = worker.clock.millis();
         let mut owed = Owed {
             id,
             ended,
@@ -86,14 +80,13 @@ impl Session<'_> {
             priority: self.h2.priority_of(id, request.priority()),
             is_head: false,
             is_too_large: false,
+            is_drained: false,
+            has_early_body: false,
         };
         let head = match request.head() {
             Ok(head) => head,
-            Err(reject) => return self.refuse_request(owed, request, reject),
+            Err(reject) => return self.refuse_request(owed, request, reject, cx),
         };
-        if worker.h2.streams.get() >= world.limits.streams {
-            return self.h2.refuse(id, Code::REFUSED_STREAM, now_ms);
-        }
         owed.is_head = head.method == Method::Head;
         owed.body = head.body;
         let facts = Facts {
@@ -105,9 +98,12 @@ impl Session<'_> {
             self.respond(owed, request, &head, dispatched, cx);
             return Ok(());
         }
-        // As over HTTP/1.1: a login is decided first, a live call reads the body itself, who waits
-        // for our word gets it; any other body is thrown away before the answer.
-        let is_discarded = match dispatched.reply {
+        // As over HTTP/1.1, a login is decided first, a live call reads the body itself, and a client
+        // that waits for 100 (Continue) gets the final response. Any other body is read and thrown
+        // away. The response doesn't wait for the end of the body, unlike that of HTTP/1.1, where the
+        // framing of the body must prove sound first: a waiting head could be many times larger than
+        // what the client sent for it (RFC 9113 §10.5.1).
+        owed.is_drained = match dispatched.reply {
             Reply::Live(_) | Reply::Login(_) => false,
             _ => !head.expect_continue,
         };
@@ -121,18 +117,8 @@ impl Session<'_> {
                     ..dispatched
                 };
                 owed.is_too_large = true;
+                owed.is_drained = false;
                 self.respond(owed, request, &head, dispatched, cx);
-            }
-            _ if is_discarded => {
-                let asked = Box::new(request.clone());
-                let discard = Discard {
-                    asked,
-                    seen: 0,
-                    since_ms: now_ms,
-                };
-                if let Some(exchange) = self.exchange(owed) {
-                    exchange.state = State::Discard(discard);
-                }
             }
             _ => self.respond(owed, request, &head, dispatched, cx),
         }
@@ -145,9 +131,10 @@ impl Session<'_> {
         owed: Owed,
         request: &Request,
         reject: Reject,
+        cx: &mut Context<'_>,
     ) -> Result<(), Fatal> {
         if !reject.is_malformed() {
-            self.refuse(owed, None, request, reject);
+            self.refuse(owed, request, reject, cx);
             return Ok(());
         }
         self.worker.stats.rejects.one();
@@ -166,41 +153,21 @@ impl Session<'_> {
     }
 
     /// No, before anybody was asked.
-    fn refuse(&mut self, owed: Owed, head: Option<&Head<'_>>, request: &Request, reject: Reject) {
+    fn refuse(&mut self, owed: Owed, request: &Request, reject: Reject, cx: &mut Context<'_>) {
         self.worker.stats.rejects.one();
-        let line = Line {
-            head,
-            ..self.line_of(request, reject)
-        };
-        self.send_small(owed, Small::refusal(reject), &line);
+        let line = self.line_of(request, reject);
+        self.send_small(owed, Small::refusal(reject), &line, cx);
     }
 
     /// A part of a request's body has come.
-    pub(super) fn body_came(
-        &mut self,
-        id: u32,
-        bytes: &[u8],
-        ended: bool,
-        world: &World,
-        cx: &mut Context<'_>,
-    ) {
+    pub(super) fn body_came(&mut self, id: u32, bytes: &[u8], ended: bool, world: &World) {
         let Some(stream) = self.h2.stream(id) else {
             return;
         };
+        if stream.work.is_drained {
+            return self.drain(id, bytes.len(), ended, world);
+        }
         match &mut stream.work.state {
-            State::Discard(discard) => {
-                discard.seen += bytes.len() as u64;
-                let is_too_long = discard.seen > world.limits.body_discard_bytes;
-                if is_too_long || ended {
-                    let asked = std::mem::take(&mut discard.asked);
-                    self.h2.taken(id, bytes.len());
-                    match is_too_long {
-                        true => self.refuse_late(id, &asked, Reject::BODY_TOO_LARGE),
-                        false => self.ask_again(id, Again::new(asked), cx),
-                    }
-                    return;
-                }
-            }
             State::Live(call) => {
                 let is_too_long = call.seen + bytes.len() as u64 > world.limits.body_bytes;
                 if is_too_long {
@@ -212,16 +179,46 @@ impl Session<'_> {
                 }
                 return;
             }
+            State::Errand(errand) => {
+                errand.early.extend_from_slice(bytes);
+                let held = errand.asked.held_bytes() + errand.early.len();
+                if stream.work.held.resize(held).is_err() {
+                    self.break_off(id, Code::REFUSED_STREAM);
+                }
+                return;
+            }
             _ => {}
         }
         self.h2.taken(id, bytes.len());
     }
 
-    /// No, to a request whose stream is in the table.
-    pub(super) fn refuse_late(&mut self, id: u32, asked: &Request, reject: Reject) {
-        let Some(owed) = self.owed(id) else { return };
-        let head = asked.head().ok();
-        self.refuse(owed, head.as_ref(), asked, reject);
+    /// A part of a body has come that is thrown away. After too much of it the rest isn't granted
+    /// while the response is on its way, and isn't waited for once the response is whole.
+    fn drain(&mut self, id: u32, bytes: usize, ended: bool, world: &World) {
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        stream.work.drained += bytes as u64;
+        let is_too_long = stream.work.drained > world.limits.body_discard_bytes;
+        let is_answered = matches!(stream.work.state, State::Drain { .. });
+        match is_too_long {
+            true => self.h2.taken_by_all(bytes as u32),
+            false => self.h2.taken(id, bytes),
+        }
+        if is_answered && ended {
+            if let Some(work) = self.h2.drained(id) {
+                self.forget(&work);
+            }
+        } else if is_answered && is_too_long {
+            self.end_drain(id);
+        }
+    }
+
+    /// The rest of the request isn't waited for: the response is whole (RFC 9113 §8.1).
+    pub(super) fn end_drain(&mut self, id: u32) {
+        if let Some(work) = self.h2.reset(id, Code::NO_ERROR) {
+            self.forget(&work);
+        }
     }
 
     fn owed(&mut self, id: u32) -> Option<Owed> {
@@ -234,6 +231,8 @@ impl Session<'_> {
             priority: stream.priority,
             is_head: false,
             is_too_large: false,
+            is_drained: stream.work.is_drained,
+            has_early_body: false,
         })
     }
 
@@ -243,6 +242,7 @@ impl Session<'_> {
             asked,
             is_overloaded,
             is_too_large,
+            early,
         } = again;
         let Some(mut owed) = self.owed(id) else {
             return;
@@ -273,23 +273,84 @@ impl Session<'_> {
             owed.is_too_large = true;
             dispatched.reply = too_large(&dispatched, &head);
         }
-        let was_discarded = head.body != BodyLength::None && owed.ended;
-        if matches!(dispatched.reply, Reply::Live(_)) && was_discarded {
+        if matches!(dispatched.reply, Reply::Live(_)) && owed.is_drained {
             // A new World came while the body was thrown away, and would have wanted it.
             dispatched.reply = no(Reject::CHANGING);
         }
+        owed.has_early_body = !early.is_empty();
         self.respond(owed, &asked, &head, dispatched, cx);
+        if owed.has_early_body {
+            self.give_early(owed, early);
+        }
     }
 
-    /// The exchange of a stream, which is in the table from now on; None if it has gone.
-    fn exchange(&mut self, owed: Owed) -> Option<&mut Exchange> {
-        if owed.is_new {
-            let streams = &self.worker.h2.streams;
-            streams.set(streams.get() + 1);
-            let remote = promised(owed.body, owed.ended);
-            let exchange = Exchange::new(&self.worker);
-            self.h2.accept(owed.id, remote, owed.priority, exchange);
+    /// Gives a handler what came of the body before the handler was called.
+    fn give_early(&mut self, owed: Owed, early: Vec<u8>) {
+        let bytes = early.len();
+        let mut is_taken = false;
+        if let Some(stream) = self.h2.stream(owed.id) {
+            match &mut stream.work.state {
+                State::Live(call) => is_taken = call.take(&early, owed.ended),
+                // It waits for something else first.
+                State::Errand(errand) => {
+                    let held = errand.asked.held_bytes() + bytes;
+                    errand.early = early;
+                    if stream.work.held.resize(held).is_err() {
+                        self.break_off(owed.id, Code::REFUSED_STREAM);
+                    }
+                    return;
+                }
+                _ => {}
+            }
         }
+        if !is_taken {
+            self.h2.taken_by_all(bytes as u32);
+        }
+    }
+
+    /// Takes a request up, whose response needs more than one write: from now on it is in the table
+    /// of streams and in the ledger, with `head_bytes` of its head in memory. None where there is no
+    /// room for it: the client is told that it may send the request again.
+    fn take_up(&mut self, owed: Owed, head_bytes: usize) -> Option<Owed> {
+        if !owed.is_new {
+            let stream = self.h2.stream(owed.id)?;
+            if stream.work.held.resize(head_bytes).is_err() {
+                self.break_off(owed.id, Code::REFUSED_STREAM);
+                return None;
+            }
+            return Some(owed);
+        }
+        let entered = self.enter(owed, head_bytes);
+        if entered.is_none() {
+            self.h2.refuse_for_load(owed.id, owed.ended);
+        }
+        entered
+    }
+
+    /// Enters a new stream into the table and the ledger, if there is room for it.
+    fn enter(&mut self, owed: Owed, head_bytes: usize) -> Option<Owed> {
+        let requests_max = self.worker.world().limits.streams;
+        let held = self.holder.admit(head_bytes, requests_max).ok()?;
+        let remote = promised(owed.body, owed.ended);
+        let mut exchange = Exchange::new(&self.worker, held);
+        exchange.is_drained = owed.is_drained;
+        self.h2.accept(owed.id, remote, owed.priority, exchange);
+        Some(Owed {
+            is_new: false,
+            ..owed
+        })
+    }
+
+    /// Takes a request up whose response is to be queued, as its log line then has to be kept.
+    fn take_up_unless(&mut self, at_once: bool, owed: Owed, line: &Line<'_>) -> Option<Owed> {
+        match at_once {
+            true => Some(owed),
+            false => self.take_up(owed, line.kept_bytes(&self.worker)),
+        }
+    }
+
+    /// What hangs on a stream that is in the table.
+    fn exchange(&mut self, owed: Owed) -> Option<&mut Exchange> {
         self.h2.stream(owed.id).map(|stream| &mut *stream.work)
     }
 
@@ -327,9 +388,17 @@ impl Session<'_> {
             }
             Reply::Live(ref handler) => {
                 let handler = handler.clone();
+                // The handler has a copy of the head, and what it makes of it for a script.
+                let head_bytes = 2 * request.held_bytes() + line.kept_bytes(&self.worker);
+                let Some(owed) = self.take_up(owed, head_bytes) else {
+                    return;
+                };
                 return self.begin_call(owed, &*handler, head, host, user.clone(), &line);
             }
             reply => return self.send(owed, reply, &line, cx),
+        };
+        let Some(owed) = self.take_up(owed, request.held_bytes()) else {
+            return;
         };
         let Some(exchange) = self.exchange(owed) else {
             return;
@@ -338,16 +407,13 @@ impl Session<'_> {
         exchange.has_waited |= has_waited;
         if exchange.errands > ERRANDS_MAX {
             let reject = Some(Reject::CHANGING);
-            let owed = Owed {
-                is_new: false,
-                ..owed
-            };
             let small = Small::refusal(Reject::CHANGING);
-            return self.send_small(owed, small, &Line { reject, ..line });
+            return self.send_small(owed, small, &Line { reject, ..line }, cx);
         }
         exchange.state = State::Errand(Errand {
             asked: Box::new(request.clone()),
             is_too_large: owed.is_too_large,
+            early: Vec::new(),
             work,
         });
     }
@@ -375,14 +441,14 @@ impl Session<'_> {
                 };
                 match page {
                     Some(page) => self.send_stored(owed, page, refusal_fields(reject), &line, cx),
-                    None => self.send_small(owed, Small::refusal(reject), &line),
+                    None => self.send_small(owed, Small::refusal(reject), &line, cx),
                 }
             }
             Reply::Redirect { status, location } => {
-                self.send_small(owed, Small::redirect(status, &location), line);
+                self.send_small(owed, Small::redirect(status, &location), line, cx);
             }
-            Reply::Options => self.send_small(owed, Small::options(), line),
-            Reply::Challenge(answer) => self.send_small(owed, Small::challenge(answer), line),
+            Reply::Options => self.send_small(owed, Small::options(), line, cx),
+            Reply::Challenge(answer) => self.send_small(owed, Small::challenge(answer), line, cx),
             Reply::Listing(listing) => self.send_listing(owed, listing, line),
             Reply::Load(_) | Reply::Login(_) | Reply::Behind(_) | Reply::Live(_) => {}
         }
@@ -446,6 +512,9 @@ impl Session<'_> {
             Some(body) => self.fits_at_once(owed, body.len(), cx),
             None => false,
         };
+        let Some(owed) = self.take_up_unless(at_once, owed, line) else {
+            return;
+        };
         let mut built = Vec::new();
         let block = stored.block(&mut built);
         let date = self.worker.clock.date_field();
@@ -494,25 +563,26 @@ impl Session<'_> {
     }
 
     /// A small response made here.
-    fn send_small(&mut self, owed: Owed, small: Small, line: &Line<'_>) {
+    fn send_small(&mut self, owed: Owed, small: Small, line: &Line<'_>, cx: &mut Context<'_>) {
         let mut block = Vec::new();
         hpack::push_head(small.status.0, &small.lines(), &mut block);
         let is_head = owed.is_head || line.head.is_some_and(|it| it.method == Method::Head);
         let length = if is_head { 0 } else { small.body.len() };
-        self.send_head(
-            owed.id,
-            &block,
-            b"",
-            secure_fields_of(line.host),
-            length == 0,
-        );
-        match length {
-            0 => self.done(owed, small.status, 0, line),
-            length => {
-                let body = Body::bytes(small.body);
-                self.queue(owed, small.status, body, length as u64, line);
-            }
+        let at_once = length == 0 || self.fits_at_once(owed, length, cx);
+        let Some(owed) = self.take_up_unless(at_once, owed, line) else {
+            return;
+        };
+        let secure_fields = secure_fields_of(line.host);
+        self.send_head(owed.id, &block, b"", secure_fields, length == 0);
+        if !at_once {
+            let body = Body::bytes(small.body);
+            return self.queue(owed, small.status, body, length as u64, line);
         }
+        if length > 0 {
+            self.h2.body_follows(owed.id, length);
+            self.h2.out.extend_from_slice(&small.body);
+        }
+        self.done(owed, small.status, length as u64, line);
     }
 
     fn send_listing(&mut self, owed: Owed, listing: Box<Listing>, line: &Line<'_>) {
@@ -520,6 +590,9 @@ impl Session<'_> {
         let mut block = Vec::new();
         hpack::push_head(Status::OK.0, listing.head(&mut built), &mut block);
         let is_last = listing.head_only();
+        let Some(owed) = self.take_up_unless(is_last, owed, line) else {
+            return;
+        };
         self.send_head(owed.id, &block, b"", secure_fields_of(line.host), is_last);
         match is_last {
             true => self.done(owed, Status::OK, 0, line),
@@ -530,14 +603,12 @@ impl Session<'_> {
     /// The body goes when it is its turn.
     fn queue(&mut self, owed: Owed, status: Status, body: Body, left: u64, line: &Line<'_>) {
         let record = line.keep(status, &self.worker, self.who);
-        let now_ms = self.worker.clock.millis();
         let Some(exchange) = self.exchange(owed) else {
             return;
         };
         exchange.state = State::Body(body);
         exchange.record = record;
         exchange.status = status;
-        exchange.moved_ms = now_ms;
         if let Some(stream) = self.h2.stream(owed.id) {
             stream.ready = true;
             stream.left = left;
@@ -549,8 +620,17 @@ impl Session<'_> {
         let micros = self.worker.clock.micros() - line.started_us;
         self.worker.stats.response(status.0, bytes, micros);
         line.log(status, bytes, &self.worker, self.who);
+        let drains = owed.is_drained && !owed.ended;
+        // Where there is no room for one more stream, the rest of the request is refused below.
+        let entered = (drains && owed.is_new).then(|| self.enter(owed, 0));
+        let owed = entered.flatten().unwrap_or(owed);
         if owed.is_new {
             return self.h2.answered(owed.id, owed.ended);
+        }
+        let now_ms = self.worker.clock.millis();
+        if let Some(stream) = self.h2.stream(owed.id).filter(|_| drains) {
+            stream.work.drain(now_ms);
+            return self.h2.answered_early();
         }
         if let Some(work) = self.h2.finish(owed.id) {
             self.forget(&work);
@@ -568,7 +648,7 @@ impl Session<'_> {
         line: &Line<'_>,
     ) {
         let (mut writer, reader) = pipe(limits::PIPE_BYTES);
-        let upload = match owed.ended {
+        let upload = match owed.ended && !owed.has_early_body {
             true => {
                 writer.end();
                 None
@@ -634,12 +714,7 @@ impl Session<'_> {
                 return true;
             }
         }
-        let was_ready = stream.ready;
         stream.ready = call.poll_ready(cx);
-        if stream.ready && !was_ready {
-            // It wasn't the peer that made it stand still.
-            stream.work.moved_ms = now_ms;
-        }
         self.grant(id, &granted);
         // Whether there is more to do now shows in what is filled into `out`.
         granted.of_stream > 0 || granted.of_all > 0

@@ -4,7 +4,9 @@
 use super::super::access::Record;
 use super::super::body::{Body, Filled};
 use super::super::call::Call;
+use super::super::pending::Held;
 use super::super::worker::Worker;
+use super::stall::Stall;
 use crate::base::pool::Gone;
 use crate::handler::LocalBoxFuture;
 use crate::wire::request::Request;
@@ -22,8 +24,15 @@ pub(super) struct Exchange {
     /// Bytes of the response's body so far.
     pub(super) sent: u64,
     pub(super) started_us: u64,
-    /// When a part of the response last went out.
-    pub(super) moved_ms: u64,
+    /// What it holds in the ledger of requests under way.
+    pub(super) held: Held,
+    /// How long the response has stood still because of the client.
+    pub(super) stall: Stall,
+    /// The request's body is of no use to anyone: it is read and thrown away, before and after the
+    /// response.
+    pub(super) is_drained: bool,
+    /// Bytes of the body that were thrown away.
+    pub(super) drained: u64,
     /// Work on the pool for this one request, so that it can't go on for ever.
     pub(super) errands: u8,
     /// It has waited for the disk's changes.
@@ -36,8 +45,8 @@ pub(super) enum State {
     New,
     /// The pool, and is to be asked again then.
     Errand(Errand),
-    /// The end of a body that nobody wants; then it is answered.
-    Discard(Discard),
+    /// The end of a body that is thrown away, since this time: the response is whole.
+    Drain { since_ms: u64 },
     /// The socket and the windows, to take its body.
     Body(Body),
     /// The disk, for the next part of its body.
@@ -53,30 +62,36 @@ pub(super) struct Errand {
     pub(super) asked: Box<Request>,
     /// It is for the page that says that the body is too long.
     pub(super) is_too_large: bool,
+    /// What came of the request's body meanwhile, for the handler that may be called in the end. The
+    /// client isn't granted more.
+    pub(super) early: Vec<u8>,
     /// Whether there is too much to do for it to be done.
     pub(super) work: LocalBoxFuture<bool>,
 }
 
-/// A body that is thrown away.
-pub(super) struct Discard {
-    pub(super) asked: Box<Request>,
-    pub(super) seen: u64,
-    /// When it began, or its handler last kept it waiting.
-    pub(super) since_ms: u64,
-}
-
 impl Exchange {
-    pub(super) fn new(worker: &Worker) -> Box<Exchange> {
+    pub(super) fn new(worker: &Worker, held: Held) -> Box<Exchange> {
         Box::new(Exchange {
             state: State::New,
             record: None,
             status: Status::OK,
             sent: 0,
             started_us: worker.clock.micros(),
-            moved_ms: worker.clock.millis(),
+            held,
+            stall: Stall::default(),
+            is_drained: false,
+            drained: 0,
             errands: 0,
             has_waited: false,
         })
+    }
+
+    /// The response is whole: nothing of the request is kept while the rest of its body comes.
+    pub(super) fn drain(&mut self, now_ms: u64) {
+        self.record = None;
+        self.state = State::Drain { since_ms: now_ms };
+        // It becomes less, which always fits.
+        let _ = self.held.resize(0);
     }
 
     /// Is it to be looked at whenever something may have happened?
@@ -135,6 +150,7 @@ impl Exchange {
     pub(super) fn counted(&self) -> usize {
         match &self.state {
             State::Live(call) => call.counted,
+            State::Errand(errand) => errand.early.len(),
             _ => 0,
         }
     }

@@ -18,13 +18,37 @@ impl Session<'_> {
     /// Sets the earliest deadline of all.
     pub(super) fn set_deadline(&mut self, cx: &mut Context<'_>) {
         let world = self.worker.world();
+        self.note_stalls(cx);
         let (at_ms, phase) = self.next_deadline(&world.limits);
         self.worker.wake_at(self.on.slot, phase, at_ms, cx.waker());
     }
 
+    /// Notes which responses wait for nothing but the client.
+    fn note_stalls(&mut self, cx: &mut Context<'_>) {
+        if self.h2.open() == 0 {
+            return;
+        }
+        let now_ms = self.worker.clock.millis();
+        let is_shut = self.h2.is_held();
+        let (mut is_any_ready, mut longest_ms) = (false, u64::MAX);
+        for stream in self.h2.streams() {
+            is_any_ready |= stream.ready;
+            let is_held = stream.is_held() || (is_shut && stream.ready);
+            // What the disk has to bring is not the client's fault, and no progress of its either.
+            if !matches!(stream.work.state, State::Disk(..)) {
+                stream.work.stall.note(is_held, stream.sent, now_ms);
+            }
+            longest_ms = longest_ms.min(stream.work.stall.since_ms().unwrap_or(u64::MAX));
+        }
+        self.shut
+            .note(is_shut && is_any_ready, self.body_bytes, now_ms);
+        self.holder.stalled_since(longest_ms);
+        self.holder.wake_by(cx.waker());
+    }
+
     fn next_deadline(&mut self, limits: &Limits) -> (u64, Phase) {
         let after = |since_ms: u64, seconds: u32| since_ms + u64::from(seconds) * 1_000;
-        if let Some(since_ms) = self.stuck_ms {
+        if let Some(since_ms) = self.stuck.since_ms() {
             return match self.stage {
                 // Who doesn't even take our last words is cut off soon.
                 Stage::Over(_) => (since_ms + LEAVE_MS, Phase::Write),
@@ -47,9 +71,11 @@ impl Session<'_> {
             sooner(after(self.idle_ms, limits.idle_seconds), Phase::Idle);
             return next;
         }
-        let is_held = self.h2.is_held();
+        if let Some(since_ms) = self.shut.since_ms() {
+            sooner(after(since_ms, limits.write_stall_seconds), Phase::Write);
+        }
         for stream in self.h2.streams() {
-            if let Some(since_ms) = stalled_since(stream, is_held) {
+            if let Some(since_ms) = stalled_since(stream) {
                 sooner(after(since_ms, limits.write_stall_seconds), Phase::Write);
             }
             if let Some(at_ms) = body_due(stream, limits) {
@@ -65,7 +91,7 @@ impl Session<'_> {
         let limits = &world.limits;
         let now_ms = self.worker.clock.millis();
         let is_over = |since_ms: u64, seconds: u32| now_ms >= since_ms + u64::from(seconds) * 1_000;
-        if let Some(since_ms) = self.stuck_ms {
+        if let Some(since_ms) = self.stuck.since_ms() {
             let is_last = matches!(self.stage, Stage::Over(_)) && now_ms >= since_ms + LEAVE_MS;
             if is_last || is_over(since_ms, limits.write_stall_seconds) {
                 // There is no way left to say anything.
@@ -97,22 +123,19 @@ impl Session<'_> {
         self.end_slow_bodies(limits, now_ms);
     }
 
-    /// Responses of which the peer has allowed nothing for too long.
+    /// Responses of which the client has allowed too little for too long.
     fn end_stalled(&mut self, limits: &Limits, now_ms: u64) {
-        let is_held = self.h2.is_held();
         let stall_ms = u64::from(limits.write_stall_seconds) * 1_000;
-        let is_stalled = |stream: &Stream<_>| {
-            stalled_since(stream, is_held).is_some_and(|since_ms| now_ms >= since_ms + stall_ms)
-        };
-        let streams = self.h2.streams().iter();
-        let stalled: Vec<u32> = streams
-            .filter(|it| is_stalled(it))
-            .map(|it| it.id)
-            .collect();
-        if !stalled.is_empty() && is_held {
+        let is_over = |since_ms: Option<u64>| since_ms.is_some_and(|it| now_ms >= it + stall_ms);
+        if is_over(self.shut.since_ms()) {
             // No stream could go on.
             return self.fatal(Fatal::calm("the connection's window stayed shut"));
         }
+        let streams = self.h2.streams().iter();
+        let stalled: Vec<u32> = streams
+            .filter(|it| is_over(stalled_since(it)))
+            .map(|it| it.id)
+            .collect();
         for id in stalled {
             self.break_off(id, Code::CANCEL);
         }
@@ -128,19 +151,18 @@ impl Session<'_> {
         for id in slow {
             let state = self.h2.stream(id).map(|it| &mut it.work.state);
             match state {
-                Some(State::Discard(discard)) => {
-                    let asked = std::mem::take(&mut discard.asked);
-                    self.refuse_late(id, &asked, Reject::BODY_SLOW);
-                }
+                Some(State::Drain { .. }) => self.end_drain(id),
                 _ => self.cut_call(id, Reject::BODY_SLOW),
             }
         }
     }
 }
 
-/// Since when a response stands still because the peer allows nothing more.
-fn stalled_since(stream: &Stream<Box<super::Exchange>>, is_held: bool) -> Option<u64> {
-    (stream.is_held() || (is_held && stream.ready)).then_some(stream.work.moved_ms)
+/// Since when a response has made too little progress because its own window holds it. What the
+/// window of the connection holds is timed for all streams together.
+fn stalled_since(stream: &Stream<Box<super::Exchange>>) -> Option<u64> {
+    let is_held = stream.is_held();
+    stream.work.stall.since_ms().filter(|_| is_held)
 }
 
 /// When a body that the peer owes is too late.
@@ -149,9 +171,9 @@ fn body_due(stream: &Stream<Box<super::Exchange>>, limits: &Limits) -> Option<u6
         return None;
     }
     let (since_ms, seen, patience) = match &stream.work.state {
-        State::Discard(discard) => {
+        State::Drain { since_ms } => {
             let patience = Duration::from_secs(BODY_GRACE_SECONDS);
-            (discard.since_ms, discard.seen, patience)
+            (*since_ms, stream.work.drained, patience)
         }
         State::Live(call) if call.upload.is_some() && call.held == 0 => {
             (call.since_ms, call.seen - call.seen_then, call.patience())

@@ -9,27 +9,33 @@
 mod answer;
 mod exchange;
 mod late;
+mod stall;
 
 use super::access::Who;
 use super::body::Filled;
 use super::connection::{Connection, End};
 use super::dispatch::{Facts, Way};
+use super::pending::{Held, Holder};
 use super::worker::{Phase, Worker};
+use crate::base::shares::Share;
 use crate::limits;
 use crate::site::Stored;
 use crate::wire::h2::hpack::Strings;
+use crate::wire::h2::stream::Remote;
 use crate::wire::h2::{self, Code, Event, Fatal};
+use crate::wire::reject::Reject;
 use crate::wire::request::Request;
 use answer::Again;
 use exchange::{Exchange, State};
-use std::cell::{Cell, RefCell};
+use stall::Stall;
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 /// What all HTTP/2 connections of a worker share: buffers that are in use only while one of them is
-/// looked at, and the count of their streams.
+/// looked at.
 #[derive(Default)]
 pub struct Shelf {
     request: RefCell<Request>,
@@ -38,7 +44,6 @@ pub struct Shelf {
     frames: RefCell<Vec<u8>>,
     /// See [`Session::bodies`].
     bodies: RefCell<Vec<(usize, Stored)>>,
-    streams: Cell<usize>,
 }
 
 /// One connection.
@@ -56,8 +61,16 @@ struct Session<'c> {
     written: usize,
     /// What was read holds nothing whole any more.
     is_hungry: bool,
-    /// The socket takes no more since then.
-    stuck_ms: Option<u64>,
+    /// What the connection holds in the ledger of requests under way.
+    holder: Rc<Holder>,
+    /// The part of a request that isn't whole, there too.
+    unfinished: Held,
+    /// How long the socket has taken too little, and the bytes that it took in all.
+    stuck: Stall,
+    socket_bytes: u64,
+    /// How long the connection's window has held all responses, and the bytes of all bodies.
+    shut: Stall,
+    body_bytes: u64,
     /// What has begun and isn't whole began then.
     begun_ms: Option<u64>,
     /// It has had no stream since then.
@@ -87,14 +100,20 @@ pub(super) async fn run(on: &mut Connection) -> End {
     let worker = on.worker.clone();
     worker.stats.h2_connections.one();
     let head_bytes = worker.world().limits.head_bytes;
+    let holder = worker.pending.holder(on.peer);
     let mut session = Session {
+        unfinished: holder.unfinished(),
+        holder,
         who: on.who(),
         h2: h2::Connection::new(head_bytes),
         bodies: Vec::new(),
         bodies_bytes: 0,
         written: 0,
         is_hungry: on.rest.is_empty(),
-        stuck_ms: None,
+        stuck: Stall::default(),
+        socket_bytes: 0,
+        shut: Stall::default(),
+        body_bytes: 0,
         begun_ms: Some(worker.clock.millis()),
         idle_ms: worker.clock.millis(),
         stage: Stage::Open,
@@ -113,8 +132,6 @@ impl Drop for Session<'_> {
             self.worker.stats.h2_resets.one();
             stream.work.log(stream.sent, &self.worker);
         }
-        let streams = &self.worker.h2.streams;
-        streams.set(streams.get() - self.h2.open());
     }
 }
 
@@ -131,6 +148,7 @@ impl Session<'_> {
         if worker.expired(self.on.slot).is_some() {
             self.late();
         }
+        self.shed(self.holder.take_shed());
         if worker.draining.get() && self.stage == Stage::Open {
             self.h2.goaway_soon();
             self.stage = Stage::Leaving(worker.clock.millis());
@@ -159,10 +177,11 @@ impl Session<'_> {
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         loop {
             match self.poll_write(cx) {
-                Poll::Ready(Ok(())) => self.stuck_ms = None,
+                Poll::Ready(Ok(())) => self.stuck = Stall::default(),
                 Poll::Ready(Err(_)) => return Poll::Ready(End::Close),
                 Poll::Pending => {
-                    self.stuck_ms.get_or_insert(self.worker.clock.millis());
+                    let now_ms = self.worker.clock.millis();
+                    self.stuck.note(true, self.socket_bytes, now_ms);
                     return Poll::Pending;
                 }
             }
@@ -198,8 +217,9 @@ impl Session<'_> {
         }
         while self.written < self.h2.out.len() {
             let rest = IoSlice::new(&self.h2.out[self.written..]);
-            self.written += ready!(stream.poll_write(cx, &[rest]))?;
-            self.stuck_ms = None;
+            let written = ready!(stream.poll_write(cx, &[rest]))?;
+            self.written += written;
+            self.socket_bytes += written as u64;
         }
         self.h2.out.clear();
         self.written = 0;
@@ -274,7 +294,7 @@ impl Session<'_> {
                 }
                 Event::Nothing => {}
                 Event::Request { id, ended } => self.asked(id, ended, &request, &world, cx)?,
-                Event::Data { id, bytes, ended } => self.body_came(id, bytes, ended, &world, cx),
+                Event::Data { id, bytes, ended } => self.body_came(id, bytes, ended, &world),
                 Event::Reset { work, .. } => self.gone(&work),
                 Event::Ponged => {
                     if let Stage::Leaving(_) = self.stage {
@@ -286,6 +306,10 @@ impl Session<'_> {
         let is_same = input.len() == bytes.len() && input.len() == self.on.rest.len();
         if !is_same {
             self.on.rest = input.to_vec();
+        }
+        let unfinished = self.on.rest.len() + self.h2.block_bytes();
+        if !self.unfinished.keep(unfinished) {
+            return Err(Fatal::calm("too many unfinished requests"));
         }
         let is_whole = self.h2.is_between_frames() && self.on.rest.is_empty();
         match is_whole || self.h2.is_within_data() || !self.is_hungry {
@@ -327,8 +351,6 @@ impl Session<'_> {
     fn forget(&mut self, work: &Exchange) {
         // What its handler hadn't taken will never be.
         self.h2.taken_by_all(work.counted() as u32);
-        let streams = &self.worker.h2.streams;
-        streams.set(streams.get() - 1);
         if self.h2.open() == 0 {
             self.idle_ms = self.worker.clock.millis();
         }
@@ -341,8 +363,49 @@ impl Session<'_> {
         }
     }
 
+    /// Ends the requests that have been stalled for longest, `count` of them, to make room for other
+    /// clients.
+    fn shed(&mut self, count: usize) {
+        for _ in 0..count {
+            let streams = self.h2.streams().iter();
+            let stalled = |work: &Exchange| work.stall.since_ms().unwrap_or(u64::MAX);
+            let worst = streams.min_by_key(|it| (stalled(&it.work), it.work.started_us));
+            let Some(id) = worst.map(|it| it.id) else {
+                return;
+            };
+            self.worker.pending.refused(Share::Streams, 1);
+            self.shed_one(id);
+        }
+    }
+
+    fn shed_one(&mut self, id: u32) {
+        let Some(stream) = self.h2.stream(id) else {
+            return;
+        };
+        if let Some(record) = &mut stream.work.record {
+            record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
+        }
+        match stream.work.state {
+            State::Drain { .. } => self.end_drain(id),
+            // Nothing was done for it yet, so the client may send it again (RFC 9113 §8.7).
+            State::Errand(_) => self.break_off(id, Code::REFUSED_STREAM),
+            _ => self.break_off(id, Code::CANCEL),
+        }
+    }
+
     /// The whole response is on its way.
     fn finish(&mut self, id: u32) {
+        let now_ms = self.worker.clock.millis();
+        if let Some(stream) = self.h2.stream(id)
+            && stream.work.is_drained
+            && stream.remote != Remote::Ended
+        {
+            stream.ready = false;
+            stream.work.log(stream.work.sent, &self.worker);
+            stream.work.count(&self.worker);
+            stream.work.drain(now_ms);
+            return self.h2.answered_early();
+        }
         if let Some(work) = self.h2.finish(id) {
             work.log(work.sent, &self.worker);
             work.count(&self.worker);
@@ -381,9 +444,7 @@ impl Session<'_> {
             return;
         };
         stream.work.sent = stream.sent;
-        if bytes > 0 {
-            stream.work.moved_ms = worker.clock.millis();
-        }
+        self.body_bytes += bytes as u64;
         match filled {
             Filled::Some => {}
             Filled::Nothing => stream.ready = false,
@@ -434,12 +495,13 @@ impl Session<'_> {
                         asked: std::mem::take(&mut errand.asked),
                         is_overloaded,
                         is_too_large: errand.is_too_large,
+                        early: std::mem::take(&mut errand.early),
                     };
                     self.ask_again(id, again, cx);
                     true
                 }
             },
-            State::Discard(_) | State::Body(_) | State::New => false,
+            State::Drain { .. } | State::Body(_) | State::New => false,
         }
     }
 

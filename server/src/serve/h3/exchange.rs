@@ -6,10 +6,12 @@
 use super::super::access::{Line, Record};
 use super::super::body::{Body, Filled};
 use super::super::dispatch::{Dispatched, Facts, Reply, dispatch, too_large};
+use super::super::pending::Held;
 use super::super::small::{RETRY_AFTER, Small, refusal_fields};
 use super::super::worker::Worker;
 use super::live::Live;
 use super::session::{Session, now, varint};
+use super::waiting::{Waiting, WasShed};
 use crate::base::lag::CatchUp;
 use crate::handler::LocalBoxFuture;
 use crate::limits::{self, Limits};
@@ -23,7 +25,7 @@ use crate::wire::request::Request;
 use crate::wire::status::Status;
 use crate::world::{Host, SecureFields, World};
 use bytes::Bytes;
-use quinn::{RecvStream, SendStream};
+use quinn::{RecvStream, SendStream, VarInt};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -51,6 +53,12 @@ pub(super) struct Exchange {
     pub(super) seen: u64,
     /// The stream has its end, one way or another.
     done: bool,
+    /// The rest of the request's body is read and thrown away behind the response.
+    is_drained: bool,
+    /// What it holds in the ledger of requests under way, once it has to wait.
+    held: Option<Held>,
+    /// How the connection knows it, from then on.
+    waiting: Rc<Waiting>,
 }
 
 /// Why a request comes to no whole response.
@@ -61,6 +69,16 @@ pub(super) enum Stop {
     Stream(Code),
     /// The peer has left it.
     Gone,
+    /// There is no room for it: the client may send it again, or use another connection.
+    Refused,
+    /// Its place was needed for another client.
+    Shed,
+}
+
+impl From<WasShed> for Stop {
+    fn from(_: WasShed) -> Stop {
+        Stop::Shed
+    }
 }
 
 impl From<Fatal> for Stop {
@@ -79,8 +97,6 @@ enum Next {
     Wait(LocalBoxFuture<bool>),
     /// Ask again after the disk's changes.
     Behind(CatchUp),
-    /// Ask again after its body was thrown away.
-    Discard,
     /// A handler is at work.
     Live(Box<Live>),
 }
@@ -108,6 +124,11 @@ impl Drop for Exchange {
             // Dropped as it is, a stream would look as if it had come to its end.
             let _ = self.send.reset(varint(Code::H3_INTERNAL_ERROR));
         }
+        if self.held.is_some() {
+            let id = self.id();
+            self.session.waiting.borrow_mut().remove(&id);
+            self.session.note_stalls();
+        }
         self.session.leave();
     }
 }
@@ -126,7 +147,40 @@ impl Exchange {
             promised: None,
             seen: 0,
             done: false,
+            is_drained: false,
+            held: None,
+            waiting: Rc::new(Waiting::new()),
         }
+    }
+
+    pub(super) fn waiting(&self) -> &Rc<Waiting> {
+        &self.waiting
+    }
+
+    /// Notes since when the client has held the response, for the connection too.
+    pub(super) fn stalled_since(&self, at_ms: u64) {
+        if self.waiting.stalled_ms() != at_ms {
+            self.waiting.stalled_since(at_ms);
+            self.session.note_stalls();
+        }
+    }
+
+    fn id(&self) -> u64 {
+        VarInt::from(self.send.id()).into()
+    }
+
+    /// The request has to wait: from now on it is in the ledger, with `head_bytes` of its head in
+    /// memory.
+    fn take_up(&mut self, head_bytes: usize) -> Result<(), Stop> {
+        if let Some(held) = &mut self.held {
+            return held.resize(head_bytes).map_err(|_| Stop::Refused);
+        }
+        let requests_max = self.worker().world().limits.streams;
+        let held = self.session.holder.admit(head_bytes, requests_max);
+        self.held = Some(held.map_err(|_| Stop::Refused)?);
+        let mut waiting = self.session.waiting.borrow_mut();
+        waiting.insert(self.id(), Rc::clone(&self.waiting));
+        Ok(())
     }
 
     pub(super) fn worker(&self) -> &Rc<Worker> {
@@ -135,14 +189,17 @@ impl Exchange {
 
     /// Not now: it may be asked again elsewhere.
     pub(super) fn reject(mut self) {
-        self.end(Err(Stop::Stream(Code::H3_REQUEST_REJECTED)));
+        self.end(Err(Stop::Refused));
     }
 
     /// Answers it.
     pub(super) async fn run(mut self) {
-        let mut request = self.worker().h3.request();
-        let answered = self.answer(&mut request).await;
-        self.worker().h3.keep(request);
+        let mut answered = self.answer().await;
+        if answered.is_ok() && self.is_drained && !self.ended {
+            // The client has the whole response while the rest of its body comes.
+            let _ = self.send.finish();
+            answered = self.drain().await;
+        }
         let is_whole = answered.is_ok();
         self.end(answered);
         if is_whole && self.session.is_leaving() {
@@ -169,16 +226,35 @@ impl Exchange {
             }
             Err(Stop::Stream(code)) => code,
             Err(Stop::Gone) => Code::H3_REQUEST_CANCELLED,
+            Err(Stop::Refused) => return self.reset(Code::H3_REQUEST_REJECTED),
+            Err(Stop::Shed) => return self.reset(Code::H3_REQUEST_CANCELLED),
         };
-        self.worker().stats.h3_resets.one();
-        let _ = self.send.reset(varint(code));
-        let _ = self.recv.stop(varint(code));
+        self.reset(code);
         if let Err(fatal) = self.session.spend(limits::RESET_POINTS, "rapid reset") {
             self.session.fatal(fatal);
         }
     }
 
-    async fn answer(&mut self, request: &mut Request) -> Result<(), Stop> {
+    fn reset(&mut self, code: Code) {
+        self.worker().stats.h3_resets.one();
+        let _ = self.send.reset(varint(code));
+        let _ = self.recv.stop(varint(code));
+    }
+
+    async fn answer(&mut self) -> Result<(), Stop> {
+        let mut request = self.worker().h3.request();
+        let next = self.next(&mut request).await;
+        // Nothing of the head is needed while its response is on its way.
+        self.worker().h3.keep(request);
+        match next? {
+            Next::Send(outgoing) => self.send_rest(outgoing).await,
+            Next::Live(live) => self.live(live).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for all that has to be there before the response begins.
+    async fn next(&mut self, request: &mut Request) -> Result<Next, Stop> {
         let mut world = self.worker().world();
         self.read_fields(request, &world.limits).await?;
         world = self.worker().world();
@@ -186,22 +262,16 @@ impl Exchange {
         loop {
             let next = self.decide(request, &world, &mut asking)?;
             match next {
-                Next::Done => return Ok(()),
-                Next::Send(outgoing) => return self.send_rest(outgoing).await,
-                Next::Live(live) => return self.live(live).await,
+                Next::Done | Next::Send(_) | Next::Live(_) => return Ok(next),
                 Next::Wait(work) => {
+                    self.take_up(request.held_bytes())?;
                     asking.errands += 1;
-                    asking.is_overloaded = work.await;
+                    asking.is_overloaded = self.waiting.unless_shed(work).await?;
                 }
                 Next::Behind(catch_up) => {
+                    self.take_up(request.held_bytes())?;
                     asking.has_waited = true;
-                    catch_up.done().await;
-                }
-                Next::Discard => {
-                    asking.is_discarded = true;
-                    if let Some(reject) = self.discard(&world.limits).await? {
-                        asking.refused = Some(reject);
-                    }
+                    self.waiting.unless_shed(catch_up.done()).await?;
                 }
             }
             self.worker().clock.tick();
@@ -211,10 +281,15 @@ impl Exchange {
 
     // ---- What comes ----
 
-    async fn read_fields(&mut self, request: &mut Request, limits: &Limits) -> Result<(), Stop> {
-        let patience = Duration::from_secs(limits.head_seconds.into());
-        let head = poll_fn(|cx| self.poll_fields(cx, request, limits));
-        match timeout(patience, head).await {
+    async fn read_fields(&mut self, request: &mut Request, bounds: &Limits) -> Result<(), Stop> {
+        if let Poll::Ready(read) = now(poll_fn(|cx| self.poll_fields(cx, request, bounds))) {
+            return read;
+        }
+        self.take_up(limits::H3_UNFINISHED_HEAD_BYTES)?;
+        let patience = Duration::from_secs(bounds.head_seconds.into());
+        let waiting = Rc::clone(&self.waiting);
+        let head = poll_fn(|cx| self.poll_fields(cx, request, bounds));
+        match waiting.unless_shed(timeout(patience, head)).await? {
             Ok(read) => read,
             Err(_) => Err(self.late()),
         }
@@ -356,27 +431,33 @@ impl Exchange {
         Ok(self.session.spend(points, "a flood of empty frames")?)
     }
 
-    /// Throws the body away; says why the request is refused if that takes too long.
-    async fn discard(&mut self, bounds: &Limits) -> Result<Option<Reject>, Stop> {
-        let since_ms = self.worker().clock.millis();
-        loop {
-            let rate = u64::from(bounds.body_rate_bytes_per_second.max(1));
+    /// Reads the rest of the body and throws it away, as long as it isn't too long and comes at the
+    /// least rate. Then the client is told that the rest isn't wanted.
+    async fn drain(&mut self) -> Result<(), Stop> {
+        if self.take_up(0).is_err() {
+            return Ok(());
+        }
+        let worker = self.worker().clone();
+        let world = worker.world();
+        let bounds = &world.limits;
+        let waiting = Rc::clone(&self.waiting);
+        let since_ms = worker.clock.millis();
+        let rate = u64::from(bounds.body_rate_bytes_per_second.max(1));
+        while self.seen <= bounds.body_discard_bytes {
             let due_ms = since_ms + limits::BODY_GRACE_SECONDS * 1_000 + self.seen * 1_000 / rate;
-            let left_ms = due_ms.saturating_sub(self.worker().clock.millis());
-            let part = poll_fn(|cx| self.poll_body(cx));
-            match timeout(Duration::from_millis(left_ms), part).await {
-                Ok(Ok(Some(_))) if self.seen > bounds.body_discard_bytes => {
-                    return Ok(Some(Reject::BODY_TOO_LARGE));
-                }
-                Ok(Ok(Some(_))) => self.worker().clock.tick(),
-                Ok(Ok(None)) => return Ok(None),
-                Ok(Err(stop)) => return Err(stop),
-                Err(_) => {
-                    self.worker().stats.deadlines.one();
-                    return Ok(Some(Reject::BODY_SLOW));
-                }
+            let left_ms = due_ms.saturating_sub(worker.clock.millis());
+            let part = timeout(
+                Duration::from_millis(left_ms),
+                poll_fn(|cx| self.poll_body(cx)),
+            );
+            match waiting.unless_shed(part).await {
+                Ok(Ok(Ok(Some(_)))) => worker.clock.tick(),
+                Ok(Ok(Err(stop @ (Stop::Fatal(_) | Stop::Stream(_))))) => return Err(stop),
+                // Whatever became of the rest, the response is whole.
+                _ => return Ok(()),
             }
         }
+        Ok(())
     }
 
     // ---- What is answered ----
@@ -392,9 +473,6 @@ impl Exchange {
             Ok(head) => head,
             Err(reject) => return self.refuse_request(request, reject),
         };
-        if let Some(reject) = asking.refused {
-            return Ok(self.refuse(Some(&head), request, reject));
-        }
         self.promised = match head.body {
             BodyLength::Length(length) => Some(length),
             _ => None,
@@ -407,17 +485,14 @@ impl Exchange {
         if asking.is_overloaded && matches!(dispatched.reply, Reply::Login(_)) {
             dispatched.reply = no(Reject::LOGINS_BUSY);
         }
-        if asking.is_discarded && matches!(dispatched.reply, Reply::Live(_)) {
-            // A new World came while the body was thrown away, and would have wanted it.
-            dispatched.reply = no(Reject::CHANGING);
-        }
         if !self.ended {
-            // As over HTTP/1.1: a login is decided first, a live call reads the body itself, who
-            // waits for our word gets it; any other body is thrown away before the answer. A login that
-            // failed is told at once.
+            // As over HTTP/1.1, a login is decided first, a live call reads the body itself, and a client
+            // that waits for 100 (Continue) gets the final response. Any other body is thrown away
+            // behind the response, so that no head has to be kept until its end. After a login that
+            // failed the body isn't waited for.
             let was_login = asking.errands > 0 && !asking.is_too_large;
-            let is_waiting = head.expect_continue || asking.is_discarded || was_login;
-            let (is_discarded, bytes_max) = match dispatched.reply {
+            let is_waiting = head.expect_continue || was_login;
+            let (is_drained, bytes_max) = match dispatched.reply {
                 Reply::Live(_) => (false, world.limits.body_bytes),
                 Reply::Login(_) => (false, u64::MAX),
                 _ if is_waiting => (false, u64::MAX),
@@ -430,15 +505,14 @@ impl Exchange {
                     }
                     dispatched.reply = too_large(&dispatched, &head);
                 }
-                _ if is_discarded => return Ok(Next::Discard),
-                _ => {}
+                _ => self.is_drained = is_drained,
             }
         }
         if asking.errands > ERRANDS_MAX && is_errand(&dispatched.reply) {
             dispatched.reply = no(Reject::CHANGING);
         }
         self.prioritise(request);
-        Ok(self.respond(&head, dispatched, world))
+        self.respond(&head, request, dispatched, world)
     }
 
     /// What the Priority field says goes for the order in which QUIC sends what it holds. Who says
@@ -451,7 +525,7 @@ impl Exchange {
     /// A request that isn't one, or none that we answer.
     fn refuse_request(&mut self, request: &Request, reject: Reject) -> Result<Next, Stop> {
         if !reject.is_malformed() {
-            return Ok(self.refuse(None, request, reject));
+            return self.refuse(request, reject);
         }
         let worker = self.worker();
         worker.stats.rejects.one();
@@ -461,23 +535,26 @@ impl Exchange {
     }
 
     /// No, before anybody was asked.
-    fn refuse(&mut self, head: Option<&Head<'_>>, request: &Request, reject: Reject) -> Next {
+    fn refuse(&mut self, request: &Request, reject: Reject) -> Result<Next, Stop> {
         let worker = self.worker().clone();
         worker.stats.rejects.one();
-        let line = Line {
-            head,
-            ..line_of(&worker, request, reject)
-        };
+        let line = line_of(&worker, request, reject);
         self.send_small(Small::refusal(reject), &line)
     }
 
-    fn respond(&mut self, head: &Head<'_>, dispatched: Dispatched<'_>, world: &World) -> Next {
+    fn respond(
+        &mut self,
+        head: &Head<'_>,
+        request: &Request,
+        dispatched: Dispatched<'_>,
+        world: &World,
+    ) -> Result<Next, Stop> {
         let Dispatched {
             host, user, reply, ..
         } = dispatched;
         let worker = self.worker().clone();
         let line = Line::new(&worker, Some(head), host, user.as_deref());
-        match reply {
+        Ok(match reply {
             Reply::Load(load) => {
                 let job = worker.pool.run(move || load.run());
                 Next::Wait(Box::pin(async move {
@@ -490,6 +567,8 @@ impl Exchange {
             Reply::Login(ask) => Next::Wait(Box::pin(async move { ask.answer().await.is_err() })),
             Reply::Behind(catch_up) => Next::Behind(catch_up),
             Reply::Live(handler) => {
+                // The handler has a copy of the head, and what it makes of it for a script.
+                self.take_up(2 * request.held_bytes() + line.kept_bytes(&worker))?;
                 let live = Live::begin(self, &*handler, head, user.clone(), &line, world);
                 Next::Live(Box::new(live))
             }
@@ -504,7 +583,7 @@ impl Exchange {
                 if stored.is_kept() {
                     worker.stats.cache_hits.one();
                 }
-                self.send_stored(stored, &fields, &line)
+                self.send_stored(stored, &fields, &line)?
             }
             Reply::Refuse { reject, page } => {
                 let line = Line {
@@ -512,21 +591,26 @@ impl Exchange {
                     ..line
                 };
                 match page {
-                    Some(page) => self.send_stored(page, refusal_fields(reject), &line),
-                    None => self.send_small(Small::refusal(reject), &line),
+                    Some(page) => self.send_stored(page, refusal_fields(reject), &line)?,
+                    None => self.send_small(Small::refusal(reject), &line)?,
                 }
             }
             Reply::Redirect { status, location } => {
-                self.send_small(Small::redirect(status, &location), &line)
+                self.send_small(Small::redirect(status, &location), &line)?
             }
-            Reply::Options => self.send_small(Small::options(), &line),
-            Reply::Challenge(answer) => self.send_small(Small::challenge(answer), &line),
-            Reply::Listing(listing) => self.send_listing(listing, &line),
-        }
+            Reply::Options => self.send_small(Small::options(), &line)?,
+            Reply::Challenge(answer) => self.send_small(Small::challenge(answer), &line)?,
+            Reply::Listing(listing) => self.send_listing(listing, &line)?,
+        })
     }
 
     /// A stored page.
-    fn send_stored(&mut self, stored: Stored, fields: &[u8], line: &Line<'_>) -> Next {
+    fn send_stored(
+        &mut self,
+        stored: Stored,
+        fields: &[u8],
+        line: &Line<'_>,
+    ) -> Result<Next, Stop> {
         let status = stored.status;
         let length = stored.body_len();
         let mut built = Vec::new();
@@ -546,7 +630,7 @@ impl Exchange {
     }
 
     /// A small response made here.
-    fn send_small(&mut self, small: Small, line: &Line<'_>) -> Next {
+    fn send_small(&mut self, small: Small, line: &Line<'_>) -> Result<Next, Stop> {
         let mut section = Vec::new();
         qpack::push_head(small.status.0, &small.lines(), &mut section);
         let mut out = self.head(&section, b"", secure_fields_of(line.host));
@@ -565,7 +649,7 @@ impl Exchange {
         )
     }
 
-    fn send_listing(&mut self, listing: Box<Listing>, line: &Line<'_>) -> Next {
+    fn send_listing(&mut self, listing: Box<Listing>, line: &Line<'_>) -> Result<Next, Stop> {
         let (mut built, mut section) = (Vec::new(), Vec::new());
         qpack::push_head(Status::OK.0, listing.head(&mut built), &mut section);
         let out = self.head(&section, b"", secure_fields_of(line.host));
@@ -614,7 +698,7 @@ impl Exchange {
         status: Status,
         length: u64,
         line: &Line<'_>,
-    ) -> Next {
+    ) -> Result<Next, Stop> {
         let mut outgoing = Outgoing {
             chunks,
             at: 0,
@@ -630,19 +714,25 @@ impl Exchange {
             let micros = worker.clock.micros() - line.started_us;
             worker.stats.response(status.0, length, micros);
             line.log(status, length, worker, self.session.who);
-            return Next::Done;
+            return Ok(Next::Done);
         }
+        // What QUIC has taken of it isn't with the client yet: it can still be refused.
+        self.take_up(line.kept_bytes(self.worker()))?;
+        let worker = self.worker();
         if outgoing.body.is_some() {
             outgoing.sent = 0;
         }
         outgoing.record = line.keep(status, worker, self.session.who);
-        Next::Send(outgoing)
+        Ok(Next::Send(outgoing))
     }
 
     /// Sends the rest of a response, as the peer takes it.
     async fn send_rest(&mut self, mut outgoing: Outgoing) -> Result<(), Stop> {
         let sent = self.send_all(&mut outgoing).await;
-        if let Some(record) = &outgoing.record {
+        if let Some(record) = &mut outgoing.record {
+            if matches!(sent, Err(Stop::Shed)) {
+                record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
+            }
             record.log(outgoing.sent, self.worker());
         }
         if sent.is_ok() {
@@ -659,13 +749,11 @@ impl Exchange {
         let seconds = self.worker().world().limits.write_stall_seconds;
         let mut parts = 0u32;
         loop {
-            let written = outgoing.write(&mut self.send);
-            let written = timeout(Duration::from_secs(seconds.into()), written).await;
-            self.worker().clock.tick();
-            match written {
-                Ok(written) => written?,
-                Err(_) => return Err(self.late()),
+            match now(outgoing.write(&mut self.send)) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => self.write_held(outgoing, seconds).await?,
             }
+            self.worker().clock.tick();
             let Some(body) = &mut outgoing.body else {
                 return Ok(());
             };
@@ -695,6 +783,24 @@ impl Exchange {
     }
 }
 
+impl Exchange {
+    /// Hands the chunks to QUIC while the client holds them back.
+    async fn write_held(&mut self, outgoing: &mut Outgoing, seconds: u32) -> Result<(), Stop> {
+        let waiting = Rc::clone(&self.waiting);
+        self.stalled_since(self.worker().clock.millis());
+        let written = timeout(
+            Duration::from_secs(seconds.into()),
+            outgoing.write(&mut self.send),
+        );
+        let written = waiting.unless_shed(written).await;
+        self.stalled_since(u64::MAX);
+        match written? {
+            Ok(written) => written,
+            Err(_) => Err(self.late()),
+        }
+    }
+}
+
 /// How a request stands between two looks at it.
 #[derive(Default)]
 struct Asking {
@@ -702,11 +808,8 @@ struct Asking {
     is_overloaded: bool,
     /// It has waited for the disk's changes.
     has_waited: bool,
-    /// Its body was thrown away.
-    is_discarded: bool,
     /// It is longer than may be, and the page that says so is loaded.
     is_too_large: bool,
-    refused: Option<Reject>,
 }
 
 impl Outgoing {

@@ -295,6 +295,14 @@ impl Live {
         self.out = [out.into(), bytes.into()];
     }
 
+    /// Since when the client has held the response, milliseconds; the largest number where it doesn't.
+    fn stalled_ms(&self) -> u64 {
+        match self.is_sending() {
+            true => self.moved_ms,
+            false => u64::MAX,
+        }
+    }
+
     /// When whoever is waited for is late, milliseconds.
     fn due_ms(&self, exchange: &Exchange) -> u64 {
         let world = exchange.worker().world();
@@ -354,6 +362,8 @@ impl Exchange {
     /// Runs a live call to its end.
     pub(super) async fn live(&mut self, mut live: Box<Live>) -> Result<(), Stop> {
         let mut stopped = pin!(self.send.stopped());
+        let waiting = Rc::clone(self.waiting());
+        let mut shed = pin!(waiting.is_shed());
         let mut timer = pin!(sleep(Duration::ZERO));
         let mut timer_ms = 0;
         let ended = poll_fn(|cx| {
@@ -361,11 +371,15 @@ impl Exchange {
             if stopped.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(Stop::Gone));
             }
+            if shed.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(Stop::Shed));
+            }
             loop {
                 live.poll_upload(self, cx)?;
                 if let Poll::Ready(ended) = live.poll_download(self, cx) {
                     return Poll::Ready(ended);
                 }
+                self.stalled_since(live.stalled_ms());
                 let due_ms = live.due_ms(self);
                 if due_ms == u64::MAX {
                     return Poll::Pending;
@@ -388,7 +402,10 @@ impl Exchange {
         });
         let ended = ended.await;
         let worker = self.worker();
-        if let Some(record) = &live.record {
+        if let Some(record) = &mut live.record {
+            if matches!(ended, Err(Stop::Shed)) {
+                record.rule = Reject::REQUESTS_SHARE_TAKEN.rule;
+            }
             record.log(live.sent, worker);
         }
         if ended.is_ok() {

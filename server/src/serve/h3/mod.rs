@@ -9,6 +9,7 @@ mod exchange;
 mod live;
 mod session;
 mod socket;
+mod waiting;
 
 use super::addresses::Entered;
 use super::worker::Worker;
@@ -20,7 +21,7 @@ use aws_lc_rs::{hkdf, hmac};
 use quinn::crypto::rustls::QuicServerConfig;
 use quinn::{Endpoint, EndpointConfig, IdleTimeout, Incoming, TokioRuntime, TransportConfig};
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
@@ -58,7 +59,6 @@ pub struct Shelf {
     unused: RefCell<Vec<UdpSocket>>,
     /// Connections here; in its seat too.
     taken: Arc<AtomicUsize>,
-    streams: Cell<usize>,
     /// Connections are to look around: a drain has begun, or HTTP/3 was switched off.
     told: Notify,
 }

@@ -3,9 +3,12 @@
 
 use super::super::access::Who;
 use super::super::dispatch::{Facts, Way};
+use super::super::pending::Holder;
 use super::super::worker::Worker;
 use super::Place;
 use super::exchange::Exchange;
+use super::waiting::{Shed, Waiting};
+use crate::base::shares::Share;
 use crate::handler::Ends;
 use crate::limits;
 use crate::tls::{self, Identity};
@@ -14,11 +17,13 @@ use crate::wire::h3::{Code, Control, Fatal, Inbound, frame};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connecting, Connection, RecvStream, SendStream, VarInt};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
@@ -33,6 +38,12 @@ pub(super) struct Session {
     identity: Identity,
     control: RefCell<Control>,
     calm: RefCell<Calm>,
+    /// What it holds in the ledger of requests under way.
+    pub(super) holder: Rc<Holder>,
+    /// Requests that wait for something, by the numbers of their streams.
+    pub(super) waiting: RefCell<BTreeMap<u64, Rc<Waiting>>>,
+    /// Told when the connection is to end requests for other clients.
+    shed: Arc<Shed>,
     /// Requests under way.
     open: Cell<usize>,
     /// Of those, how many have a body and wait for a place.
@@ -90,7 +101,13 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
     let name = data.and_then(|data| data.server_name);
     let world = worker.world();
     let Some(tls) = &world.tls else { return };
+    let holder = worker.pending.holder(peer);
+    let shed = Arc::<Shed>::default();
+    holder.wake_by(&Waker::from(shed.clone()));
     let session = Rc::new(Session {
+        holder,
+        shed,
+        waiting: RefCell::default(),
         identity: tls.identity(name.as_deref()),
         who: Who {
             peer,
@@ -122,6 +139,8 @@ enum News {
     /// A drain began, or HTTP/3 was switched off.
     Told,
     Rested,
+    /// Requests are to end for other clients.
+    Shed,
     Time,
     Gone,
 }
@@ -140,12 +159,14 @@ impl Session {
                 uni = self.quic.accept_uni() => uni.map_or(News::Gone, News::OneWay),
                 () = self.worker.h3.told.notified() => News::Told,
                 () = self.rested.notified() => News::Rested,
+                () = self.shed.told() => News::Shed,
                 () = timer.as_mut() => News::Time,
             };
             match news {
                 News::Request(send, recv) => self.request(send, recv),
                 News::OneWay(recv) => drop(spawn_local(self.clone().listen(recv))),
                 News::Told | News::Rested => {}
+                News::Shed => self.end_stalled(self.holder.take_shed()),
                 News::Time => self.time(timer.as_mut(), &mut control).await,
                 News::Gone => return,
             }
@@ -230,7 +251,7 @@ impl Session {
         self.next_id.set(self.next_id.get().max(id + 4));
         let exchange = Exchange::new(self.clone(), send, recv);
         let is_late = matches!(self.stage.get(), Stage::Left(from) if id >= from);
-        if is_late || self.worker.h3.streams.get() > self.worker.world().limits.streams {
+        if is_late {
             return exchange.reject();
         }
         let mut running = Box::pin(exchange.run());
@@ -291,17 +312,32 @@ impl Session {
         self.calm.borrow_mut().give(limits::RESPONSE_POINTS);
     }
 
+    /// Notes since when which of the requests have been stalled.
+    pub(super) fn note_stalls(&self) {
+        let waiting = self.waiting.borrow();
+        let longest_ms = waiting.values().map(|it| it.stalled_ms()).min();
+        self.holder.stalled_since(longest_ms.unwrap_or(u64::MAX));
+    }
+
+    /// Ends the requests that have been stalled for longest, `count` of them, to make room for other
+    /// clients.
+    fn end_stalled(&self, count: usize) {
+        let waiting = self.waiting.borrow();
+        let mut stalled: Vec<&Rc<Waiting>> = waiting.values().collect();
+        stalled.sort_by_key(|it| it.stalled_ms());
+        for waiting in stalled.iter().take(count) {
+            self.worker.pending.refused(Share::Streams, 1);
+            waiting.shed();
+        }
+    }
+
     /// A request begins.
     pub(super) fn enter(&self) {
         self.open.set(self.open.get() + 1);
-        let streams = &self.worker.h3.streams;
-        streams.set(streams.get() + 1);
     }
 
     /// A request has ended.
     pub(super) fn leave(&self) {
-        let streams = &self.worker.h3.streams;
-        streams.set(streams.get() - 1);
         self.open.set(self.open.get() - 1);
         if self.open.get() == 0 {
             self.idle_ms.set(self.worker.clock.millis());

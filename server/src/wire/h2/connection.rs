@@ -767,6 +767,11 @@ impl<T> Connection<T> {
             + self.reset.capacity() * size_of::<u32>()
     }
 
+    /// Bytes of a field block that isn't whole.
+    pub fn block_bytes(&self) -> usize {
+        self.block.len()
+    }
+
     /// Gives back memory that an idle connection doesn't need.
     pub fn rest(&mut self) {
         if self.streams.is_empty() && self.streams.capacity() > 0 {

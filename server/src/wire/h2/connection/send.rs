@@ -95,6 +95,27 @@ impl<T> Connection<T> {
         self.stream_error(id, code, now_ms).map(drop)
     }
 
+    /// Refuses a request that has not been accepted, for lack of room: the client may send it again
+    /// (RFC 9113 §8.7). Its points stay, since the refusal is the server's doing.
+    pub fn refuse_for_load(&mut self, id: u32, ended: bool) {
+        frame::reset(&mut self.out, id, Code::REFUSED_STREAM);
+        if !ended {
+            self.remember_reset(id);
+        }
+    }
+
+    /// Forgets a stream whose response was whole before the request was, now that the request is.
+    pub fn drained(&mut self, id: u32) -> Option<T> {
+        let place = self.place(id)?;
+        Some(self.streams.remove(place).work)
+    }
+
+    /// The response is whole and the rest of the request is still to be read: what the response has
+    /// given back for being whole.
+    pub fn answered_early(&mut self) {
+        self.calm.give(limits::RESPONSE_POINTS);
+    }
+
     /// The response is whole: forgets the stream. The rest of the request, if there is more, isn't
     /// wanted (RFC 9113 §8.1).
     pub fn finish(&mut self, id: u32) -> Option<T> {

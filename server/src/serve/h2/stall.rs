@@ -1,0 +1,56 @@
+//! How long a response has stood still because of its client: a response makes progress only by a
+//! minimum of bytes, so a client that grants 1 byte at a time gains no time by it.
+
+use crate::limits::RESPONSE_PROGRESS_BYTES_MIN;
+
+/// The state of one response, or of all responses of a connection together.
+#[derive(Copy, Clone, Default)]
+pub(super) struct Stall {
+    /// Since when the client holds it, milliseconds of the worker's clock.
+    since_ms: Option<u64>,
+    /// Bytes that had been sent by then.
+    sent: u64,
+}
+
+impl Stall {
+    /// Notes whether the client's window or socket is all that holds the response, after `sent` bytes
+    /// of it in all.
+    pub(super) fn note(&mut self, is_held: bool, sent: u64, now_ms: u64) {
+        if !is_held {
+            self.since_ms = None;
+        } else if self.since_ms.is_none() || sent >= self.sent + RESPONSE_PROGRESS_BYTES_MIN {
+            self.since_ms = Some(now_ms);
+            self.sent = sent;
+        }
+    }
+
+    /// Since when it has made less progress than it must.
+    pub(super) fn since_ms(self) -> Option<u64> {
+        self.since_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_now_and_then_is_no_progress() {
+        let mut stall = Stall::default();
+        stall.note(false, 0, 5);
+        assert_eq!(stall.since_ms(), None);
+        for nth in 0..100 {
+            stall.note(true, nth, 1_000 + nth * 1_000);
+            assert_eq!(stall.since_ms(), Some(1_000));
+        }
+        stall.note(true, RESPONSE_PROGRESS_BYTES_MIN, 200_000);
+        assert_eq!(stall.since_ms(), Some(200_000));
+        stall.note(true, 2 * RESPONSE_PROGRESS_BYTES_MIN - 1, 210_000);
+        assert_eq!(stall.since_ms(), Some(200_000));
+        // The handler kept it waiting.
+        stall.note(false, 2 * RESPONSE_PROGRESS_BYTES_MIN - 1, 220_000);
+        assert_eq!(stall.since_ms(), None);
+        stall.note(true, 2 * RESPONSE_PROGRESS_BYTES_MIN - 1, 230_000);
+        assert_eq!(stall.since_ms(), Some(230_000));
+    }
+}

@@ -1,0 +1,73 @@
+//! A request that waits for something, as its connection knows it: since when its client has held the
+//! response, and how the request is ended when its place is needed for another client.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::sync::Arc;
+use std::task::Wake;
+use tokio::sync::Notify;
+
+/// One request.
+pub(super) struct Waiting {
+    /// Milliseconds of the worker's clock; the largest number while the client doesn't hold it.
+    stalled_ms: Cell<u64>,
+    end: Notify,
+}
+
+/// The request ended because its place was needed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct WasShed;
+
+impl Waiting {
+    pub(super) fn new() -> Waiting {
+        Waiting {
+            stalled_ms: Cell::new(u64::MAX),
+            end: Notify::new(),
+        }
+    }
+
+    pub(super) fn stalled_ms(&self) -> u64 {
+        self.stalled_ms.get()
+    }
+
+    /// Notes since when the client has held the response; the largest number where it doesn't.
+    pub(super) fn stalled_since(&self, at_ms: u64) {
+        self.stalled_ms.set(at_ms);
+    }
+
+    /// Ends the request, when it is next polled.
+    pub(super) fn shed(&self) {
+        self.end.notify_one();
+    }
+
+    /// Ready when the request is to end.
+    pub(super) async fn is_shed(&self) {
+        self.end.notified().await;
+    }
+
+    /// Waits for `work`, unless the request is to end before.
+    pub(super) async fn unless_shed<F: Future>(&self, work: F) -> Result<F::Output, WasShed> {
+        tokio::select! {
+            biased;
+            done = work => Ok(done),
+            () = self.is_shed() => Err(WasShed),
+        }
+    }
+}
+
+/// Wakes a connection whose requests are to end.
+#[derive(Default)]
+pub(super) struct Shed(Notify);
+
+impl Shed {
+    /// Ready once after each wake.
+    pub(super) async fn told(&self) {
+        self.0.notified().await;
+    }
+}
+
+impl Wake for Shed {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
