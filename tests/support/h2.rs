@@ -55,7 +55,23 @@ impl H2 {
 
     /// Over TLS from this address of ours.
     pub fn open_from(server: &Server, from: Ipv4Addr) -> H2 {
-        H2::on(Wire::tls_from(server, from, "localhost", &[b"h2"])).begin(b"")
+        H2::open_from_with(server, from, b"")
+    }
+
+    /// Over TLS from this address of ours, with these SETTINGS.
+    pub fn open_from_with(server: &Server, from: Ipv4Addr, settings: &[u8]) -> H2 {
+        H2::on(Wire::tls_from(server, from, "localhost", &[b"h2"])).begin(settings)
+    }
+
+    /// Returns once the server has read everything that was sent.
+    pub fn settle(&mut self) {
+        self.frame(frame::PING, 0, 0, b"are you?");
+        loop {
+            let pong = self.until(frame::PING);
+            if pong.flags & frame::ACK != 0 {
+                return;
+            }
+        }
     }
 
     fn begin(mut self, settings: &[u8]) -> H2 {

@@ -9,7 +9,7 @@ import json
 import os
 import ssl
 import sys
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from aioquic.asyncio.client import connect
 from aioquic.asyncio.protocol import QuicConnectionProtocol
@@ -143,6 +143,22 @@ async def client(name="localhost", tickets=None, known=None, keep=True):
         session_ticket_handler=save,
     ) as made:
         yield made
+
+
+@asynccontextmanager
+async def client_from(address):
+    """A client with this address, which aioquic's own connect() doesn't let one choose."""
+    quic = QuicConnection(configuration=configuration(server_name="localhost"))
+    loop = asyncio.get_running_loop()
+    transport, made = await loop.create_datagram_endpoint(lambda: Client(quic), local_addr=(address, 0))
+    try:
+        made.connect(("127.0.0.1", PORT))
+        await made.wait_connected()
+        yield made
+    finally:
+        made.close()
+        await made.wait_closed()
+        transport.close()
 
 
 def equal(got, expected):
@@ -286,25 +302,59 @@ async def once():
 
 
 async def crowded():
-    """Three requests under way are all that there may be; one more, on any connection, must wait."""
+    """Three requests under way are all that there may be. A stored page is answered all the same, and
+    one more call, on any connection, must wait."""
     async with client() as it, client() as other:
+        equal((await other.get("/")).status, 200)
         slow = [it.ask("GET", "/slow?lines=1000&pause_ms=20") for _ in range(3)]
         for each in slow:
             await within(each.moved.wait())
-        refused = other.ask("GET", "/")
+        equal((await other.get("/")).status, 200)
+        refused = other.ask("GET", "/slow?lines=1&pause_ms=1")
         await within(refused.ended.wait())
         equal(refused.reset, 0x10B)
         for each in slow:
             it._quic.stop_stream(each.id, 0x10C)
         it.transmit()
         for _ in range(500):
-            again = other.ask("GET", "/")
+            again = other.ask("GET", "/slow?lines=1&pause_ms=1")
             await within(again.ended.wait())
             if again.reset is None:
                 break
             await asyncio.sleep(0.02)
         equal(again.status, 200)
     print("refused, then served")
+
+
+async def shared():
+    """Of 16 places one address takes 12. Another address has 2 of the last 4, and a third the other 2.
+    A fourth finds none left: the call of the first that has stood still for longest ends for it."""
+    addresses = [f"127.0.0.{last}" for last in (2, 3, 4, 5)]
+    slow = "/slow?lines=100000&pause_ms=20"
+    async with AsyncExitStack() as stack:
+        first, *others = [await stack.enter_async_context(client_from(it)) for it in addresses]
+
+        async def calls(it, count):
+            begun = [it.ask("GET", slow) for _ in range(count)]
+            for each in begun:
+                await within(each.moved.wait())
+            return begun
+
+        held = await calls(first, 12)
+        refused = first.ask("GET", slow)
+        await within(refused.ended.wait())
+        equal(refused.reset, 0x10B)
+        for other in others[:2]:
+            await calls(other, 2)
+            refused = other.ask("GET", slow)
+            await within(refused.ended.wait())
+            equal(refused.reset, 0x10B)
+        await calls(others[2], 1)
+        done, _ = await within(asyncio.wait([asyncio.create_task(each.ended.wait()) for each in held],
+                                            return_when=asyncio.FIRST_COMPLETED))
+        assert done
+        equal([each.reset for each in held if each.reset is not None], [0x10C])
+    print("shared")
 
 
 async def migration():

@@ -9,6 +9,7 @@ mod aead;
 #[cfg(target_arch = "x86_64")]
 mod copy;
 mod heap;
+mod segments;
 mod spawn;
 
 use std::ffi::{OsStr, OsString};

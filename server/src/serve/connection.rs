@@ -10,6 +10,7 @@ use super::dispatch::{Dispatched, Facts, Reply, Way, dispatch, too_large};
 use super::h2;
 use super::live::{self, Call};
 use super::outgoing::{Outgoing, Progress, Source};
+use super::pending::Held as PendingHead;
 use super::small::{RETRY_AFTER, Small, refusal_fields};
 use super::stream::Stream;
 use super::worker::{Phase, Worker};
@@ -45,6 +46,8 @@ pub struct Connection {
     pub(super) peer: IpAddr,
     /// Bytes of an unfinished request.
     pub(super) rest: Vec<u8>,
+    /// What they hold in the ledger of requests under way, where they are many.
+    unfinished: Option<Box<PendingHead>>,
     /// How many of them hold no end of head.
     scanned: usize,
     /// A request whose body is still coming and is thrown away; its head leads `rest`.
@@ -133,6 +136,8 @@ enum Look {
     Then(usize, Next),
 }
 
+/// Copies of a head that a live call has: the handler's, the variables of its script, and the log's.
+const HEAD_COPIES: usize = 3;
 /// At most this many errands to the pool for one request: index page, coding, error page, logins.
 const ERRANDS_MAX: u8 = 16;
 
@@ -154,6 +159,7 @@ impl Connection {
             slot,
             peer,
             rest: Vec::new(),
+            unfinished: None,
             scanned: 0,
             held: None,
             body_read: false,
@@ -360,7 +366,10 @@ impl Connection {
                     rest.extend_from_slice(&bytes[at..at + keep]);
                     rest.extend_from_slice(&bytes[at + from..]);
                     self.rest = rest;
-                    return next;
+                    return match self.keep_rest() {
+                        true => next,
+                        false => self.no_room(cx),
+                    };
                 }
             }
         }
@@ -387,7 +396,45 @@ impl Connection {
                 self.worker.phase(self.slot, Phase::Head);
             }
         }
-        next
+        match self.keep_rest() {
+            true => next,
+            false => self.no_room(cx),
+        }
+    }
+
+    /// Counts the bytes of an unfinished request, where they are many; false where there is no room for
+    /// them.
+    fn keep_rest(&mut self) -> bool {
+        if self.rest.len() <= limits::UNFINISHED_HEAD_BYTES_FREE {
+            self.unfinished = None;
+            return true;
+        }
+        let (worker, peer) = (&self.worker, self.peer);
+        let begin = || Box::new(worker.pending.holder(peer).unfinished());
+        let unfinished = self.unfinished.get_or_insert_with(begin);
+        unfinished.resize(self.rest.len()).is_ok()
+    }
+
+    /// Refuses a request whose head finds no room.
+    fn no_room(&mut self, cx: &mut Context<'_>) -> Option<Next> {
+        self.unfinished = None;
+        let rest = std::mem::take(&mut self.rest);
+        match self.refused(Reject::REQUESTS_SHARE_TAKEN, &rest, cx) {
+            Look::Then(_, next) => Some(next),
+            _ => Some(Next::End(End::Close)),
+        }
+    }
+
+    /// Counts a head that a handler gets a copy of, and makes variables of. Errors: there is no room for
+    /// it.
+    fn hold_head(&self, head_bytes: usize) -> Result<Option<PendingHead>, Reject> {
+        if head_bytes <= limits::UNFINISHED_HEAD_BYTES_FREE {
+            return Ok(None);
+        }
+        let mut held = self.worker.pending.holder(self.peer).unfinished();
+        let resized = held.resize(HEAD_COPIES * head_bytes);
+        resized.map_err(|_| Reject::REQUESTS_SHARE_TAKEN)?;
+        Ok(Some(held))
     }
 
     /// What follows is another request.
@@ -633,10 +680,20 @@ impl Connection {
                     next: Some(Next::Behind(catch_up)),
                 }
             }
-            Reply::Live(handler) => {
-                let call = Call::new(handler, head, host, user.clone(), self, world, &line);
-                Look::Then(end, Next::Live(Box::new(call)))
-            }
+            Reply::Live(handler) => match self.hold_head(head_bytes) {
+                Ok(held) => {
+                    let call = Call::new(handler, head, host, user.clone(), self, world, &line);
+                    Look::Then(end, Next::Live(Box::new(call.holding(held))))
+                }
+                Err(reject) => {
+                    self.worker.stats.rejects.one();
+                    let line = Line {
+                        reject: Some(reject),
+                        ..line
+                    };
+                    self.send_small(Small::refusal(reject), End::Linger, &line, end, cx)
+                }
+            },
             Reply::Stored(stored) => {
                 let mut extra = self.worker.lead.take();
                 extra.clear();

@@ -9,6 +9,7 @@ use super::access::{Line, Record};
 use super::connection::{Connection, End, framed, push_status_line};
 use super::dispatch::Facts;
 use super::inside::View;
+use super::pending::Held;
 use super::refusal::Refusal;
 use super::small::server_line;
 use super::worker::Phase;
@@ -44,6 +45,8 @@ pub(super) struct Call {
     record: Option<Box<Record>>,
     body_bytes_max: u64,
     started_us: u64,
+    /// What its head holds in the ledger of requests under way, where that is much.
+    _held: Option<Held>,
 }
 
 /// The request's body on its way to the handler.
@@ -91,6 +94,15 @@ impl Call {
             record: line.keep(Status::OK, &connection.worker, connection.who()),
             body_bytes_max: world.limits.body_bytes,
             started_us: line.started_us,
+            _held: None,
+        }
+    }
+
+    /// The same call, with what its head holds in the ledger until it has ended.
+    pub(super) fn holding(self, held: Option<Held>) -> Call {
+        Call {
+            _held: held,
+            ..self
         }
     }
 }

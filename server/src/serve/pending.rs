@@ -93,8 +93,16 @@ impl Holder {
         head_bytes: usize,
         requests_max: usize,
     ) -> Result<Held, Share> {
-        self.make_room(1, head_bytes, requests_max)?;
+        self.make_room(1, head_bytes, requests_max)
+            .inspect_err(|share| self.pending.refused(*share, 1))?;
         Ok(self.held(1, head_bytes))
+    }
+
+    /// Takes in a request that is answered, whose body may still come, if there is room for it.
+    /// Without room nothing is lost: the client is told that the rest of the body isn't wanted.
+    pub(super) fn admit_answered(self: &Rc<Self>, requests_max: usize) -> Option<Held> {
+        self.make_room(1, 0, requests_max).ok()?;
+        Some(self.held(1, 0))
     }
 
     /// The ledger's entry for what the connection has of a head that isn't whole.
@@ -114,11 +122,8 @@ impl Holder {
     fn make_room(&self, requests: usize, bytes: usize, requests_max: usize) -> Result<(), Share> {
         let mut ledger = self.pending.ledger.borrow_mut();
         let bytes_max = self.pending.head_bytes_max;
-        let room = ledger
-            .room_for_requests(self.client, requests, requests_max)
-            .and_then(|()| ledger.room_for_bytes(self.client, bytes, bytes_max));
-        drop(ledger);
-        room.inspect_err(|share| self.pending.refused(*share, 1))
+        ledger.room_for_requests(self.client, requests, requests_max)?;
+        ledger.room_for_bytes(self.client, bytes, bytes_max)
     }
 
     /// Notes when the longest stall of the connection began, milliseconds of the worker's clock; the
@@ -190,8 +195,11 @@ impl Held {
         match head_bytes.checked_sub(self.head_bytes) {
             None | Some(0) => self.holder.remove(0, self.head_bytes - head_bytes),
             Some(more) => {
-                self.holder.make_room(0, more, usize::MAX)?;
-                self.holder.add(0, more);
+                let holder = &self.holder;
+                holder
+                    .make_room(0, more, usize::MAX)
+                    .inspect_err(|share| holder.pending.refused(*share, 1))?;
+                holder.add(0, more);
             }
         }
         self.head_bytes = head_bytes;

@@ -195,6 +195,8 @@ const ACCEPTS_MAX: usize = 16;
 const SWEEP: Duration = Duration::from_millis(500);
 /// Views are told to the ledger every so many sweeps.
 const SWEEPS_TO_TELL: u32 = 20;
+/// Free memory is given back to the system every so many sweeps.
+const SWEEPS_TO_GIVE_BACK: u32 = 10;
 /// So many connections, and memory counts for more than the microseconds that it takes to be sparing.
 const MANY: usize = 100;
 /// A connection that asks nothing for so long is likely to go on so.
@@ -648,6 +650,7 @@ impl Worker {
         loop {
             let has_told = self.logs.borrow().is_empty() && self.tally.borrow().is_empty();
             if self.rows.borrow().open == 0 && has_told {
+                sys::Heap::give_back();
                 self.busy.notified().await;
             }
             tokio::time::sleep(SWEEP).await;
@@ -660,6 +663,9 @@ impl Worker {
             let now_ms = self.clock.millis();
             let ended = self.rows.borrow_mut().expire(now_ms);
             self.stats.deadlines.add(ended);
+            if sweeps.is_multiple_of(SWEEPS_TO_GIVE_BACK) {
+                sys::Heap::give_back();
+            }
             let idle_ms = u64::from(self.world.borrow().limits.idle_seconds) * 1_000;
             let silent_since = now_ms.saturating_sub(SILENT_MS);
             self.rows.borrow_mut().settle(silent_since + idle_ms);

@@ -7,6 +7,7 @@ use super::super::call::{Call, Granted};
 use super::super::dispatch::{Dispatched, Facts, Reply, dispatch, too_large};
 use super::super::inside::View;
 use super::super::live;
+use super::super::pending::Held;
 use super::super::refusal::Refusal;
 use super::super::small::{RETRY_AFTER, Small, refusal_fields, server_line};
 use super::exchange::{Errand, Exchange, State};
@@ -320,25 +321,26 @@ impl Session<'_> {
             }
             return Some(owed);
         }
-        let entered = self.enter(owed, head_bytes);
-        if entered.is_none() {
-            self.h2.refuse_for_load(owed.id, owed.ended);
+        let requests_max = self.worker.world().limits.streams;
+        match self.holder.admit(head_bytes, requests_max) {
+            Ok(held) => Some(self.enter(owed, held)),
+            Err(_) => {
+                self.h2.refuse_for_load(owed.id, owed.ended);
+                None
+            }
         }
-        entered
     }
 
-    /// Enters a new stream into the table and the ledger, if there is room for it.
-    fn enter(&mut self, owed: Owed, head_bytes: usize) -> Option<Owed> {
-        let requests_max = self.worker.world().limits.streams;
-        let held = self.holder.admit(head_bytes, requests_max).ok()?;
+    /// Enters a new stream into the table.
+    fn enter(&mut self, owed: Owed, held: Held) -> Owed {
         let remote = promised(owed.body, owed.ended);
         let mut exchange = Exchange::new(&self.worker, held);
         exchange.is_drained = owed.is_drained;
         self.h2.accept(owed.id, remote, owed.priority, exchange);
-        Some(Owed {
+        Owed {
             is_new: false,
             ..owed
-        })
+        }
     }
 
     /// Takes a request up whose response is to be queued, as its log line then has to be kept.
@@ -621,9 +623,10 @@ impl Session<'_> {
         self.worker.stats.response(status.0, bytes, micros);
         line.log(status, bytes, &self.worker, self.who);
         let drains = owed.is_drained && !owed.ended;
-        // Where there is no room for one more stream, the rest of the request is refused below.
-        let entered = (drains && owed.is_new).then(|| self.enter(owed, 0));
-        let owed = entered.flatten().unwrap_or(owed);
+        let owed = match drains && owed.is_new {
+            true => self.enter_answered(owed),
+            false => owed,
+        };
         if owed.is_new {
             return self.h2.answered(owed.id, owed.ended);
         }
@@ -634,6 +637,16 @@ impl Session<'_> {
         }
         if let Some(work) = self.h2.finish(owed.id) {
             self.forget(&work);
+        }
+    }
+
+    /// Enters a stream whose response is whole and whose body still comes. Where there is no room for
+    /// it, the rest of the request is refused.
+    fn enter_answered(&mut self, owed: Owed) -> Owed {
+        let requests_max = self.worker.world().limits.streams;
+        match self.holder.admit_answered(requests_max) {
+            Some(held) => self.enter(owed, held),
+            None => owed,
         }
     }
 

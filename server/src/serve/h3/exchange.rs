@@ -177,10 +177,26 @@ impl Exchange {
         }
         let requests_max = self.worker().world().limits.streams;
         let held = self.session.holder.admit(head_bytes, requests_max);
-        self.held = Some(held.map_err(|_| Stop::Refused)?);
+        self.enter(held.map_err(|_| Stop::Refused)?);
+        Ok(())
+    }
+
+    /// The response is whole and the rest of the body is still to come: false where there is no room
+    /// to wait for it.
+    fn take_up_answered(&mut self) -> bool {
+        if let Some(held) = &mut self.held {
+            // It becomes less, which always fits.
+            return held.resize(0).is_ok();
+        }
+        let requests_max = self.worker().world().limits.streams;
+        let held = self.session.holder.admit_answered(requests_max);
+        held.map(|held| self.enter(held)).is_some()
+    }
+
+    fn enter(&mut self, held: Held) {
+        self.held = Some(held);
         let mut waiting = self.session.waiting.borrow_mut();
         waiting.insert(self.id(), Rc::clone(&self.waiting));
-        Ok(())
     }
 
     pub(super) fn worker(&self) -> &Rc<Worker> {
@@ -434,7 +450,7 @@ impl Exchange {
     /// Reads the rest of the body and throws it away, as long as it isn't too long and comes at the
     /// least rate. Then the client is told that the rest isn't wanted.
     async fn drain(&mut self) -> Result<(), Stop> {
-        if self.take_up(0).is_err() {
+        if !self.take_up_answered() {
             return Ok(());
         }
         let worker = self.worker().clone();
