@@ -260,7 +260,7 @@ fn heads_of_requests_that_are_answered_are_not_kept() {
         held < 20 * sent,
         "{held} bytes are held for {sent} that were sent"
     );
-    assert_eq!(server.counter("head_bytes_refused"), 0);
+    assert_eq!(server.counter("heads_refused"), 0);
 }
 
 /// The same where they wait: for a body, for a password, for the window.
@@ -274,7 +274,7 @@ fn heads_of_requests_that_wait_are_bounded_and_given_back() {
         ("GET", "/middle.bin", frame::END_STREAM, NO_WINDOW),
         ("GET", "/middle.bin", 0, NO_WINDOW),
     ] {
-        let refused = server.counter("head_bytes_refused") + server.counter("streams_refused");
+        let refused = server.counter("heads_refused") + server.counter("streams_refused");
         let mut all: Vec<_> = (0..20)
             .map(|_| Amplified::open(&server, settings))
             .collect();
@@ -285,7 +285,7 @@ fn heads_of_requests_that_wait_are_bounded_and_given_back() {
         let held = server.resident_kib().saturating_sub(before);
         assert!(held < 8 * 1024, "{method} {path}: {held} KiB are held");
         if method == "POST" {
-            let more = server.counter("head_bytes_refused") - refused;
+            let more = server.counter("heads_refused") - refused;
             assert!(more > 1_000, "{more} were refused");
         }
         // Another address is served meanwhile, with a large head of its own.
@@ -323,7 +323,7 @@ fn unfinished_heads_are_bounded_too() {
         wires.push(wire);
     }
     // Three quarters of 1 MiB are 52 of them.
-    let refused = || (server.counter("head_bytes_refused") >= 48).then_some(());
+    let refused = || (server.counter("heads_refused") >= 48).then_some(());
     wait_until(PATIENCE, "48 refusals", refused);
     let mut victim = Wire::tls_from(&server, address(3), "localhost", &[]);
     let field = format!("X-Large: {}\r\n", "x".repeat(15_000));

@@ -134,6 +134,10 @@ class Server:
         except (OSError, TypeError):
             return 0.0
 
+    def anon_mib(self):
+        text = open(f"/proc/{self.process.pid}/smaps_rollup").read()
+        return int(re.search(r"^Pss_Anon:\s+(\d+)", text, re.M)[1]) / 1024
+
     def counters(self):
         told = subprocess.run([self.binary, "status", "--json", self.config], capture_output=True, text=True, timeout=60)
         return dict(numbers("", json.loads(told.stdout))) if told.returncode == 0 else {}
@@ -741,12 +745,13 @@ def attack(name, binary, label, args):
         attacking.join(30)
         time.sleep(args.after)
         after = server.pss_mib()
+        anon = server.anon_mib()
     finally:
         for helper in helpers:
             helper.stop()
         server.stop()
     moved = {key: value - before.get(key, 0) for key, value in counted.items() if value != before.get(key, 0)}
-    tell(name, label, others, (idle, max(peak), after), under_attack, moved)
+    tell(name, label, others, (idle, max(peak), after, anon), under_attack, moved)
 
 
 def tell(name, label, others, memory, under_attack, moved):
@@ -754,7 +759,7 @@ def tell(name, label, others, memory, under_attack, moved):
     for victim in others:
         first = f"   first failure: {victim.failures[0]}" if victim.failures else ""
         print(f"    {victim.label:10} slowest {victim.told()}{first}")
-    print("    memory     idle %.1f MiB, peak %.1f MiB, after %.1f MiB" % memory)
+    print("    memory     idle %.1f MiB, peak %.1f MiB, after %.1f MiB (%.1f MiB without the program's code)" % memory)
     print(f"    attacker   sent {under_attack.sent / 1e6:.2f} MB, {under_attack.lost} connections lost. {under_attack.note}")
     shown = [f"{key} {value:,}" for key, value in moved.items() if value and not re.search("seconds|bytes|latency|percent", key)]
     print("    status     " + ", ".join(shown), flush=True)

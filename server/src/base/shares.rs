@@ -71,7 +71,7 @@ macro_rules! shares {
 shares! {
     Connections "connections_given_up" "Open connections: an idle connection of the largest holder is closed.";
     Streams "streams_refused" "Requests under way by HTTP/2 and 3: refused, or reset for another client.";
-    HeadBytes "head_bytes_refused" "Bytes of request heads that are kept while their requests wait.";
+    HeadBytes "heads_refused" "Bytes of request heads that are kept while their requests wait.";
     Calls "calls_refused" "Calls of scripts and git: refused, or ended for another client.";
     Logins "logins_refused" "Failed logins: 429.";
     SpooledBytes "bodies_refused" "Request bodies on the disk: 503.";

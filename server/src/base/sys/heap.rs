@@ -11,7 +11,7 @@
 //! segments are apart here, and those that have become free are given back every few seconds: after
 //! 9,000 connections with heads of 15 KB have gone, so has their memory.
 
-use super::segments::Segments;
+use super::segments::{SEGMENT_BYTES, Segments};
 use dlmalloc::Dlmalloc;
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -96,24 +96,32 @@ impl Heap {
     }
 
     /// Gives free memory back to the system, where there is much of it. It takes some microseconds for
-    /// each 100 MiB that are mapped.
+    /// each 100 MiB that are mapped. Blocks that this thread keeps for itself go back first: they are
+    /// spread over all segments, and one keeps a whole segment.
     pub fn give_back() {
-        let mut shared = Blocks::lock();
-        let slack = shared
-            .blocks
-            .allocator()
-            .mapped()
-            .saturating_sub(shared.used);
-        if slack >= SLACK_BYTES_MAX {
-            // SAFETY: the lock is held, and only free blocks are touched. The newest segment keeps
-            // its free end, which is for the next blocks.
-            unsafe { shared.blocks.trim(super::segments::SEGMENT_BYTES) };
+        let slack = {
+            let shared = Blocks::lock();
+            shared
+                .blocks
+                .allocator()
+                .mapped()
+                .saturating_sub(shared.used)
+        };
+        if slack < SLACK_BYTES_MAX {
+            return;
+        }
+        let keeps_blocks = CACHE.with(Cache::release);
+        // SAFETY: the lock is held, and only free blocks are touched. The newest segment keeps its free
+        // end, which is for the next blocks.
+        unsafe { Blocks::lock().blocks.trim(SEGMENT_BYTES) };
+        if keeps_blocks {
+            Heap::keep_blocks();
         }
     }
 
     /// All that this thread kept goes back, and nothing is kept any more.
     pub fn release_blocks() {
-        CACHE.with(Cache::release);
+        let _ = CACHE.with(Cache::release);
     }
 }
 
@@ -205,13 +213,15 @@ impl Cache {
         true
     }
 
-    fn release(&self) {
-        self.bytes_left.set(0);
+    /// Gives back all kept blocks and keeps no more; was any kept, or might it have been?
+    fn release(&self) -> bool {
+        let mut kept = self.bytes_left.replace(0);
         for bin in &self.bins {
             // SAFETY: as in `take`.
             while let size = unsafe { (*bin.get()).size }
                 && let Some(block) = self.take(size)
             {
+                kept += size;
                 // SAFETY: it came from dlmalloc with this size and an alignment of at most GRAIN,
                 // which dlmalloc gives to every block.
                 unsafe {
@@ -220,6 +230,7 @@ impl Cache {
             }
         }
         self.bytes_left.set(0);
+        kept > 0
     }
 }
 
