@@ -11,6 +11,7 @@ mod clients;
 mod cms;
 mod config;
 mod cost;
+mod demands;
 mod deploy;
 mod fastcgi;
 mod fresh;

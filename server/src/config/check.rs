@@ -24,6 +24,7 @@ pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
         account: account(config)?,
     };
     for site in &config.sites {
+        checker.demands_tls(site)?;
         checker.site(site)?;
     }
     if let Some(tickets) = &config.tls.tickets {
@@ -126,6 +127,32 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A client certificate is shown in a TLS handshake and nowhere else: a site that demands one must
+    /// not be served over plain HTTP, be it HTTP/1.1 or h2c.
+    fn demands_tls(&self, site: &Site) -> Result<(), OperatorError> {
+        let Some(client_ca) = &site.client_ca else {
+            return Ok(());
+        };
+        let server = &self.config.server;
+        let name = site.names[0].get_ref();
+        let (span, what, help) = match (server.https.is_empty(), site.http) {
+            (true, _) => (
+                client_ca.span(),
+                format!("{name} demands client certificates, but the server has no https address"),
+                "give `https` of [server] an address, or leave `client_ca` out and use `users` or `allow` of a route",
+            ),
+            (false, PlainHttp::Serve) if !server.http.is_empty() => (
+                site.http_span.clone(),
+                format!(
+                    "{name} demands client certificates, but http = \"serve\" serves it without them"
+                ),
+                "leave `http` out, so that plain HTTP only redirects to https, or leave `client_ca` out",
+            ),
+            _ => return Ok(()),
+        };
+        Err(self.config.point(span, what, help))
     }
 
     /// A folder to serve.

@@ -163,6 +163,8 @@ pub struct Site {
     /// What plain HTTP does.
     pub http: PlainHttp,
     /// Files that stand for their folder, in order.
+    /// Where that stands in the file; empty if it is the default.
+    pub http_span: Range<usize>,
     pub index: Vec<String>,
     /// Paths to try, in order: `$path` with what is around it, or a path of the site.
     pub try_paths: Vec<String>,

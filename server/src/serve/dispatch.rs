@@ -174,6 +174,10 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
             guarded: false,
         };
     }
+    // The check of a configuration refuses what would lead here; a mistake there must not open the site.
+    if !secure && host.demands_certificate {
+        return refuse(host, Reject::MISDIRECTED);
+    }
     let mut gate = Gate {
         world,
         host,

@@ -367,6 +367,7 @@ impl HostBuilder<'_> {
             scripted: routes.iter().any(|route| route.scripts.is_some()),
             routes,
             identity: tls.map_or(Identity::NONE, |tls| tls.identity(name.as_deref())),
+            demands_certificate: site.client_ca.is_some(),
             access: log,
             hits: self.hits(),
             lag: self.lag.clone(),

@@ -90,8 +90,11 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
     let name = data.and_then(|data| data.server_name);
     let world = worker.world();
     let Some(tls) = &world.tls else { return };
+    let Some(identity) = tls.identity_over_quic(name.as_deref()) else {
+        return;
+    };
     let session = Rc::new(Session {
-        identity: tls.identity(name.as_deref()),
+        identity,
         who: Who {
             peer,
             tls: Some("TLSv1.3"),
