@@ -396,7 +396,8 @@ impl Checker<'_> {
         Err(self.config.point(state.span(), what, help))
     }
 
-    /// Private things must not lie where everyone can fetch them.
+    /// Passwords, keys and state are hidden from clients wherever they lie, but one mistake in that would
+    /// give them away: they must not lie in a served folder at all.
     fn nothing_secret_is_served(&self) -> Result<(), OperatorError> {
         let sites = || self.config.sites.iter();
         let secrets = sites()
@@ -413,7 +414,7 @@ impl Checker<'_> {
         for secret in secrets {
             if let Some(root) = self.served_from(secret.get_ref()) {
                 let path = secret.get_ref().display();
-                let what = format!("{path} would be served to everyone");
+                let what = format!("{path} lies in a folder that is served");
                 let help = format!("keep it outside of {}", root.display());
                 return Err(self.config.point(secret.span(), what, help));
             }
@@ -454,10 +455,21 @@ impl Checker<'_> {
             && let Some(root) = self.served_from(path)
         {
             warnings.push(format!(
-                "{} lies in {}, so everyone can read it: serve a folder beside it",
+                "{} lies in {}, which is served: clients never get it, but a folder beside it is safer",
                 self.config.shown,
                 root.display()
             ));
+        }
+        let own = self.config.path.as_ref();
+        for secret in self.config.secrets() {
+            let root = self.served_from(&secret).filter(|_| own != Some(&secret));
+            if let Some(root) = root.filter(|root| *root != secret) {
+                warnings.push(format!(
+                    "{} lies in {}, which is served: clients never get it as a file; keep it outside",
+                    secret.display(),
+                    root.display()
+                ));
+            }
         }
         for site in &self.config.sites {
             if site.http == PlainHttp::Serve
