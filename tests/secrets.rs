@@ -42,7 +42,10 @@ fn folder() -> Folder {
         .with("page.html", "a page")
         .with("lost.html", "lost")
         .with("visible.log", "notes")
-        .with("hello.sh", "printf 'Content-Type: text/plain\\n\\n'; echo hello")
+        .with(
+            "hello.sh",
+            "printf 'Content-Type: text/plain\\n\\n'; echo hello",
+        )
         .with(".kept/other.txt", "beside them")
         .with(".kept/users", format!("ant:{}\n", hash.text().trim()))
         .with(".kept/tickets", "0123456789abcdef".repeat(4))

@@ -100,7 +100,7 @@ pub trait Inside {
     /// HEAD: the same guards, the same World, but no body.
     fn ask(&self, question: Question) -> LocalBoxFuture<Result<Response, Fault>>;
 
-    /// Would the guards of the site let the client have this path? Gives who logged in for it.
+    /// Would the guards of the site let the client have this path? Gives the user that logged in for it.
     fn admit(&self, admission: Admission) -> LocalBoxFuture<Result<Option<String>, Fault>>;
 
     /// The same, with a note of what it is asked: it becomes true when an answer is guarded, and so
@@ -131,8 +131,8 @@ impl Admission {
     }
 }
 
-/// Puts paths before the guards of their site, all of which must let the client in; gives who logged
-/// in. Where there is nobody to ask, nothing is let through.
+/// Puts paths before the guards of their site, all of which must let the client in; gives the user that
+/// logged in. A request without a server behind it is let through to none.
 pub async fn admit(request: &Request, paths: Vec<Vec<u8>>) -> Result<Option<String>, Fault> {
     let mut user = None;
     for path in paths {

@@ -204,8 +204,8 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
 }
 
 /// Puts a path that a handler is about to open before the guards of its site; the client and its login
-/// are those of `head`. Gives who logged in, or the reply that stands in the way, and whether any guard
-/// was met.
+/// are those of `head`. Gives the user that logged in, or the reply that stands in the way; and whether
+/// any guard was met.
 pub(super) fn admit(
     world: &World,
     head: &Head<'_>,

@@ -183,7 +183,7 @@ impl Admitting {
 
 /// What a look at the guards came to.
 enum Looked {
-    /// They let the client in, who logged in so.
+    /// They let the client in, with this user.
     Admitted(Option<String>),
     /// This password must be checked first.
     Login(Ask),

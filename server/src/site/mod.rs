@@ -261,7 +261,8 @@ impl Site {
             }
         }
         let entry = folder.find(last);
-        entry.is_some_and(|entry| !entry.link && matches!(entry.node, Node::File(_)))
+        let is_file = |node: &Node| matches!(node, Node::File(_) | Node::Refused(Why::Secret));
+        entry.is_some_and(|entry| !entry.link && is_file(&entry.node))
             && fs::symlink_metadata(self.root().join(path)).is_ok_and(|is| is.is_file())
     }
 

@@ -428,9 +428,7 @@ impl<'a> Scan<'a> {
     /// Is this name of the current folder one of the server's own?
     fn is_secret(&self, name: &[u8], stat: &Stat) -> bool {
         let secrets = self.read.secrets;
-        secrets.is(&Meta::of(stat))
-            || secrets.is_any_in(&self.real)
-                && secrets.is_at(&self.real.join(OsStr::from_bytes(name)))
+        secrets.is(&Meta::of(stat)) || secrets.is_at(&self.real, name)
     }
 
     /// What the link at the current path leads to. Even one that leads nowhere is an entry: what it

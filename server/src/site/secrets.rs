@@ -4,6 +4,7 @@
 use super::file::{Meta, Why};
 use super::root::Root;
 use rustix::fs::fstat;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -66,14 +67,15 @@ impl Resolved {
         }
     }
 
-    /// Is one of them in this very folder?
-    pub fn is_any_in(&self, folder: &Path) -> bool {
-        self.paths.iter().any(|path| path.parent() == Some(folder))
-    }
-
-    /// Is this very path one of them?
-    pub fn is_at(&self, real: &Path) -> bool {
-        self.paths.iter().any(|path| path == real)
+    /// Is this name in this folder (absolute, without links) one of them? A scan asks for every name,
+    /// so bytes are compared and nothing is put together.
+    pub fn is_at(&self, folder: &Path, name: &[u8]) -> bool {
+        let folder = folder.as_os_str().as_bytes();
+        let folder = folder.strip_suffix(b"/").unwrap_or(folder);
+        self.paths.iter().any(|path| {
+            let rest = path.as_os_str().as_bytes().strip_suffix(name);
+            rest.and_then(|rest| rest.strip_suffix(b"/")) == Some(folder)
+        })
     }
 
     /// Is this one of these files or folders?
@@ -101,4 +103,62 @@ impl Resolved {
 fn named(path: &Path) -> Option<PathBuf> {
     let folder = path.parent()?.canonicalize().ok()?;
     Some(folder.join(path.file_name()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::Symlinks;
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_lies_where_and_by_which_names() {
+        let place = tempfile::tempdir().expect("a folder");
+        let base = place.path().canonicalize().expect("there");
+        fs::create_dir_all(base.join("root/state/deep")).expect("made");
+        fs::create_dir_all(base.join("root/in/state")).expect("made");
+        for name in [
+            "root/users",
+            "root/usersx",
+            "root/state/deep/key",
+            "root/page",
+        ] {
+            fs::write(base.join(name), name).expect("made");
+        }
+        symlink("users", base.join("root/link")).expect("made");
+        fs::hard_link(base.join("root/users"), base.join("root/hard")).expect("made");
+        symlink("root", base.join("alias")).expect("made");
+        let by = |name: &str| base.join("alias").join(name);
+        let secrets = vec![by("users"), by("state"), by("to-come")];
+        let secrets = Secrets::new(secrets);
+        let resolved = secrets.resolve();
+        let root = base.join("root");
+        for (folder, name, is_secret) in [
+            ("root", "users", true),
+            ("root", "state", true),
+            // It need not be there yet.
+            ("root", "to-come", true),
+            ("root", "usersx", false),
+            ("root", "sers", false),
+            ("root/in", "state", false),
+            ("root", "page", false),
+        ] {
+            let at = resolved.is_at(&base.join(folder), name.as_bytes());
+            assert_eq!(at, is_secret, "{folder} {name}");
+        }
+        assert!(resolved.covers(&root.join("state/deep/key"), &root));
+        assert!(!resolved.covers(&root.join("statement"), &root));
+        // A root within such a folder was named to be served.
+        assert!(!resolved.covers(&root.join("state/deep/key"), &root.join("state/deep")));
+        for links in [Symlinks::Inside, Symlinks::Follow] {
+            let opened = Root::open(&root, links, None).expect("opens");
+            for path in ["users", "link", "hard", "state", "state/deep/key"] {
+                let refused = secrets.check(&opened, path.as_bytes());
+                assert_eq!(refused, Err(Why::Secret), "{links:?} {path}");
+            }
+            let page = secrets.check(&opened, b"page");
+            assert_eq!(page, Ok(root.join("page")), "{links:?}");
+        }
+    }
 }
