@@ -19,7 +19,7 @@ use crate::support::{
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A backend that runs until the test is over.
-struct Backend(Child);
+pub struct Backend(Child);
 
 impl Backend {
     fn start(mut command: Command, socket: &Path) -> Backend {
@@ -33,7 +33,7 @@ impl Backend {
     }
 
     /// php-fpm with so many processes, at `fpm.sock`.
-    fn php(folder: &Folder, children: u32) -> Backend {
+    pub fn php(folder: &Folder, children: u32) -> Backend {
         let path = |name: &str| folder.path(name).display().to_string();
         folder.write(
             "fpm.conf",
@@ -53,7 +53,7 @@ impl Backend {
     }
 
     /// A Python application under uWSGI, which speaks `protocol` at `app.sock`.
-    fn python(folder: &Folder, protocol: &str) -> Backend {
+    pub fn python(folder: &Folder, protocol: &str) -> Backend {
         folder.write("app.py", APP);
         let mut command = Command::new(tool("uwsgi-core"));
         command.args([

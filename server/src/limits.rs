@@ -111,9 +111,9 @@ pub const RANGES_MAX: usize = 8;
 /// telephone network takes. Without this rate a client that grants 1 byte at a time holds its responses
 /// for ever at next to no cost.
 pub const RESPONSE_PROGRESS_BYTES_MIN: u64 = 8 * 1024;
-/// Heads of requests that wait take at most one part in 16 of `memory_max`, and at most 16 MiB: 16,000
+/// Heads of requests that wait take at most one part in 16 of `memory_max`, and at most 12 MiB: 12,000
 /// waiting requests of browsers, whose heads have 1 KB.
-pub const PENDING_HEAD_BYTES_MAX: usize = 16 << 20;
+pub const PENDING_HEAD_BYTES_MAX: usize = 12 << 20;
 /// Divisor of `memory_max` for [`PENDING_HEAD_BYTES_MAX`].
 pub const PENDING_HEAD_MEMORY_PARTS: u64 = 16;
 /// Each worker can keep at least this many bytes of heads, so that a head of the largest size fits into

@@ -559,6 +559,15 @@ async def alone(name, other):
     print("refused")
 
 
+async def status(name):
+    """The status of the front page of this site; 0 where no connection is to be had."""
+    try:
+        async with client(name) as it:
+            print((await it.get("/", host=name)).status)
+    except ConnectionError:
+        print(0)
+
+
 async def ask(*questions):
     """Asks each `METHOD path [name:value …]` in turn; a line of JSON for each answer."""
     async with client() as it:

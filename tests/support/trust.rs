@@ -2,10 +2,15 @@
 
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ALL_VERSIONS, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme,
+    SupportedProtocolVersion,
+};
 
 /// Trusts whoever answers; remembers no session.
 pub fn client_config() -> Arc<ClientConfig> {
@@ -15,16 +20,37 @@ pub fn client_config() -> Arc<ClientConfig> {
 /// The same, asking for these application protocols.
 #[allow(dead_code, reason = "this file is in two programs")]
 pub fn client_config_with(alpn: &[&[u8]]) -> Arc<ClientConfig> {
+    let mut config = builder(ALL_VERSIONS).with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    Arc::new(config)
+}
+
+/// With one version of TLS; remembers its sessions.
+#[allow(dead_code, reason = "this file is in two programs")]
+pub fn client_config_of(version: &'static SupportedProtocolVersion) -> ClientConfig {
+    builder(&[version]).with_no_client_auth()
+}
+
+/// With the client certificate and key in this PEM.
+#[allow(dead_code, reason = "this file is in two programs")]
+pub fn client_config_with_certificate(pem: &str) -> ClientConfig {
+    let chain = CertificateDer::pem_slice_iter(pem.as_bytes());
+    let chain = chain.collect::<Result<_, _>>().expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).expect("a key");
+    let config = builder(ALL_VERSIONS).with_client_auth_cert(chain, key);
+    config.expect("a client's certificate")
+}
+
+fn builder(
+    versions: &[&'static SupportedProtocolVersion],
+) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = Arc::new(TrustAll(provider.clone()));
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+    ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
         .expect("protocol versions")
         .dangerous()
         .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
-    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    Arc::new(config)
 }
 
 #[derive(Debug)]

@@ -24,6 +24,7 @@ pub fn check(config: &Config) -> Result<Vec<String>, OperatorError> {
         account: account(config)?,
     };
     for site in &config.sites {
+        checker.demands_tls(site)?;
         checker.site(site)?;
     }
     if let Some(tickets) = &config.tls.tickets {
@@ -126,6 +127,32 @@ impl Checker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A client certificate is shown in a TLS handshake and nowhere else: a site that demands one must
+    /// not be served over plain HTTP, be it HTTP/1.1 or h2c.
+    fn demands_tls(&self, site: &Site) -> Result<(), OperatorError> {
+        let Some(client_ca) = &site.client_ca else {
+            return Ok(());
+        };
+        let server = &self.config.server;
+        let name = site.names[0].get_ref();
+        let (span, what, help) = match (server.https.is_empty(), site.http) {
+            (true, _) => (
+                client_ca.span(),
+                format!("{name} demands client certificates, but the server has no https address"),
+                "give `https` of [server] an address, or leave `client_ca` out and use `users` or `allow` of a route",
+            ),
+            (false, PlainHttp::Serve) if !server.http.is_empty() => (
+                site.http_span.clone(),
+                format!(
+                    "{name} demands client certificates, but http = \"serve\" serves it without them"
+                ),
+                "leave `http` out, so that plain HTTP only redirects to https, or leave `client_ca` out",
+            ),
+            _ => return Ok(()),
+        };
+        Err(self.config.point(span, what, help))
     }
 
     /// A folder to serve.
@@ -369,7 +396,8 @@ impl Checker<'_> {
         Err(self.config.point(state.span(), what, help))
     }
 
-    /// Private things must not lie where everyone can fetch them.
+    /// Passwords, keys and state are hidden from clients wherever they lie, but one mistake in that would
+    /// give them away: they must not lie in a served folder at all.
     fn nothing_secret_is_served(&self) -> Result<(), OperatorError> {
         let sites = || self.config.sites.iter();
         let secrets = sites()
@@ -386,7 +414,7 @@ impl Checker<'_> {
         for secret in secrets {
             if let Some(root) = self.served_from(secret.get_ref()) {
                 let path = secret.get_ref().display();
-                let what = format!("{path} would be served to everyone");
+                let what = format!("{path} lies in a folder that is served");
                 let help = format!("keep it outside of {}", root.display());
                 return Err(self.config.point(secret.span(), what, help));
             }
@@ -427,10 +455,21 @@ impl Checker<'_> {
             && let Some(root) = self.served_from(path)
         {
             warnings.push(format!(
-                "{} lies in {}, so everyone can read it: serve a folder beside it",
+                "{} lies in {}, which is served: clients never get it, but a folder beside it is safer",
                 self.config.shown,
                 root.display()
             ));
+        }
+        let own = self.config.path.as_ref();
+        for secret in self.config.secrets() {
+            let root = self.served_from(&secret).filter(|_| own != Some(&secret));
+            if let Some(root) = root.filter(|root| *root != secret) {
+                warnings.push(format!(
+                    "{} lies in {}, which is served: clients never get it as a file; keep it outside",
+                    secret.display(),
+                    root.display()
+                ));
+            }
         }
         for site in &self.config.sites {
             if site.http == PlainHttp::Serve

@@ -15,6 +15,7 @@ mod nearest;
 mod places;
 mod read;
 mod schema;
+mod secrets;
 mod values;
 
 #[cfg(test)]
@@ -162,6 +163,8 @@ pub struct Site {
     pub root: Option<Spanned<PathBuf>>,
     /// What plain HTTP does.
     pub http: PlainHttp,
+    /// Where that stands in the file; empty if it is the default.
+    pub http_span: Range<usize>,
     /// Files that stand for their folder, in order.
     pub index: Vec<String>,
     /// Paths to try, in order: `$path` with what is around it, or a path of the site.

@@ -106,6 +106,16 @@ impl<'s, 'i> Table<'s, 'i> {
         key: &'static str,
         words: &[(&str, T)],
     ) -> Result<Option<T>, OperatorError> {
+        let word = self.spanned_word(key, words)?;
+        Ok(word.map(Spanned::into_inner))
+    }
+
+    /// The same, with its place in the file.
+    pub(super) fn spanned_word<T: Copy>(
+        &mut self,
+        key: &'static str,
+        words: &[(&str, T)],
+    ) -> Result<Option<Spanned<T>>, OperatorError> {
         let Some(item) = self.item(key) else {
             return Ok(None);
         };
@@ -118,7 +128,7 @@ impl<'s, 'i> Table<'s, 'i> {
             return Err(item.mistyped(&choice, &format!("\"{}\"", words[0].0)));
         };
         match words.iter().find(|(word, _)| word == typed) {
-            Some((_, meaning)) => Ok(Some(*meaning)),
+            Some((_, meaning)) => Ok(Some(Spanned::new(item.value.span(), *meaning))),
             None => {
                 let help = match nearest(typed, words.iter().map(|(word, _)| *word)) {
                     Some(meant) => format!("did you mean \"{meant}\"?"),

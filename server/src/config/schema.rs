@@ -606,10 +606,13 @@ fn site(mut table: Table<'_, '_>) -> Result<Site, OperatorError> {
         let help = "add certificate = \"…\", the chain that this key belongs to";
         return Err(source.error(key.span(), "there is a `key` without `certificate`", help));
     }
+    let http = table.spanned_word("http", &plain)?;
+    let http = http.unwrap_or(Spanned::new(0..0, PlainHttp::default()));
     let site = Site {
         names,
         root,
-        http: table.word("http", &plain)?.unwrap_or_default(),
+        http: *http.get_ref(),
+        http_span: http.span(),
         index: index(&mut table)?,
         try_paths: try_paths(&mut table)?,
         errors: error_pages(&mut table)?,

@@ -960,7 +960,7 @@ fn what_is_named_must_be_there() {
         ),
         (
             "[[site]]\nroot = \".\"",
-            "would be served to everyone",
+            "lies in a folder that is served",
             "keep it outside of",
         ),
         ("[tls]\ntickets = \"no.key\"", "there is no key file ", ""),
@@ -979,7 +979,10 @@ fn the_file_in_a_served_folder_is_worth_a_warning() {
     let file = folder.path().join(FILE_NAME);
     fs::write(&file, "server.state = \".state\"\n[[site]]\nroot = \".\"\n").unwrap();
     let warnings = check(&load(&file).unwrap()).unwrap();
-    assert!(warnings[0].contains("everyone can read it"), "{warnings:?}");
+    assert!(
+        warnings[0].contains("which is served: clients never get it"),
+        "{warnings:?}"
+    );
 
     let (_folder, config) =
         laid_out("[[site]]\nhttp = \"serve\"\n[[site.route]]\npath = \"/x\"\nusers = \"users\"\n");

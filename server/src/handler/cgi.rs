@@ -7,8 +7,8 @@
 use super::asked::{Asked, Place};
 use super::exchange::{Bounds, taken_apart};
 use super::program::{Order, Programs, search_path};
-use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts};
-use crate::site::{Root, hidden};
+use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts, admit};
+use crate::site::{Root, Secrets, hidden};
 use crate::wire::body::BodyLength;
 use crate::wire::cgi::Environment;
 use crate::wire::reject::Reject;
@@ -40,6 +40,10 @@ pub struct Settings {
     pub interpreters: Vec<(String, PathBuf)>,
     /// Variables beside those of the request.
     pub variables: Vec<(String, String)>,
+    /// Files of the server's own, which are never run.
+    pub secrets: Secrets,
+    /// Some scripts of the folder are guarded apart from it: a link to one of them is no way round.
+    pub is_guarded: bool,
 }
 
 /// A file that was found.
@@ -47,6 +51,14 @@ struct Found {
     /// Below the folder.
     file: Vec<u8>,
     path_info: Vec<u8>,
+}
+
+/// Where a script lies.
+struct Located {
+    /// Absolute, without links.
+    file: PathBuf,
+    /// On the site, with what follows it; none if it lies outside of the folder.
+    guarded_paths: Vec<Vec<u8>>,
 }
 
 impl Cgi {
@@ -72,11 +84,19 @@ impl Scripts for Cgi {
 
 async fn run(
     settings: Arc<Settings>,
-    request: Request,
+    mut request: Request,
     script: Option<Script>,
 ) -> Result<Response, Fault> {
     let (programs, bounds) = (Arc::clone(&settings.programs), settings.bounds.clone());
-    if request.length == BodyLength::Chunked {
+    let mut admitted = None;
+    // The site itself has put its own scripts before its guards.
+    if settings.is_guarded && script.is_none() {
+        let (path, looking) = (request.path.clone(), Arc::clone(&settings));
+        let located = programs.look(move || looking.located(&path)).await?;
+        let user = admit(&request, located.guarded_paths).await?;
+        request.user = request.user.or(user);
+        admitted = Some(located.file);
+    } else if request.length == BodyLength::Chunked {
         // It may go to the disk, but not for a script that isn't there.
         let (path, script) = (request.path.clone(), script.clone());
         let settings = Arc::clone(&settings);
@@ -84,15 +104,25 @@ async fn run(
         programs.look(look).await?;
     }
     let (asked, here) = taken_apart(request, &settings.bounds).await?;
-    let find = move |asked: &Asked| settings.order(asked, script);
+    let find = move |asked: &Asked| settings.order(asked, script, admitted);
     programs.run(Arc::new(asked), here, bounds, find).await
 }
 
 impl Settings {
     /// Which program is to be run, and how. Blocks while the disk is asked.
-    fn order(&self, asked: &Asked, script: Option<Script>) -> Result<Order, Fault> {
+    /// Where guards were asked about a file, it must still be that one.
+    fn order(
+        &self,
+        asked: &Asked,
+        script: Option<Script>,
+        admitted: Option<PathBuf>,
+    ) -> Result<Order, Fault> {
         let refused = |reject| Fault::new("script", reject);
         let found = self.found(&asked.path, script)?;
+        let real = self.real(&found)?;
+        if admitted.is_some_and(|admitted| admitted != real) {
+            return Err(refused(Reject::CHANGING));
+        }
         let file = self.root.path().join(OsStr::from_bytes(&found.file));
         let variables = self.variables(asked, &found, &file);
         let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
@@ -125,6 +155,24 @@ impl Settings {
             None => self.find(path.strip_prefix(&*self.prefix).unwrap_or_default()),
         };
         found.map_err(|reject| Fault::new("script", reject))
+    }
+
+    /// Where the file really lies.
+    fn real(&self, found: &Found) -> Result<PathBuf, Fault> {
+        let real = self.secrets.check(&self.root, &found.file);
+        real.map_err(|why| Fault::new("script", why.reject()))
+    }
+
+    /// The file for this path, and what its guards are to be asked about. Blocks as well.
+    fn located(&self, path: &[u8]) -> Result<Located, Fault> {
+        let found = self.found(path, None)?;
+        let file = self.real(&found)?;
+        let below = self.root.below(&file);
+        let on_site = |below: &[u8]| [&*self.prefix, b"/", below, &found.path_info].concat();
+        Ok(Located {
+            guarded_paths: below.map(on_site).into_iter().collect(),
+            file,
+        })
     }
 
     fn interpreter(&self, file: &[u8]) -> Option<&Path> {

@@ -2,7 +2,9 @@
 //! there. They are put on before the page cache sees a response, so that a page is kept with them, and
 //! once: what a script has the server send instead of its own answer has those of its own path.
 
-use super::{Fault, Handler, Inside, LocalBoxFuture, Question, Request, Response, Script, Scripts};
+use super::{
+    Admission, Fault, Handler, Inside, LocalBoxFuture, Question, Request, Response, Script, Scripts,
+};
 use crate::site::{HeaderRules, is_of_the_content, operator_fields};
 use crate::wire::status::Status;
 use std::borrow::Cow;
@@ -123,6 +125,10 @@ impl Inside for Watched {
     fn ask(&self, question: Question) -> LocalBoxFuture<Result<Response, Fault>> {
         self.asked.set(true);
         self.inner.ask(question)
+    }
+
+    fn admit(&self, admission: Admission) -> LocalBoxFuture<Result<Option<String>, Fault>> {
+        self.inner.admit(admission)
     }
 
     fn noting(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Inside> {

@@ -32,9 +32,9 @@ use super::asked::Asked;
 use super::exchange::{Bounds, taken_apart};
 use super::program::{Order, Programs, search_path};
 use super::pushed::{Push, Pushes};
-use super::{Fault, Handler, LocalBoxFuture, Request, Response};
+use super::{Fault, Handler, LocalBoxFuture, Request, Response, admit};
 use crate::limits;
-use crate::site::{Root, Why};
+use crate::site::{Root, Secrets, Why};
 use crate::wire::cgi::Environment;
 use crate::wire::fields::Fields;
 use crate::wire::head::Method;
@@ -73,6 +73,28 @@ pub struct Settings {
     pub variables: Vec<(String, String)>,
     /// Where pushes are told, if anything is deployed.
     pub pushes: Option<Pushes>,
+    /// Files of the server's own, which are in no repository.
+    pub secrets: Secrets,
+    /// Some repositories are guarded apart from the folder: neither a link to one of them nor its name
+    /// without `.git` is a way round.
+    pub is_guarded: bool,
+}
+
+/// A repository that was found and is exported.
+struct Located {
+    /// git's own files of it: absolute, without links.
+    folder: PathBuf,
+    /// Names below the folder of repositories that it has or may be asked for by. Guards of each of
+    /// them protect it. None where nothing is guarded.
+    names: Vec<Vec<u8>>,
+}
+
+impl Located {
+    /// The same on the site, with what follows in the path.
+    fn guarded_paths(names: &[Vec<u8>], prefix: &[u8], rest: &[u8]) -> Vec<Vec<u8>> {
+        let on_site = |name: &Vec<u8>| [prefix, b"/", name.as_slice(), rest].concat();
+        names.iter().map(on_site).collect()
+    }
 }
 
 impl Git {
@@ -112,7 +134,27 @@ async fn run(settings: Arc<Settings>, mut request: Request) -> Result<Response, 
     let path = path.unwrap_or_default();
     let query = request.query.as_deref();
     let wanted = Wanted::read(request.method, path, query).map_err(refused)?;
-    if wanted.is_push && !(settings.push && request.user.is_some()) {
+    if wanted.is_push && !settings.push {
+        return Err(refused(Reject::PUSH_DENIED));
+    }
+    let mut located = None;
+    if settings.is_guarded {
+        let (looking, name) = (Arc::clone(&settings), wanted.name.clone());
+        let found = settings.programs.look(move || looking.locate(&name)).await;
+        let found = match found {
+            // Without a login nothing tells whether there is such a repository.
+            Err(_) if wanted.is_push && request.user.is_none() => {
+                return Err(refused(Reject::PUSH_DENIED));
+            }
+            found => found?,
+        };
+        let rest = wanted.service_path.as_bytes();
+        let paths = Located::guarded_paths(&found.names, &settings.prefix, rest);
+        let user = admit(&request, paths).await?;
+        request.user = request.user.or(user);
+        located = Some(found);
+    }
+    if wanted.is_push && request.user.is_none() {
         return Err(refused(Reject::PUSH_DENIED));
     }
     let mut bounds = settings.bounds.clone();
@@ -128,7 +170,7 @@ async fn run(settings: Arc<Settings>, mut request: Request) -> Result<Response, 
     let (asked, here) = taken_apart(request, &bounds).await?;
     let (asked, programs) = (Arc::new(asked), Arc::clone(&settings.programs));
     let push = settings.push_begins(&wanted);
-    let find = move |asked: &Asked| settings.order(asked, &wanted);
+    let find = move |asked: &Asked| settings.order(asked, &wanted, located);
     let running = programs.run(Arc::clone(&asked), here, bounds, find);
     let response = running.await?;
     // What was asked for is there and is asked of git as it wants it: the repository is damaged.
@@ -201,10 +243,17 @@ impl Settings {
     }
 
     /// How git is run for this. Blocks while the disk is asked.
-    fn order(&self, asked: &Asked, wanted: &Wanted) -> Result<Order, Fault> {
+    fn order(
+        &self,
+        asked: &Asked,
+        wanted: &Wanted,
+        located: Option<Located>,
+    ) -> Result<Order, Fault> {
         let refused = |reject| Fault::new("git", reject);
-        let found = self.find(&wanted.name).map_err(refused)?;
-        let folder = self.exported(&found)?;
+        let folder = match located {
+            Some(located) => located.folder,
+            None => self.locate(&wanted.name)?.folder,
+        };
         let c_string = |path: &Path| {
             let string = CString::new(path.as_os_str().as_bytes());
             string.map_err(|_| refused(Reject::NOT_FOUND))
@@ -224,10 +273,17 @@ impl Settings {
         })
     }
 
-    /// Where git's own files of a repository are, if it may be seen.
-    fn exported(&self, found: &[u8]) -> Result<PathBuf, Fault> {
-        let folder = self.root.path().join(OsStr::from_bytes(found));
+    /// The repository with this name, if it may be seen.
+    fn locate(&self, name: &[u8]) -> Result<Located, Fault> {
+        let found = self.find(name);
+        let found = found.map_err(|reject| Fault::new("git", reject))?;
+        self.exported(&found)
+    }
+
+    /// The same, where its folder is known.
+    fn exported(&self, found: &[u8]) -> Result<Located, Fault> {
         if !self.exports_all && !self.is_marked(found) {
+            let folder = self.root.path().join(OsStr::from_bytes(found));
             // To the client it is one that isn't there.
             let why = format!(
                 "{} isn't exported: make the file git-daemon-export-ok in it, or say export = \"all\"",
@@ -235,7 +291,34 @@ impl Settings {
             );
             return Err(Fault::because("git", Reject::NOT_FOUND, why));
         }
-        Ok(folder)
+        let folder = self.secrets.check(&self.root, found);
+        let folder = folder.map_err(|why| Fault::new("git", why.reject()))?;
+        Ok(Located {
+            names: self.guarded_names(found, &folder),
+            folder,
+        })
+    }
+
+    /// What guards may call the repository whose folder was found under this name, and really lies
+    /// there. None where nothing is guarded.
+    fn guarded_names(&self, found: &[u8], real: &Path) -> Vec<Vec<u8>> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        if !self.is_guarded {
+            return names;
+        }
+        for folder in [Some(found), self.root.below(real)].into_iter().flatten() {
+            let name = folder.strip_suffix(b"/.git").unwrap_or(folder);
+            // The shorter name is this repository's too, unless there is a folder of that name.
+            let short = name.strip_suffix(b".git");
+            let is_other = |short: &&[u8]| self.is(FileType::Directory, short) != Ok(false);
+            let short = short.filter(|short| !is_other(short));
+            for name in [Some(name), short].into_iter().flatten() {
+                if !names.iter().any(|known| known == name) {
+                    names.push(name.to_vec());
+                }
+            }
+        }
+        names
     }
 
     /// The folder of git's own files of this repository: itself if it is bare, else `.git` in it. As

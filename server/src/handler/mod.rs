@@ -24,6 +24,7 @@ pub mod spool;
 pub mod test;
 
 use crate::wire::body::BodyLength;
+use crate::wire::fields::Fields;
 use crate::wire::head::{Method, Version};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
@@ -99,9 +100,49 @@ pub trait Inside {
     /// HEAD: the same guards, the same World, but no body.
     fn ask(&self, question: Question) -> LocalBoxFuture<Result<Response, Fault>>;
 
+    /// Would the guards of the site let the client have this path? Gives the user that logged in for it.
+    fn admit(&self, admission: Admission) -> LocalBoxFuture<Result<Option<String>, Fault>>;
+
     /// The same, with a note of what it is asked: it becomes true when an answer is guarded, and so
     /// isn't for everybody who may see what asked.
     fn noting(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Inside>;
+}
+
+/// A path that a handler is about to open, where it isn't the one that was asked for: a link leads to
+/// it, or an ending was left out. Guards protect what is opened, by whichever name.
+pub struct Admission {
+    /// On the site, decoded.
+    pub path: Vec<u8>,
+    /// Host without port; may be empty in HTTP/1.0.
+    pub host: Vec<u8>,
+    /// The client's Authorization field.
+    pub authorization: Option<Vec<u8>>,
+}
+
+impl Admission {
+    /// For this path, the host and the login of a request.
+    pub fn new(path: Vec<u8>, request: &Request) -> Admission {
+        let authorization = Fields(&request.fields).first("authorization");
+        Admission {
+            path,
+            host: request.host.clone(),
+            authorization: authorization.map(<[u8]>::to_vec),
+        }
+    }
+}
+
+/// Puts paths before the guards of their site, all of which must let the client in; gives the user that
+/// logged in. A request without a server behind it is let through to none.
+pub async fn admit(request: &Request, paths: Vec<Vec<u8>>) -> Result<Option<String>, Fault> {
+    let mut user = None;
+    for path in paths {
+        let Some(inside) = &request.inside else {
+            return Err(Fault::new("guard", Reject::ADDRESS_DENIED));
+        };
+        let admission = Admission::new(path, request);
+        user = inside.admit(admission).await?.or(user);
+    }
+    Ok(user)
 }
 
 /// What the server is asked from within.

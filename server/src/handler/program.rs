@@ -114,10 +114,10 @@ impl Programs {
     }
 
     /// Looks for a program, which may block, without starting it.
-    pub async fn look(
+    pub async fn look<T: Send + 'static>(
         &self,
-        look: impl FnOnce() -> Result<(), Fault> + Send + 'static,
-    ) -> Result<(), Fault> {
+        look: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
         self.pool.run(look).await.map_err(not_run)?
     }
 

@@ -19,7 +19,7 @@ use crate::base::sys;
 use crate::base::text::push_number;
 use crate::limits;
 use crate::site::{Listing, Load, Stored};
-use crate::tls::{ACME_TLS_ALPN, Identity};
+use crate::tls::{ACME_TLS_ALPN, Identity, Tls};
 use crate::wire::body::{BodyDecoder, BodyLength, Step};
 use crate::wire::h1::{self, Parsed};
 use crate::wire::h2::frame::PREFACE;
@@ -34,6 +34,7 @@ use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use tokio::task::spawn_local;
@@ -56,6 +57,10 @@ pub struct Connection {
     body_read: bool,
     /// Of the certificate that this connection was given, once it is.
     pub(super) identity: Option<Identity>,
+    /// The certificates and demands that the handshake began with; None once it is over. A reload
+    /// during the handshake may demand a client certificate that this connection was never asked for,
+    /// so the identity comes from these and not from the current World.
+    offered: Option<Arc<Tls>>,
     /// Nothing was said yet by which the version of HTTP could be known.
     is_fresh: bool,
     /// Work on the pool for one and the same request, so that it can't go on for ever.
@@ -152,9 +157,16 @@ impl Drop for Connection {
 
 impl Connection {
     /// A connection just accepted.
-    pub fn new(stream: Stream, worker: Rc<Worker>, slot: usize, peer: IpAddr) -> Connection {
+    pub fn new(
+        stream: Stream,
+        offered: Option<Arc<Tls>>,
+        worker: Rc<Worker>,
+        slot: usize,
+        peer: IpAddr,
+    ) -> Connection {
         Connection {
             stream,
+            offered,
             worker,
             slot,
             peer,
@@ -317,8 +329,7 @@ impl Connection {
         }
         let validated = connection.alpn_protocol() == Some(ACME_TLS_ALPN);
         let resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
-        let world = self.worker.world();
-        if let Some(tls) = &world.tls {
+        if let Some(tls) = self.offered.take() {
             self.identity = Some(tls.identity(connection.server_name()));
         }
         if resumed {

@@ -174,6 +174,10 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
             guarded: false,
         };
     }
+    // The check of a configuration refuses what would lead here; a mistake there must not open the site.
+    if !secure && host.demands_certificate {
+        return refuse(host, Reject::MISDIRECTED);
+    }
     let mut gate = Gate {
         world,
         host,
@@ -197,6 +201,32 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         reply,
         guarded: gate.is_guarded,
     }
+}
+
+/// Puts a path that a handler is about to open before the guards of its site; the client and its login
+/// are those of `head`. Gives the user that logged in, or the reply that stands in the way; and whether
+/// any guard was met.
+pub(super) fn admit(
+    world: &World,
+    head: &Head<'_>,
+    facts: &Facts,
+    path: &[u8],
+) -> (Result<Option<String>, Reply>, bool) {
+    let Some(host) = world.hosts.find(head.host) else {
+        let reject = Reject::HOST_UNKNOWN;
+        return (Err(Reply::Refuse { reject, page: None }), true);
+    };
+    let mut gate = Gate {
+        world,
+        host,
+        facts,
+        head,
+        user: None,
+        is_guarded: false,
+        query: None,
+    };
+    let passed = gate.pass(path);
+    (passed.map(|()| gate.user), gate.is_guarded)
 }
 
 /// What whoever validates this name by http-01 is to find (RFC 8555 §8.3), if that is pending.
@@ -552,9 +582,16 @@ impl Gate<'_, '_> {
     /// What runs a file of the site, if it is one to be run.
     fn run(&mut self, script: Script) -> Option<Reply> {
         let scripts = self.host.scripts(&script.name)?;
-        // A guard protects what is run, by whichever name it was asked for.
-        if let Err(reply) = self.pass(&script.name) {
-            return Some(reply);
+        // A guard protects what is run, by whichever name it was asked for, and what follows the name.
+        let host = self.host;
+        let mut names = vec![script.name.clone()];
+        if let Some(site) = host.site.as_ref().filter(|_| host.guarded) {
+            names.extend(site.aliases(&script.name));
+        }
+        for name in names {
+            if let Err(reply) = self.pass(&[name, script.path_info.clone()].concat()) {
+                return Some(reply);
+            }
         }
         let handler = Arc::new(At {
             scripts: scripts.handler.clone(),
@@ -569,13 +606,12 @@ impl Gate<'_, '_> {
 
     /// Asks `site`, mounted at `prefix`, for `path`.
     fn ask_site(&mut self, site: &Site, prefix: &[u8], path: &[u8]) -> Reply {
-        if self.host.guarded
-            && let Some(opened) = site.opened_path(path)
-        {
-            let mut full = prefix.to_vec();
-            full.extend_from_slice(&opened);
-            if let Err(reply) = self.pass(&full) {
-                return reply;
+        if self.host.guarded {
+            let opened = site.opened_path(path).into_iter();
+            for opened in opened.chain(site.aliases(path)) {
+                if let Err(reply) = self.pass(&[prefix, &opened].concat()) {
+                    return reply;
+                }
             }
         }
         let answer = site.answer(self.head, path);

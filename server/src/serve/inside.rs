@@ -2,13 +2,15 @@
 //! dispatch as if the client had asked, and handed to the handler as a response of its own.
 
 use super::body::{Body, Filled};
-use super::dispatch::{Dispatched, Facts, Reply, Way, dispatch};
+use super::dispatch::{Dispatched, Facts, Reply, Way, admit, dispatch};
 use super::live::owned;
 use super::small::{Small, refusal_fields};
 use super::worker::Worker;
 use crate::base::lag::CatchUp;
 use crate::handler::pipe::{Writer, pipe};
-use crate::handler::{self, Ends, Fault, Handler, Inside, LocalBoxFuture, Question, Response};
+use crate::handler::{
+    self, Admission, Ends, Fault, Handler, Inside, LocalBoxFuture, Question, Response,
+};
 use crate::limits;
 use crate::site::{SERVER, Stored};
 use crate::wire::fields::Fields;
@@ -16,6 +18,7 @@ use crate::wire::h1::{Parsed, parse_head};
 use crate::wire::head::{Head, Version};
 use crate::wire::reject::Reject;
 use crate::wire::status::Status;
+use crate::world::users::Ask;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -57,6 +60,20 @@ impl Inside for View {
             guarded: self.guarded.clone(),
         };
         Box::pin(asking.answer())
+    }
+
+    fn admit(&self, admission: Admission) -> LocalBoxFuture<Result<Option<String>, Fault>> {
+        let admitting = Admitting {
+            worker: Rc::clone(&self.worker),
+            facts: Facts {
+                way: Way::Known(self.ends),
+                ..self.facts
+            },
+            text: admission_text(&admission),
+            path: admission.path,
+            guarded: self.guarded.clone(),
+        };
+        Box::pin(admitting.answer())
     }
 
     fn noting(&self, guarded: Rc<Cell<bool>>) -> Rc<dyn Inside> {
@@ -102,6 +119,74 @@ fn text(question: &Question) -> Vec<u8> {
     }
     text.extend_from_slice(b"\r\n");
     text
+}
+
+/// The head of a request by the same client, which the guards look at.
+fn admission_text(admission: &Admission) -> Vec<u8> {
+    let mut text = match admission.host.is_empty() {
+        true => b"GET / HTTP/1.0\r\n".to_vec(),
+        false => [b"GET / HTTP/1.1\r\nHost: ", &admission.host[..], b"\r\n"].concat(),
+    };
+    if let Some(value) = &admission.authorization {
+        text.extend_from_slice(&[b"Authorization: ", &value[..], b"\r\n"].concat());
+    }
+    text.extend_from_slice(b"\r\n");
+    text
+}
+
+/// A path before the guards.
+struct Admitting {
+    worker: Rc<Worker>,
+    facts: Facts,
+    text: Vec<u8>,
+    path: Vec<u8>,
+    guarded: Option<Rc<Cell<bool>>>,
+}
+
+impl Admitting {
+    async fn answer(self) -> Result<Option<String>, Fault> {
+        for _ in 0..ERRANDS_MAX {
+            match self.look()? {
+                Looked::Admitted(user) => return Ok(user),
+                // Asking again tells what came of it.
+                Looked::Login(ask) => {
+                    let answered = ask.answer().await;
+                    answered.map_err(|_| refused(Reject::LOGINS_BUSY))?;
+                }
+            }
+        }
+        Err(refused(Reject::CHANGING))
+    }
+
+    fn look(&self) -> Result<Looked, Fault> {
+        let world = self.worker.world();
+        let Ok(Parsed::Complete { head, .. }) = parse_head(&self.text, &mut 0, &world.limits)
+        else {
+            return Err(refused(Reject::ADDRESS_DENIED));
+        };
+        let facts = Facts {
+            now_ms: self.worker.clock.millis(),
+            ..self.facts
+        };
+        let (admitted, is_guarded) = admit(&world, &head, &facts, &self.path);
+        if let Some(note) = self.guarded.as_ref().filter(|_| is_guarded) {
+            note.set(true);
+        }
+        match admitted {
+            Ok(user) => Ok(Looked::Admitted(user)),
+            Err(Reply::Login(ask)) => Ok(Looked::Login(ask)),
+            Err(Reply::Refuse { reject, .. }) => Err(refused(reject)),
+            Err(_) => Err(refused(Reject::ADDRESS_DENIED)),
+        }
+    }
+}
+
+/// What a look at the guards came to.
+enum Looked {
+    /// They let the client in, with this user.
+    Admitted(Option<String>),
+    /// This password must be checked first.
+    Login(Ask),
 }
 
 struct Asking {

@@ -511,6 +511,7 @@ impl Worker {
         // Who connects mostly asks at once.
         turn(Box::new(Connection::new(
             Stream::new(socket, tls),
+            world.tls.clone().filter(|_| secure),
             self.clone(),
             row,
             peer,

@@ -77,6 +77,8 @@ pub enum Why {
     Changing,
     /// No descriptor or no memory left.
     Overloaded,
+    /// A file of the server's own: its configuration, passwords, keys, state or logs.
+    Secret,
 }
 
 impl Why {
@@ -88,6 +90,7 @@ impl Why {
             Why::Unreadable => Reject::UNREADABLE,
             Why::Changing => Reject::CHANGING,
             Why::Overloaded => Reject::OVERLOADED,
+            Why::Secret => Reject::SERVERS_OWN,
         }
     }
 
@@ -98,6 +101,7 @@ impl Why {
             Why::Unreadable,
             Why::Changing,
             Why::Overloaded,
+            Why::Secret,
         ]
         .into_iter()
         .find(|why| *why as u32 == code)

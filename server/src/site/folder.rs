@@ -17,6 +17,18 @@ pub struct Folder {
     index: Option<u32>,
     /// Is there a symbolic link here or below?
     pub holds_links: bool,
+    /// Paths below the root that links of this folder lead to, by the place of the link, ascending.
+    targets: Box<[(u32, Box<[u8]>)]>,
+}
+
+/// Whether a name is a symbolic link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// It is none.
+    No,
+    /// It is one, and ends at this path below the root, where no link is left in it; `None`: it ends
+    /// outside of the root, or nowhere.
+    To(Option<Box<[u8]>>),
 }
 
 /// What has a name in a folder.
@@ -53,15 +65,22 @@ impl Node {
 }
 
 impl Folder {
-    /// Puts a folder together; `entries` (name, is it a link, what it is) are sorted by name, bytes
+    /// Puts a folder together; `entries` (name, is it a link and where to, what it is) are sorted by name, bytes
     /// compared, and of one name there is one.
-    pub fn new(meta: Meta, entries: Vec<(&[u8], bool, Node)>, index: &[String]) -> Folder {
+    pub fn new(meta: Meta, entries: Vec<(&[u8], Link, Node)>, index: &[String]) -> Folder {
         let mut names = Vec::with_capacity(entries.iter().map(|(name, ..)| name.len()).sum());
         let mut holds_links = false;
+        let mut targets = Vec::new();
         let entries = entries
             .into_iter()
-            .map(|(name, link, node)| {
+            .enumerate()
+            .map(|(at, (name, link, node))| {
                 names.extend_from_slice(name);
+                let is_link = link != Link::No;
+                if let Link::To(Some(target)) = link {
+                    targets.push((u32::try_from(at).unwrap_or(u32::MAX), target));
+                }
+                let link = is_link;
                 holds_links |= link || matches!(&node, Node::Folder(folder) if folder.holds_links);
                 Entry {
                     node,
@@ -77,6 +96,7 @@ impl Folder {
             entries,
             index: None,
             holds_links,
+            targets: targets.into(),
         };
         folder.index = index.iter().find_map(|name| {
             let at = folder.position(name.as_bytes(), b"")?;
@@ -135,10 +155,46 @@ impl Folder {
         None
     }
 
+    /// The path without links of what lies at `path` below this folder, which is the root; None where
+    /// that is outside of the root. What isn't there keeps its name.
+    pub fn real_path(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let mut folder = Some(self);
+        let mut real = Some(Vec::with_capacity(path.len()));
+        for name in path.split(|byte| *byte == b'/') {
+            let at = folder.and_then(|folder| Some((folder, folder.position(name, b"")?)));
+            match at {
+                Some((above, at)) if above.entries[at].link => {
+                    real = above.target(at).map(<[u8]>::to_vec);
+                }
+                _ => {
+                    if let Some(real) = &mut real {
+                        if !real.is_empty() {
+                            real.push(b'/');
+                        }
+                        real.extend_from_slice(name);
+                    }
+                }
+            }
+            folder = at.and_then(|(above, at)| match &above.entries[at].node {
+                Node::Folder(below) => Some(&**below),
+                _ => None,
+            });
+        }
+        real
+    }
+
+    fn target(&self, at: usize) -> Option<&[u8]> {
+        let found = self
+            .targets
+            .binary_search_by(|(its, _)| (*its as usize).cmp(&at));
+        found.ok().map(|place| &*self.targets[place].1)
+    }
+
     /// Does it hold the very same entries under the same names?
     pub fn same_entries(&self, other: &Folder) -> bool {
         self.meta == other.meta
             && self.names == other.names
+            && self.targets == other.targets
             && self.entries.len() == other.entries.len()
             && self.entries.iter().zip(&other.entries).all(|(one, other)| {
                 one.name_end == other.name_end && one.link == other.link && one.node.is(&other.node)
@@ -200,14 +256,14 @@ mod tests {
         let names = ["a", "a.html", "ab", "b", "b.htm", "ba.html"];
         let entries = names
             .iter()
-            .map(|name| (name.as_bytes(), false, file()))
+            .map(|name| (name.as_bytes(), Link::No, file()))
             .collect();
         let below = Arc::new(Folder::new(meta(), entries, &["none".into(), "b".into()]));
         assert_eq!(below.index().map(|(name, _)| name), Some(&b"b"[..]));
         let entries = vec![
-            (&b"broken"[..], false, Node::Refused(Why::Unreadable)),
-            (b"page", false, file()),
-            (b"sub", false, Node::Folder(below)),
+            (&b"broken"[..], Link::No, Node::Refused(Why::Unreadable)),
+            (b"page", Link::No, file()),
+            (b"sub", Link::No, Node::Folder(below)),
         ];
         let top = Folder::new(meta(), entries, &[]);
         for (path, suffix, found) in [

@@ -23,6 +23,7 @@ mod resolve;
 mod root;
 pub mod rules;
 mod scan;
+mod secrets;
 mod stored;
 mod variant;
 
@@ -44,6 +45,7 @@ pub use resolve::Opened;
 pub use root::Root;
 pub use rules::{CacheRule, HeaderRules, SiteRules, Symlinks, TryPath};
 pub use scan::hidden;
+pub use secrets::{Resolved, Secrets};
 pub use stored::{Kept, Multipart, Part, Piece, Stored};
 pub use variant::{Content, DiskContent, Variant};
 
@@ -133,7 +135,7 @@ impl Site {
             .collect::<Result<_, _>>()?;
         let wrong = |error| SiteError::Root(rules.root.clone(), error);
         let root = Root::open(&rules.root, rules.symlinks, resolver).map_err(wrong)?;
-        let tree = scan::scan(&root, &rules.index, None).map_err(|why| {
+        let tree = scan::scan(&root, &rules.index, &rules.secrets).map_err(|why| {
             wrong(match why {
                 Why::Unreadable => io::ErrorKind::PermissionDenied.into(),
                 why => io::Error::other(why.reject().reason),
@@ -177,9 +179,14 @@ impl Site {
         let changes = changes.iter().map(|path| (names(path), true));
         let unsure = unsure.iter().map(|path| (names(path), false));
         let shared = &self.shared;
-        let (root, index) = (&shared.root, &shared.rules.index);
+        let rules = &shared.rules;
+        let read = scan::Reading {
+            root: &shared.root,
+            index: &rules.index,
+            secrets: &rules.secrets.resolve(),
+        };
         let paths = changes.chain(unsure);
-        let (tree, unsettled) = scan::rescan(root, index, &self.tree, paths, settled_ns);
+        let (tree, unsettled) = scan::rescan(&read, &self.tree, paths, settled_ns);
         let site = Site {
             shared: Arc::clone(shared),
             tree,
@@ -254,7 +261,8 @@ impl Site {
             }
         }
         let entry = folder.find(last);
-        entry.is_some_and(|entry| !entry.link && matches!(entry.node, Node::File(_)))
+        let is_file = |node: &Node| matches!(node, Node::File(_) | Node::Refused(Why::Secret));
+        entry.is_some_and(|entry| !entry.link && is_file(&entry.node))
             && fs::symlink_metadata(self.root().join(path)).is_ok_and(|is| is.is_file())
     }
 

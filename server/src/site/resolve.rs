@@ -1,7 +1,7 @@
 //! From a path to what it stands for: index files, clean URLs, slashes.
 
 use super::Site;
-use super::file::{File, Why};
+use super::file::{File, SIDECARS, Why};
 use super::folder::{Folder, Node};
 use super::rules::TryPath;
 use super::scan::hidden;
@@ -63,7 +63,41 @@ impl Site {
         Some(self.opened(path)?.path)
     }
 
-    /// The same, and what led there.
+    /// Further paths below the root, with their first slashes, of what answers for `path`: guards of
+    /// them protect it as well. Where links lead to it, that is its own path, and where it is a file
+    /// that another one is sent as (`page.html.gz`), that of the other one.
+    pub fn aliases(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        let opened = match self.resolve(path) {
+            Resource::File(_, place) => Some(place.path()),
+            Resource::Slash | Resource::Listing(_) => {
+                let inner = path.strip_prefix(b"/").unwrap_or(path);
+                Some(inner.strip_suffix(b"/").unwrap_or(inner).to_vec())
+            }
+            Resource::Refused(_) => None,
+        };
+        let Some(opened) = opened.filter(|opened| !opened.is_empty()) else {
+            return all;
+        };
+        let real = match self.tree.holds_links {
+            true => self.tree.real_path(&opened),
+            false => None,
+        };
+        let real = real.filter(|real| *real != opened);
+        for path in [Some(opened), real.clone()].into_iter().flatten() {
+            let endings = SIDECARS.iter().map(|(_, ending)| ending.as_bytes());
+            let coded = endings.filter_map(|ending| path.strip_suffix(ending));
+            for base in coded {
+                if matches!(self.tree.lookup(base, b""), Some(Node::File(_))) {
+                    all.push([b"/", base].concat());
+                }
+            }
+        }
+        all.extend(real.map(|real| [b"/", real.as_slice()].concat()));
+        all
+    }
+
+    /// The same as [`Site::opened_path`], and what led there.
     pub fn opened(&self, path: &[u8]) -> Option<Opened> {
         match self.look_up(path) {
             (Resource::File(_, place), nth) => Some(Opened {

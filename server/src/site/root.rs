@@ -10,6 +10,7 @@ use super::rules::Symlinks;
 use crate::limits::{FOLDER_DEPTH_MAX, LINK_HOPS_MAX};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -78,6 +79,30 @@ impl Root {
         self.open_with(path, OFlags::PATH | OFlags::CLOEXEC)
     }
 
+    /// The same, with where it really lies: an absolute path without links.
+    pub fn look_at(&self, path: &[u8]) -> Result<(OwnedFd, PathBuf), Why> {
+        let look = OFlags::PATH | OFlags::CLOEXEC;
+        if self.symlinks == Symlinks::Inside {
+            return self.walk(path, look);
+        }
+        let seen = self.open_with(path, look)?;
+        let real = self.path.join(OsStr::from_bytes(path));
+        let real = real.canonicalize().map_err(|_| Why::Changing)?;
+        let there = openat(CWD, &real, look | OFlags::NOFOLLOW, Mode::empty())?;
+        let (there, met) = (Meta::of(&fstat(there)?), Meta::of(&fstat(&seen)?));
+        // A link was turned between the two looks.
+        if (there.dev, there.ino) != (met.dev, met.ino) {
+            return Err(Why::Changing);
+        }
+        Ok((seen, real))
+    }
+
+    /// An absolute path without links as one below the root; None if it isn't.
+    pub fn below<'p>(&self, real: &'p Path) -> Option<&'p [u8]> {
+        let below = real.strip_prefix(&self.path).ok()?;
+        Some(below.as_os_str().as_bytes())
+    }
+
     /// Opens a folder to be read.
     pub fn open_folder(&self, path: &[u8]) -> Result<OwnedFd, Why> {
         let seen = self.look(path)?;
@@ -119,13 +144,15 @@ impl Root {
                 }
             }
         }
-        self.walk(path, flags)
+        self.walk(path, flags).map(|(opened, _)| opened)
     }
 
-    fn walk(&self, path: &[u8], flags: OFlags) -> Result<OwnedFd, Why> {
+    /// Opens it name by name, and says where it lies.
+    fn walk(&self, path: &[u8], flags: OFlags) -> Result<(OwnedFd, PathBuf), Why> {
         // The folders we stand in, below the root; `..` goes back to one we hold, so that a folder
         // moved meanwhile takes us nowhere.
         let mut folders: Vec<OwnedFd> = Vec::new();
+        let mut real = self.path.clone();
         let mut left: Vec<Vec<u8>> = Vec::new();
         push_names(&mut left, path);
         let mut hops = 0;
@@ -135,6 +162,7 @@ impl Root {
                 if folders.pop().is_none() {
                     return Err(Why::LinkLeaves);
                 }
+                real.pop();
                 continue;
             }
             let here = folders
@@ -146,12 +174,16 @@ impl Root {
                 other => other?,
             };
             match FileType::from_raw_mode(fstat(&node)?.st_mode) {
-                FileType::Directory if folders.len() < 2 * FOLDER_DEPTH_MAX => folders.push(node),
+                FileType::Directory if folders.len() < 2 * FOLDER_DEPTH_MAX => {
+                    folders.push(node);
+                    real.push(OsStr::from_bytes(&name));
+                }
                 FileType::Symlink if hops < LINK_HOPS_MAX => {
                     hops += 1;
                     let target = readlinkat(&node, "", Vec::new())?.into_bytes();
                     if target.first() == Some(&b'/') {
                         folders.clear();
+                        real.clone_from(&self.path);
                         let inside = self.strip(&target);
                         outside |= inside.is_none();
                         push_names(&mut left, inside.unwrap_or(&target));
@@ -161,21 +193,20 @@ impl Root {
                 }
                 FileType::Directory | FileType::Symlink => return Err(Why::NotFound),
                 _ if !left.is_empty() => return Err(Why::NotFound),
-                _ if flags.contains(OFlags::PATH) => return Ok(node),
                 _ => {
-                    return Ok(openat(
-                        here,
-                        &name[..],
-                        flags | OFlags::NOFOLLOW,
-                        Mode::empty(),
-                    )?);
+                    real.push(OsStr::from_bytes(&name));
+                    if flags.contains(OFlags::PATH) {
+                        return Ok((node, real));
+                    }
+                    let flags = flags | OFlags::NOFOLLOW;
+                    return Ok((openat(here, &name[..], flags, Mode::empty())?, real));
                 }
             }
         }
         let here = folders
             .last()
             .map_or(self.folder.as_fd(), |folder| folder.as_fd());
-        Ok(openat(here, ".", flags, Mode::empty())?)
+        Ok((openat(here, ".", flags, Mode::empty())?, real))
     }
 
     /// An absolute path as one below the root, if it names the root's own place.

@@ -1,6 +1,7 @@
 //! What the operator decided about one site, as the site needs it.
 
 use super::glob::Glob;
+use super::secrets::Secrets;
 use std::path::PathBuf;
 
 /// The rules of one site; [`SiteRules::new`] has the defaults.
@@ -26,6 +27,8 @@ pub struct SiteRules {
     pub headers: HeaderRules,
     /// Is `Server: anthill` sent?
     pub server_field: bool,
+    /// Files of the server's own, which are never served.
+    pub secrets: Secrets,
 }
 
 /// Fields, names and values, for the paths that a glob matches.
@@ -45,6 +48,7 @@ impl SiteRules {
             cache: Vec::new(),
             headers: Vec::new(),
             server_field: true,
+            secrets: Secrets::default(),
         }
     }
 

@@ -4,14 +4,18 @@
 //! opened by the root, which lets none leave. So whatever happens meanwhile, nothing outside is read.
 
 use super::file::{File, Meta, SIDECARS, SidecarMetas, Why};
-use super::folder::{Folder, Node};
+use super::folder::{Folder, Link, Node};
 use super::root::Root;
+use super::secrets::{Resolved, Secrets};
 use crate::base::sys::{self, Writers};
 use crate::limits::{FOLDER_DEPTH_MAX, LINKED_FOLDERS_MAX};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, fstat, openat, statat};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,10 +30,26 @@ pub fn hidden(name: &[u8]) -> bool {
     name.first() == Some(&b'.') && name != b".well-known"
 }
 
-/// Reads the whole tree; what didn't change is taken over from `old`.
-pub fn scan(root: &Root, index: &[String], old: Option<&Arc<Folder>>) -> Result<Arc<Folder>, Why> {
+/// What a scan reads, and by which rules.
+#[derive(Copy, Clone)]
+pub struct Reading<'a> {
+    /// The root.
+    pub root: &'a Root,
+    /// Names of files that stand for their folder, in order.
+    pub index: &'a [String],
+    /// What is left out.
+    pub secrets: &'a Resolved,
+}
+
+/// Reads the whole tree.
+pub fn scan(root: &Root, index: &[String], secrets: &Secrets) -> Result<Arc<Folder>, Why> {
     let folder = root.open_folder(b"")?;
-    Scan::new(root, index).read(folder.as_fd(), old, &Changes::default())
+    let read = Reading {
+        root,
+        index,
+        secrets: &secrets.resolve(),
+    };
+    Scan::new(read).read(folder.as_fd(), None, &Changes::default())
 }
 
 /// Reads anew what is at these paths (below the root, names split) and what links lead to; the rest
@@ -38,8 +58,7 @@ pub fn scan(root: &Root, index: &[String], old: Option<&Arc<Folder>>) -> Result<
 /// and, unless they are known to be whole, where nobody can tell whether somebody does. The paths of
 /// those come back too whose writer's end won't be told.
 pub fn rescan<'p>(
-    root: &Root,
-    index: &[String],
+    read: &Reading<'p>,
     old: &Arc<Folder>,
     paths: impl Iterator<Item = (Vec<&'p [u8]>, bool)>,
     settled_ns: i64,
@@ -50,6 +69,14 @@ pub fn rescan<'p>(
         behind_links |= path.iter().any(|name| hidden(name));
         changes.add(&path, is_whole);
     }
+    // What became a secret since the last scan: a link that the configuration names was turned.
+    for path in read.secrets.below(read.root.path()) {
+        let node = old.lookup(path.as_os_str().as_bytes(), b"");
+        if matches!(node, Some(Node::File(_) | Node::Folder(_))) {
+            let path = path.iter().map(OsStrExt::as_bytes);
+            changes.add(&path.collect::<Vec<_>>(), true);
+        }
+    }
     if old.holds_links {
         let mut named = HashMap::new();
         behind_links |= collect_named(old, &changes, &mut named);
@@ -59,11 +86,11 @@ pub fn rescan<'p>(
             changes.add(path, *is_whole);
         }
     }
-    let mut scan = Scan::new(root, index);
+    let mut scan = Scan::new(*read);
     // What is hidden or a whole folder may hold what some link leads to.
     scan.behind_links = behind_links;
     scan.settled_ns = settled_ns;
-    let folder = root.open_folder(b"");
+    let folder = read.root.open_folder(b"");
     let updated = folder.and_then(|folder| scan.update(old, folder.as_fd(), &changes));
     (updated.unwrap_or_else(|_| Arc::clone(old)), scan.unsettled)
 }
@@ -170,15 +197,16 @@ enum Fact {
 
 struct Found<'n> {
     name: Cow<'n, [u8]>,
-    link: bool,
+    link: Link,
     fact: Fact,
 }
 
 struct Scan<'a> {
-    root: &'a Root,
-    index: &'a [String],
+    read: Reading<'a>,
     /// Where we are, below the root.
     path: Vec<u8>,
+    /// Where that really is: absolute, without links.
+    real: PathBuf,
     /// The folders above, and this one: a link to one of them is a loop.
     above: Vec<Identity>,
     linked_folders: usize,
@@ -194,12 +222,12 @@ struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    fn new(root: &'a Root, index: &'a [String]) -> Scan<'a> {
+    fn new(read: Reading<'a>) -> Scan<'a> {
         let listed = Vec::with_capacity(32 * 1024);
         Scan {
-            root,
-            index,
+            read,
             path: Vec::new(),
+            real: read.root.path().to_owned(),
             above: Vec::new(),
             linked_folders: 0,
             settled_ns: i64::MAX,
@@ -268,7 +296,8 @@ impl<'a> Scan<'a> {
                 let fact = Fact::known(&entry.node);
                 found.push(Found {
                     name: Cow::Borrowed(name),
-                    link: entry.link,
+                    // A link is always examined anew.
+                    link: Link::No,
                     fact,
                 });
                 continue;
@@ -314,15 +343,15 @@ impl<'a> Scan<'a> {
         &mut self,
         folder: BorrowedFd<'_>,
         name: &[u8],
-        examined: Option<(bool, Fact)>,
+        examined: Option<(Link, Fact)>,
         known: Option<&Node>,
         told: Told,
-    ) -> Option<(bool, Fact)> {
+    ) -> Option<(Link, Fact)> {
         let (link, fact) = examined?;
         let known = known_file(known);
         match fact {
             // What a link leads to lies in a folder that tells of it under another name.
-            Fact::File(meta, _) if !link && meta.ctime_ns > self.settled_ns => {
+            Fact::File(meta, _) if link == Link::No && meta.ctime_ns > self.settled_ns => {
                 if known
                     .as_ref()
                     .is_some_and(|known| known.meta.same_content(&meta))
@@ -363,44 +392,86 @@ impl<'a> Scan<'a> {
         known: Option<&Node>,
         changes: &Changes<'_>,
         whole: bool,
-    ) -> Option<(bool, Fact)> {
+    ) -> Option<(Link, Fact)> {
         let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        if self.is_secret(name, &stat) {
+            return Some((Link::No, Fact::Refused(Why::Secret)));
+        }
         let length = self.path.len();
         if length > 0 {
             self.path.push(b'/');
         }
         self.path.extend_from_slice(name);
         let kind = FileType::from_raw_mode(stat.st_mode);
+        let mut link = Link::No;
         let fact = match kind {
             FileType::RegularFile => Some(Fact::File(Meta::of(&stat), known_file(known))),
             FileType::Directory => {
+                self.real.push(OsStr::from_bytes(name));
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let opened = openat(folder, name, flags, Mode::empty()).map_err(Why::from);
-                self.enter(opened, known, changes, whole)
+                let entered = self.enter(opened, known, changes, whole);
+                self.real.pop();
+                entered
             }
-            FileType::Symlink => Some(self.follow(known, changes, whole)),
+            FileType::Symlink => {
+                let (target, fact) = self.follow(known, changes, whole);
+                link = Link::To(target);
+                Some(fact)
+            }
             _ => None,
         };
         self.path.truncate(length);
-        fact.map(|fact| (kind == FileType::Symlink, fact))
+        fact.map(|fact| (link, fact))
+    }
+
+    /// Is this name of the current folder one of the server's own?
+    fn is_secret(&self, name: &[u8], stat: &Stat) -> bool {
+        let secrets = self.read.secrets;
+        secrets.is(&Meta::of(stat)) || secrets.is_at(&self.real, name)
     }
 
     /// What the link at the current path leads to. Even one that leads nowhere is an entry: what it
     /// names may come.
-    fn follow(&mut self, known: Option<&Node>, changes: &Changes<'_>, whole: bool) -> Fact {
-        let seen = self
-            .root
-            .look(&self.path)
-            .and_then(|fd| Ok((fstat(&fd)?, fd)));
-        let (stat, target): (Stat, OwnedFd) = match seen {
+    /// With where that is below the root.
+    fn follow(
+        &mut self,
+        known: Option<&Node>,
+        changes: &Changes<'_>,
+        whole: bool,
+    ) -> (Option<Box<[u8]>>, Fact) {
+        let (root, secrets) = (self.read.root, self.read.secrets);
+        let seen = root
+            .look_at(&self.path)
+            .and_then(|(fd, real)| Ok((fstat(&fd)?, fd, real)));
+        let (stat, target, real): (Stat, OwnedFd, PathBuf) = match seen {
             Ok(seen) => seen,
-            Err(why) => return Fact::Refused(why),
+            Err(why) => return (None, Fact::Refused(why)),
         };
+        if secrets.is(&Meta::of(&stat)) || secrets.covers(&real, root.path()) {
+            return (None, Fact::Refused(Why::Secret));
+        }
+        let below = root.below(&real).map(Box::from);
+        let before = std::mem::replace(&mut self.real, real);
+        let fact = self.led_to(target, &stat, known, changes, whole);
+        self.real = before;
+        (below, fact)
+    }
+
+    /// What the link at the current path leads to, which was found to be this.
+    fn led_to(
+        &mut self,
+        target: OwnedFd,
+        stat: &Stat,
+        known: Option<&Node>,
+        changes: &Changes<'_>,
+        whole: bool,
+    ) -> Fact {
         let nothing = Fact::Refused(Why::NotFound);
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Fact::File(Meta::of(&stat), known_file(known)),
+            FileType::RegularFile => Fact::File(Meta::of(stat), known_file(known)),
             FileType::Directory => {
-                if self.above.contains(&identity(&Meta::of(&stat))) {
+                if self.above.contains(&identity(&Meta::of(stat))) {
                     return nothing;
                 }
                 if self.linked_folders >= LINKED_FOLDERS_MAX {
@@ -479,9 +550,9 @@ impl<'a> Scan<'a> {
                     }
                 }
             };
-            (&found.name[..], found.link, node)
+            (&found.name[..], found.link.clone(), node)
         });
-        let folder = Folder::new(meta, entries.collect(), self.index);
+        let folder = Folder::new(meta, entries.collect(), self.read.index);
         match old {
             Some(old) if folder.same_entries(old) => Arc::clone(old),
             _ => Arc::new(folder),

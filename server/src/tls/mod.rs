@@ -107,8 +107,8 @@ impl TlsSettings {
 }
 
 /// Stands for one set of certificate, key and demanded client CA: a connection that was given one
-/// may only be used for sites with the same (else 421). A hash of the files' names: the same after
-/// a reload.
+/// may only be used for sites with the same (else 421). A hash of the files' names and of the client
+/// CAs themselves: the same after a reload, unless a client that was let in before might not be now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity(pub u64);
 
@@ -116,8 +116,16 @@ impl Identity {
     /// No certificate at all: this name is refused.
     pub const NONE: Identity = Identity(0);
 
-    fn of(certificate: Option<&Path>, key: Option<&Path>, client_ca: Option<&Path>) -> Identity {
+    fn of(
+        certificate: Option<&Path>,
+        key: Option<&Path>,
+        client_ca: Option<&Path>,
+        authorities: &[CertificateDer<'_>],
+    ) -> Identity {
         let mut hash = digest::Context::new(&digest::SHA256);
+        for authority in authorities {
+            hash.update(digest::digest(&digest::SHA256, authority).as_ref());
+        }
         for path in [certificate, key, client_ca] {
             let bytes = path.map_or(&[][..], |path| path.as_os_str().as_encoded_bytes());
             hash.update(&(bytes.len() as u64).to_be_bytes());
@@ -256,7 +264,7 @@ impl Tls {
                 entries,
                 open,
                 quic,
-                self_signed: Identity::of(None, None, None),
+                self_signed: Identity::of(None, None, None, &[]),
                 stand_in: Arc::clone(self_signed.pair()),
                 warnings,
             }),
@@ -288,6 +296,16 @@ impl Tls {
             Chosen::SelfSigned => self.shared.self_signed,
             Chosen::Nobody => Identity::NONE,
         }
+    }
+
+    /// The same for a connection of QUIC, which can't show a client certificate: None where one is
+    /// demanded. The configuration that its handshake was done with may be older than this one.
+    pub fn identity_over_quic(&self, name: Option<&str>) -> Option<Identity> {
+        let demands = match self.shared.names.choose(name) {
+            Chosen::Pair(index) => self.shared.entries[index].demanding.is_some(),
+            Chosen::SelfSigned | Chosen::Nobody => false,
+        };
+        (!demands).then(|| self.identity(name))
     }
 
     /// Every file that was read, to watch for changes.
@@ -477,8 +495,12 @@ impl<'a> Builder<'a> {
     }
 
     fn entry(&self, spec: &PairSpec, pair: Arc<Pair>) -> Result<Entry, TlsError> {
+        let authorities = match &spec.client_ca {
+            Some(path) => pair::certificates(path)?,
+            None => Vec::new(),
+        };
         let demanding = match &spec.client_ca {
-            Some(path) => Some(self.demanding(spec, path, &pair)?),
+            Some(path) => Some(self.demanding(spec, path, &authorities, &pair)?),
             None => None,
         };
         Ok(Entry {
@@ -486,6 +508,7 @@ impl<'a> Builder<'a> {
                 spec.certificate.as_deref(),
                 spec.key.as_deref(),
                 spec.client_ca.as_deref(),
+                &authorities,
             ),
             spec: spec.clone(),
             pair,
@@ -497,9 +520,9 @@ impl<'a> Builder<'a> {
         &self,
         spec: &PairSpec,
         client_ca: &Path,
+        authorities: &[CertificateDer<'_>],
         pair: &Pair,
     ) -> Result<Arc<ServerConfig>, TlsError> {
-        let authorities = pair::certificates(client_ca)?;
         let unusable = |error: &dyn std::fmt::Display| {
             TlsError::new(
                 Part::ClientCa,
@@ -509,9 +532,9 @@ impl<'a> Builder<'a> {
             .in_file(client_ca)
         };
         let mut roots = RootCertStore::empty();
-        for authority in &authorities {
+        for authority in authorities {
             roots
-                .add(authority.clone())
+                .add(authority.clone().into_owned())
                 .map_err(|error| unusable(&error))?;
         }
         let provider = Arc::clone(&self.provider);
@@ -519,7 +542,7 @@ impl<'a> Builder<'a> {
             .build()
             .map_err(|error| unusable(&error))?;
         let resolver = SingleCertAndKey::from(Arc::clone(&pair.certified));
-        self.config(verifier, Arc::new(resolver), &scope(spec, &authorities))
+        self.config(verifier, Arc::new(resolver), &scope(spec, authorities))
     }
 
     fn quic(&self, resolver: Arc<dyn ResolvesServerCert>) -> Result<Option<Quic>, TlsError> {

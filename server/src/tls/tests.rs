@@ -461,6 +461,10 @@ fn a_client_certificate_is_demanded_where_the_site_says_so() {
         tls.identity(Some("closed.test"))
     );
     assert!(tls.files().contains(&client_ca));
+    // A connection of QUIC can't have shown a certificate, whatever its handshake was begun with.
+    assert_eq!(tls.identity_over_quic(Some("closed.test")), None);
+    let its = tls.identity(Some("open.test"));
+    assert_eq!(tls.identity_over_quic(Some("open.test")), Some(its));
     for version in rustls::ALL_VERSIONS {
         let nobody = fixture.client_of(version);
         let known = fixture.certified_client(&clients, version);
@@ -508,12 +512,18 @@ fn a_ticket_does_not_cross_the_demand_for_a_client_certificate() {
         let ends = connect(&open, &known, "a.test").unwrap();
         assert_eq!(kind(&ends), HandshakeKind::Full);
         connect(&closed, &known, "a.test").unwrap();
-        // The same file with another CA: who was let in before must show a certificate again.
+        // The same file with another CA: a client that was let in before must show a certificate again,
+        // on a new connection, and the old one doesn't belong to the site any more.
         fixture.write("clients.pem", &authority("a new CA").pem());
         let changed = fixture.build(std::slice::from_ref(&closed_spec), &settings);
-        assert_eq!(
+        assert_ne!(
             changed.identity(Some("a.test")),
             closed.identity(Some("a.test"))
+        );
+        let again = fixture.build(std::slice::from_ref(&closed_spec), &settings);
+        assert_eq!(
+            changed.identity(Some("a.test")),
+            again.identity(Some("a.test"))
         );
         assert!(connect(&changed, &known, "a.test").is_err());
     }

@@ -97,6 +97,7 @@ rejects! {
     UNREADABLE = 509 403 false "file can't be read";
     SCRIPT_NOT_EXECUTABLE = 510 403 false "script isn't executable";
     GIT_DUMB = 511 403 false "only git's smart protocol is spoken here";
+    SERVERS_OWN = 512 404 false "a file of the server's own";
     // 6xx: time and load.
     HEAD_SLOW = 601 408 true "head not finished in time";
     BODY_SLOW = 602 408 true "body too slow";

@@ -27,7 +27,7 @@ use crate::handler::test::Test;
 use crate::handler::{Handler, Scripts};
 use crate::hits::{Hits, SiteHits, Views};
 use crate::limits::{CACHE_PAGE_BYTES, GIT_KEPT_SECONDS};
-use crate::site::{Budget, CacheRule, Glob, HeaderRules, Root, Site, SiteRules, Symlinks};
+use crate::site::{Budget, CacheRule, Glob, HeaderRules, Root, Secrets, Site, SiteRules, Symlinks};
 use crate::tls::{
     Challenges, Ciphers, Identity, MinVersion, PairSpec, SelfSigned, Tickets, Tls, TlsSettings,
 };
@@ -367,6 +367,7 @@ impl HostBuilder<'_> {
             scripted: routes.iter().any(|route| route.scripts.is_some()),
             routes,
             identity: tls.map_or(Identity::NONE, |tls| tls.identity(name.as_deref())),
+            demands_certificate: site.client_ca.is_some(),
             access: log,
             hits: self.hits(),
             lag: self.lag.clone(),
@@ -580,6 +581,8 @@ impl HostBuilder<'_> {
             prefix: prefix.into(),
             interpreters: interpreters.map(program).collect(),
             variables: variables.to_vec(),
+            secrets: Secrets::new(self.config.secrets()),
+            is_guarded: self.has_guards_below(prefix),
         }))
     }
 
@@ -611,6 +614,8 @@ impl HostBuilder<'_> {
                 true => None,
                 false => Some(self.supplies.pushes.clone()),
             },
+            secrets: Secrets::new(vec![self.config.server.state.get_ref().clone()]),
+            is_guarded: self.has_guards_below(prefix),
         }))
     }
 
@@ -642,6 +647,14 @@ impl HostBuilder<'_> {
         Ok(Target::Git {
             exchanges: self.furnished(Arc::new(exchanges))?,
             pages: Arc::new(cached),
+        })
+    }
+
+    /// Is something below this path guarded that isn't guarded with all of it?
+    fn has_guards_below(&self, prefix: &[u8]) -> bool {
+        guards(self.site).any(|route| {
+            let path = route.path.get_ref().trim_end_matches('/').as_bytes();
+            path.starts_with(prefix) && path.len() > prefix.len()
         })
     }
 
@@ -788,6 +801,7 @@ impl HostBuilder<'_> {
             rules.cache.push((self.glob(&cache.files)?, rule));
         }
         rules.headers = self.headers()?;
+        rules.secrets = Secrets::new(self.config.secrets());
         Ok(rules)
     }
 

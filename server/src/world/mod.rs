@@ -103,6 +103,8 @@ pub struct Host {
     pub scripted: bool,
     /// Which certificate files and client-certificate demand a connection for this site has.
     pub identity: Identity,
+    /// Only a client with a certificate may be served, so nothing may be over plain HTTP.
+    pub demands_certificate: bool,
     /// This site's log.
     pub access: Option<Access>,
     /// Where views of its pages are counted; None where they aren't.

@@ -35,7 +35,7 @@ struct Shared {
 
 /// Free memory is given back to the system when there is at least this much, bytes: mapping it again
 /// costs a page fault for each 4 KiB.
-const SLACK_BYTES_MAX: usize = 2 << 20;
+const SLACK_BYTES_MAX: usize = 1 << 20;
 
 /// dlmalloc behind its lock.
 struct Blocks;

@@ -8,7 +8,7 @@ use crate::limits::{
     GIT_CONFIG_BYTES_MAX, GIT_DESCRIPTION_BYTES_MAX, GIT_LIST_DEPTH_MAX, GIT_LIST_MAX,
     GIT_LIST_NAMES_MAX, GIT_REF_BYTES_MAX,
 };
-use crate::site::Meta;
+use crate::site::{Meta, Resolved};
 use crate::wire::reject::Reject;
 use rustix::fs::{Dir, FileType, fstat};
 use std::io::Read;
@@ -22,6 +22,8 @@ pub enum Looked {
     Folder(Vec<u8>),
     /// The same with a slash at its end.
     Slash,
+    /// The page of a repository, with a slash at its end; guards know it by these names.
+    RepositorySlash(Vec<Vec<u8>>),
     /// The same, if there is any repository below this folder.
     SlashOf(Vec<u8>),
 }
@@ -32,6 +34,8 @@ pub struct Repository {
     pub folder: PathBuf,
     /// As it was asked for, below the route.
     pub name: Vec<u8>,
+    /// Names below the route that guards may know it by.
+    pub guarded_names: Vec<Vec<u8>>,
     /// What follows in the path.
     pub rest: Vec<u8>,
     /// What HEAD says.
@@ -70,9 +74,12 @@ pub struct List {
 }
 
 /// One of them.
+#[derive(Clone)]
 pub struct Listed {
     /// Below the route.
     pub name: Vec<u8>,
+    /// Names below the route that guards may know it by.
+    pub guarded_names: Vec<Vec<u8>>,
     /// What it says of itself.
     pub description: Vec<u8>,
     /// When a branch changed last, Unix time in seconds.
@@ -102,9 +109,9 @@ impl Settings {
                 let rest = &path[so_far.len()..];
                 let found = self.exported(&folder)?;
                 if rest.is_empty() {
-                    return Ok(Looked::Slash);
+                    return Ok(Looked::RepositorySlash(found.names));
                 }
-                let shallow = found.join("shallow");
+                let shallow = found.folder.join("shallow");
                 return Ok(Looked::Repository(Box::new(Repository {
                     name: so_far.to_vec(),
                     rest: rest.to_vec(),
@@ -112,7 +119,8 @@ impl Settings {
                     description: self.description(&folder),
                     may_hide: self.may_hide(&folder),
                     shallow: shallow.is_file().then_some(shallow),
-                    folder: found,
+                    folder: found.folder,
+                    guarded_names: found.names,
                 })));
             }
             if !self.is(FileType::Directory, so_far).map_err(refused)? {
@@ -214,6 +222,17 @@ impl Settings {
         newest
     }
 
+    /// Of a list, what one client may read.
+    pub(super) fn part(list: &List, all: Vec<Listed>) -> List {
+        List {
+            name: list.name.clone(),
+            all,
+            is_cut: list.is_cut,
+            left: 0,
+            count_max: GIT_LIST_MAX,
+        }
+    }
+
     /// All repositories that are exported below this folder.
     pub(super) fn list(&self, folder: &[u8]) -> List {
         let mut list = List {
@@ -223,7 +242,7 @@ impl Settings {
             left: GIT_LIST_NAMES_MAX,
             count_max: GIT_LIST_MAX,
         };
-        self.list_below(folder, 0, &mut list);
+        self.list_below(folder, 0, &self.secrets.resolve(), &mut list);
         list.is_cut |= list.left == 0;
         list.all.sort_by(|one, other| one.name.cmp(&other.name));
         list
@@ -238,11 +257,11 @@ impl Settings {
             left: GIT_LIST_NAMES_MAX,
             count_max: 1,
         };
-        self.list_below(folder, 0, &mut list);
+        self.list_below(folder, 0, &self.secrets.resolve(), &mut list);
         !list.all.is_empty()
     }
 
-    fn list_below(&self, folder: &[u8], depth: usize, list: &mut List) {
+    fn list_below(&self, folder: &[u8], depth: usize, secrets: &Resolved, list: &mut List) {
         if depth == GIT_LIST_DEPTH_MAX {
             list.is_cut = true;
             return;
@@ -254,7 +273,11 @@ impl Settings {
             };
             match self.git_folder(&name) {
                 Ok(Some(found)) if self.is_exported(&found) => {
+                    let Ok(real) = secrets.check(&self.root, &found) else {
+                        continue;
+                    };
                     list.all.push(Listed {
+                        guarded_names: self.guarded_names(&found, &real),
                         description: self.description(&found),
                         changed: self.changed(&found),
                         name,
@@ -266,7 +289,7 @@ impl Settings {
                 }
                 // Links are followed to repositories alone: others may lead round in a circle.
                 Ok(None) if kind == FileType::Directory => {
-                    self.list_below(&name, depth + 1, list);
+                    self.list_below(&name, depth + 1, secrets, list);
                     if list.all.len() == list.count_max {
                         return;
                     }

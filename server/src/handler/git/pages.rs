@@ -5,8 +5,7 @@
 //! An object is shown to whoever knows its whole name, be it reachable or not: git's own protocol
 //! (version 2) gives it too, so hiding it here would hide nothing.
 
-use super::Settings;
-use super::looked::{Looked, Repository};
+use super::looked::{List, Looked, Repository};
 use super::making::Making;
 use super::place::Place;
 use super::readers::{Readers, Work};
@@ -16,8 +15,9 @@ use super::sent::{PAGE_POLICY, counted, html, refused, style, with_slash};
 use super::shown_list;
 use super::tag::Tag;
 use super::wanted_page::WantedPage;
+use super::{Located, Settings};
 use crate::handler::asked::Asked;
-use crate::handler::{Fault, Handler, LocalBoxFuture, Request, Response};
+use crate::handler::{Fault, Handler, LocalBoxFuture, Request, Response, admit};
 use crate::wire::fields::Fields;
 use crate::wire::head::Method;
 use crate::wire::reject::Reject;
@@ -66,7 +66,7 @@ impl Handler for Pages {
 async fn answer(
     settings: Arc<Settings>,
     own: Arc<OfPages>,
-    request: Request,
+    mut request: Request,
 ) -> Result<Response, Fault> {
     let path = request.path.strip_prefix(&*settings.prefix);
     let path = path.unwrap_or_default().to_vec();
@@ -83,10 +83,18 @@ async fn answer(
         Ok(looked)
     };
     let looked = own.readers.look(look).await?;
+    let (guarded_names, rest) = match &looked {
+        Looked::Repository(repository) => (&repository.guarded_names[..], &repository.rest[..]),
+        Looked::RepositorySlash(names) => (&names[..], &b""[..]),
+        _ => (&[][..], &b""[..]),
+    };
+    let paths = Located::guarded_paths(guarded_names, &settings.prefix, rest);
+    let user = admit(&request, paths).await?;
+    request.user = request.user.or(user);
     let repository = match looked {
         Looked::Repository(repository) => *repository,
         _ if !is_read => return Err(refused(Reject::METHOD_NOT_ALLOWED)),
-        Looked::Slash => return Ok(with_slash(&request)),
+        Looked::Slash | Looked::RepositorySlash(_) => return Ok(with_slash(&request)),
         Looked::SlashOf(folder) => {
             return with_slash_if_any(&settings, &own, &request, folder).await;
         }
@@ -136,6 +144,7 @@ async fn list(
 ) -> Result<Response, Fault> {
     is_allowed(own, request)?;
     let list = own.readers.list(settings, folder).await?;
+    let list = readable(settings, request, list).await?;
     // A folder with nothing in it for who asks is none.
     if list.all.is_empty() && !list.name.is_empty() {
         return Err(refused(Reject::NOT_FOUND));
@@ -150,6 +159,29 @@ async fn list(
     }
 }
 
+/// Of a list, the repositories that the guards let this client read.
+async fn readable(
+    settings: &Settings,
+    request: &Request,
+    list: Arc<List>,
+) -> Result<Arc<List>, Fault> {
+    if !settings.is_guarded {
+        return Ok(list);
+    }
+    let mut all = Vec::new();
+    for it in &list.all {
+        // What a link on its page leads to.
+        let paths = Located::guarded_paths(&it.guarded_names, &settings.prefix, b"/");
+        match admit(request, paths).await {
+            Ok(_) => all.push(it.clone()),
+            Err(fault) if matches!(fault.reject.status.0, 401 | 403 | 404) => {}
+            // Too much to do: a part of the list would look like all of it.
+            Err(fault) => return Err(fault),
+        }
+    }
+    Ok(Arc::new(Settings::part(&list, all)))
+}
+
 /// The address of such a list.
 async fn with_slash_if_any(
     settings: &Arc<Settings>,
@@ -158,7 +190,14 @@ async fn with_slash_if_any(
     folder: Vec<u8>,
 ) -> Result<Response, Fault> {
     is_allowed(own, request)?;
-    match own.readers.has_any(settings, folder).await? {
+    let has_any = match settings.is_guarded {
+        true => {
+            let list = own.readers.list(settings, folder).await?;
+            !readable(settings, request, list).await?.all.is_empty()
+        }
+        false => own.readers.has_any(settings, folder).await?,
+    };
+    match has_any {
         true => Ok(with_slash(request)),
         false => Err(refused(Reject::NOT_FOUND)),
     }

@@ -34,8 +34,9 @@ pub struct Readers {
     askers: Mutex<HashMap<IpAddr, u64>>,
 }
 
-/// The folder of a route, whether all in it are exported, and a folder below it.
-type WalkOf = (PathBuf, bool, Vec<u8>);
+/// The folder of a route, whether all in it are exported and whether guards need their names, and a folder
+/// below it.
+type WalkOf = (PathBuf, [bool; 2], Vec<u8>);
 
 /// Places for what is on its way for as long as the client takes it; one address has half of them.
 struct Downloads {
@@ -263,7 +264,7 @@ impl Readers {
     ) -> Result<Arc<List>, Fault> {
         let of = (
             settings.root.path().to_owned(),
-            settings.exports_all,
+            [settings.exports_all, settings.is_guarded],
             folder,
         );
         if let Some(list) = self.kept_list(&of) {
@@ -290,7 +291,7 @@ impl Readers {
     ) -> Result<bool, Fault> {
         let of = (
             settings.root.path().to_owned(),
-            settings.exports_all,
+            [settings.exports_all, settings.is_guarded],
             folder,
         );
         if let Some(list) = self.kept_list(&of) {

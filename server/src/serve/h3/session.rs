@@ -101,6 +101,9 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
     let name = data.and_then(|data| data.server_name);
     let world = worker.world();
     let Some(tls) = &world.tls else { return };
+    let Some(identity) = tls.identity_over_quic(name.as_deref()) else {
+        return;
+    };
     let holder = worker.pending.holder(peer);
     let shed = Arc::<Shed>::default();
     holder.wake_by(&Waker::from(shed.clone()));
@@ -108,7 +111,7 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
         holder,
         shed,
         waiting: RefCell::default(),
-        identity: tls.identity(name.as_deref()),
+        identity,
         who: Who {
             peer,
             tls: Some("TLSv1.3"),

@@ -1,0 +1,164 @@
+//! Files of the server's own that may lie below a root: the configuration, passwords, keys, state and
+//! logs. They are no part of what is served, by whatever name they are reached.
+
+use super::file::{Meta, Why};
+use super::root::Root;
+use rustix::fs::fstat;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What is hidden: files, and folders with all that is in them, as the configuration names them.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Secrets(Vec<PathBuf>);
+
+impl Secrets {
+    /// These absolute paths; nothing need be there yet.
+    pub fn new(mut paths: Vec<PathBuf>) -> Secrets {
+        // In one order, so that a configuration that says the same in another order hides the same.
+        paths.sort();
+        paths.dedup();
+        Secrets(paths)
+    }
+
+    /// Where they lie now, and which files they are. Blocks.
+    pub fn resolve(&self) -> Resolved {
+        let mut resolved = Resolved::default();
+        for path in &self.0 {
+            // A name that is a link is hidden, and so is the file that it leads to.
+            resolved.add(named(path));
+            resolved.add(path.canonicalize().ok());
+            if let Ok(is) = std::fs::metadata(path) {
+                resolved.files.push((is.dev(), is.ino()));
+            }
+        }
+        resolved
+    }
+
+    /// Refuses a path below `root` that leads to one of them, or into one; gives where it really lies
+    /// otherwise. Blocks.
+    pub fn check(&self, root: &Root, path: &[u8]) -> Result<PathBuf, Why> {
+        self.resolve().check(root, path)
+    }
+}
+
+/// Where the secrets lie at one moment.
+#[derive(Default, Debug)]
+pub struct Resolved {
+    /// Absolute, without links in the folders above.
+    paths: Vec<PathBuf>,
+    /// Device and inode: the same file by another name, be it a hard link or a mount.
+    files: Vec<(u64, u64)>,
+}
+
+impl Resolved {
+    fn add(&mut self, path: Option<PathBuf>) {
+        self.paths
+            .extend(path.filter(|path| !self.paths.contains(path)));
+    }
+
+    /// See [`Secrets::check`].
+    pub fn check(&self, root: &Root, path: &[u8]) -> Result<PathBuf, Why> {
+        let (seen, real) = root.look_at(path)?;
+        let meta = Meta::of(&fstat(seen)?);
+        match self.is(&meta) || self.covers(&real, root.path()) {
+            true => Err(Why::Secret),
+            false => Ok(real),
+        }
+    }
+
+    /// Is this name in this folder (absolute, without links) one of them? A scan asks for every name,
+    /// so bytes are compared and nothing is put together.
+    pub fn is_at(&self, folder: &Path, name: &[u8]) -> bool {
+        let folder = folder.as_os_str().as_bytes();
+        let folder = folder.strip_suffix(b"/").unwrap_or(folder);
+        self.paths.iter().any(|path| {
+            let rest = path.as_os_str().as_bytes().strip_suffix(name);
+            rest.and_then(|rest| rest.strip_suffix(b"/")) == Some(folder)
+        })
+    }
+
+    /// Is this one of these files or folders?
+    pub fn is(&self, meta: &Meta) -> bool {
+        self.files.contains(&(meta.dev, meta.ino))
+    }
+
+    /// Is this path one of them, or in one of them? A root that itself lies in such a folder was named
+    /// by the operator to be served.
+    pub fn covers(&self, real: &Path, root: &Path) -> bool {
+        let covers = |path: &&PathBuf| real.starts_with(path) && !root.starts_with(path);
+        self.paths.iter().any(|path| covers(&path))
+    }
+
+    /// Those below this folder, as paths below it.
+    pub fn below<'s>(&'s self, root: &'s Path) -> impl Iterator<Item = &'s Path> {
+        self.paths
+            .iter()
+            .filter_map(move |path| path.strip_prefix(root).ok())
+            .filter(|path| !path.as_os_str().is_empty())
+    }
+}
+
+/// The path with no links in the folders above its last name.
+fn named(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent()?.canonicalize().ok()?;
+    Some(folder.join(path.file_name()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::Symlinks;
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn what_lies_where_and_by_which_names() {
+        let place = tempfile::tempdir().expect("a folder");
+        let base = place.path().canonicalize().expect("there");
+        fs::create_dir_all(base.join("root/state/deep")).expect("made");
+        fs::create_dir_all(base.join("root/in/state")).expect("made");
+        for name in [
+            "root/users",
+            "root/usersx",
+            "root/state/deep/key",
+            "root/page",
+        ] {
+            fs::write(base.join(name), name).expect("made");
+        }
+        symlink("users", base.join("root/link")).expect("made");
+        fs::hard_link(base.join("root/users"), base.join("root/hard")).expect("made");
+        symlink("root", base.join("alias")).expect("made");
+        let by = |name: &str| base.join("alias").join(name);
+        let secrets = vec![by("users"), by("state"), by("to-come")];
+        let secrets = Secrets::new(secrets);
+        let resolved = secrets.resolve();
+        let root = base.join("root");
+        for (folder, name, is_secret) in [
+            ("root", "users", true),
+            ("root", "state", true),
+            // It need not be there yet.
+            ("root", "to-come", true),
+            ("root", "usersx", false),
+            ("root", "sers", false),
+            ("root/in", "state", false),
+            ("root", "page", false),
+        ] {
+            let at = resolved.is_at(&base.join(folder), name.as_bytes());
+            assert_eq!(at, is_secret, "{folder} {name}");
+        }
+        assert!(resolved.covers(&root.join("state/deep/key"), &root));
+        assert!(!resolved.covers(&root.join("statement"), &root));
+        // A root within such a folder was named to be served.
+        assert!(!resolved.covers(&root.join("state/deep/key"), &root.join("state/deep")));
+        for links in [Symlinks::Inside, Symlinks::Follow] {
+            let opened = Root::open(&root, links, None).expect("opens");
+            for path in ["users", "link", "hard", "state", "state/deep/key"] {
+                let refused = secrets.check(&opened, path.as_bytes());
+                assert_eq!(refused, Err(Why::Secret), "{links:?} {path}");
+            }
+            let page = secrets.check(&opened, b"page");
+            assert_eq!(page, Ok(root.join("page")), "{links:?}");
+        }
+    }
+}
