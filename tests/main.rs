@@ -14,6 +14,8 @@ mod cost;
 mod deploy;
 mod fastcgi;
 mod fresh;
+#[cfg(feature = "http3")]
+mod given_up;
 mod git;
 mod git_pages;
 mod h2;
@@ -37,4 +39,5 @@ mod site;
 mod support;
 mod tls;
 mod tls_records;
+mod turns;
 mod watch;

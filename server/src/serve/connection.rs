@@ -35,7 +35,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::task::spawn_local;
+use tokio::task::{spawn_local, yield_now};
 
 /// A connection and what it keeps between two reads.
 pub struct Connection {
@@ -93,6 +93,8 @@ pub(super) enum Next {
     Live(Box<Call>),
     /// All that follows is HTTP/2, and what came of it is in `rest`.
     Http2,
+    /// The turns of other connections; what is left of this one's requests is in `rest`.
+    Yield,
     /// Nothing more.
     End(End),
 }
@@ -171,7 +173,10 @@ impl Connection {
         match self.poll_turn(&mut Context::from_waker(Waker::noop()), false) {
             Poll::Pending => self.park(),
             Poll::Ready(Next::End(End::Close)) => self.close(),
-            Poll::Ready(next) => drop(spawn_local(self.go_on(next))),
+            Poll::Ready(next) => {
+                self.worker.stand_busy(self.slot);
+                drop(spawn_local(self.go_on(next)));
+            }
         }
     }
 
@@ -202,6 +207,10 @@ impl Connection {
                 }
                 Next::Live(call) => Box::pin(live::run(&mut self, call)).await,
                 Next::Http2 => Box::pin(h2::run(&mut self)).await,
+                Next::Yield => {
+                    yield_now().await;
+                    End::Keep
+                }
                 Next::End(end) => end,
             };
             match end {
@@ -224,6 +233,11 @@ impl Connection {
         self.close();
     }
 
+    /// Ends a connection that waits in its row, for another one to be opened.
+    pub(super) fn give_up(mut self: Box<Self>) {
+        self.close();
+    }
+
     /// Says goodbye as far as the socket takes it now; dropping the connection then closes it.
     fn close(&mut self) {
         self.stream
@@ -234,6 +248,7 @@ impl Connection {
     fn poll_turn(&mut self, cx: &mut Context<'_>, mut again: bool) -> Poll<Next> {
         let worker = self.worker.clone();
         let mut scratch = worker.scratch.borrow_mut();
+        let mut turn = limits::TURN_REQUESTS_MAX;
         loop {
             let mut filled = self.rest.len();
             scratch[..filled].copy_from_slice(&self.rest);
@@ -275,7 +290,7 @@ impl Connection {
                     None => {}
                 }
             }
-            if let Some(next) = self.consume(&scratch[..filled], cx) {
+            if let Some(next) = self.consume(&scratch[..filled], &mut turn, cx) {
                 return Poll::Ready(next);
             }
         }
@@ -338,8 +353,8 @@ impl Connection {
         }
     }
 
-    /// Answers the requests in `bytes` and keeps the rest of them.
-    fn consume(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Option<Next> {
+    /// Answers the requests in `bytes`, at most as many as this turn has left, and keeps the rest of them.
+    fn consume(&mut self, bytes: &[u8], turn: &mut u32, cx: &mut Context<'_>) -> Option<Next> {
         let mut at = 0;
         let mut next = None;
         while at < bytes.len() {
@@ -347,6 +362,13 @@ impl Connection {
                 Look::Took(used) => {
                     at += used;
                     self.begin_anew();
+                    *turn -= 1;
+                    if *turn == 0 {
+                        // No deadline of the client's runs while its requests wait for other clients'.
+                        self.worker.phase(self.slot, Phase::Busy);
+                        next = Some(Next::Yield);
+                        break;
+                    }
                 }
                 Look::More => break,
                 Look::Then(used, then) => {

@@ -3,6 +3,7 @@
 
 use super::super::access::Who;
 use super::super::dispatch::{Facts, Way};
+use super::super::ledger::{Entry, Standing};
 use super::super::worker::Worker;
 use super::Place;
 use super::exchange::Exchange;
@@ -18,6 +19,7 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -37,6 +39,8 @@ pub(super) struct Session {
     open: Cell<usize>,
     /// Of those, how many have a body and wait for a place.
     queued: Cell<u32>,
+    /// In the ledger of connections.
+    entry: Arc<Entry>,
     /// It has had no request since then.
     idle_ms: Cell<u64>,
     /// The number of the next request that comes.
@@ -65,10 +69,14 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 const LAST_ID: u64 = frame::INTEGER_MAX - 3;
 
 /// Serves a connection from its handshake on.
-pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) {
+pub(super) async fn run(connecting: Connecting, mut place: Place, entry: Arc<Entry>, peer: IpAddr) {
     let worker = place.worker.clone();
     let seconds = worker.world().limits.handshake_seconds;
-    let handshake = timeout(Duration::from_secs(seconds.into()), connecting).await;
+    let handshake = tokio::select! {
+        biased;
+        () = entry.given_up() => return worker.gave_up(),
+        handshake = timeout(Duration::from_secs(seconds.into()), connecting) => handshake,
+    };
     worker.clock.tick();
     let quic = match handshake {
         Ok(Ok(quic)) => quic,
@@ -104,6 +112,7 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
         calm: RefCell::default(),
         open: Cell::new(0),
         queued: Cell::new(0),
+        entry,
         idle_ms: Cell::new(worker.clock.millis()),
         next_id: Cell::new(0),
         stage: Cell::new(Stage::Open),
@@ -112,6 +121,7 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
         worker,
     });
     drop(world);
+    session.stand();
     session.serve().await;
 }
 
@@ -122,6 +132,8 @@ enum News {
     /// A drain began, or HTTP/3 was switched off.
     Told,
     Rested,
+    /// It is to end for another connection.
+    GivenUp,
     Time,
     Gone,
 }
@@ -140,12 +152,14 @@ impl Session {
                 uni = self.quic.accept_uni() => uni.map_or(News::Gone, News::OneWay),
                 () = self.worker.h3.told.notified() => News::Told,
                 () = self.rested.notified() => News::Rested,
+                () = self.entry.given_up() => News::GivenUp,
                 () = timer.as_mut() => News::Time,
             };
             match news {
                 News::Request(send, recv) => self.request(send, recv),
                 News::OneWay(recv) => drop(spawn_local(self.clone().listen(recv))),
                 News::Told | News::Rested => {}
+                News::GivenUp => return self.give_up(&mut control).await,
                 News::Time => self.time(timer.as_mut(), &mut control).await,
                 News::Gone => return,
             }
@@ -204,6 +218,26 @@ impl Session {
         }
         self.stage.set(Stage::Left(self.next_id.get()));
         self.goaway(control, self.next_id.get()).await;
+    }
+
+    /// Ends the connection for another one. Where it is idle, the client has a moment to hear which
+    /// requests are not answered; those that come meanwhile are not taken any more.
+    async fn give_up(&self, control: &mut SendStream) {
+        self.worker.gave_up();
+        if self.open.get() > 0 {
+            return self.close(Code::H3_EXCESSIVE_LOAD, "");
+        }
+        self.goaway(control, self.next_id.get()).await;
+        sleep(LEAVE_MIN).await;
+        self.close(Code::H3_NO_ERROR, "");
+    }
+
+    /// Notes in the ledger of connections where this one stands.
+    fn stand(&self) {
+        self.entry.stand(match self.open.get() {
+            0 => Standing::Idle(self.idle_ms.get()),
+            _ => Standing::Busy(self.worker.clock.millis()),
+        });
     }
 
     /// No request from `id` on is answered.
@@ -294,6 +328,7 @@ impl Session {
     /// A request begins.
     pub(super) fn enter(&self) {
         self.open.set(self.open.get() + 1);
+        self.stand();
         let streams = &self.worker.h3.streams;
         streams.set(streams.get() + 1);
     }
@@ -309,6 +344,7 @@ impl Session {
                 self.rested.notify_one();
             }
         }
+        self.stand();
     }
 
     /// Lets as much be on its way as twice what the network is found to carry, so that a peer far

@@ -1,0 +1,121 @@
+//! A connection has its turn and then the others have theirs, however much it asks for. What is tested is
+//! the order of the answers, as the access log of a single worker has it.
+
+use std::thread;
+use std::time::Duration;
+
+use anthill::wire::h2::frame;
+
+use crate::support::h2::H2;
+use crate::support::wire::{BOTH, Wire};
+use crate::support::{Folder, Server, server_table, site_table};
+
+/// Requests of a flood: many times what a connection is answered in one turn.
+const FLOOD: usize = 2_000;
+/// The other client asks for this.
+const OTHER: &str = "/other.txt?late";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn server() -> Server {
+    let folder = Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("public/flood.txt", "f\n")
+        .with("public/other.txt", "o\n");
+    let config = server_table("h2c = true") + &site_table("http = \"serve\"");
+    Server::start_in(folder, &config)
+}
+
+/// Stands still while both clients write, so that the worker finds all of it at once, the flood first.
+fn meanwhile_stopped(server: &Server, write: impl FnOnce()) {
+    server.signal("STOP");
+    write();
+    server.signal("CONT");
+}
+
+/// The other request is answered in the flood's first half at the latest.
+fn the_other_comes_first(server: &Server, what: &str) {
+    let answered = server
+        .output
+        .wait_until(PATIENCE, "a line for each answer", |lines| {
+            let flood = lines.iter().filter(|line| line.contains("/flood.txt"));
+            let is_whole = flood.count() == FLOOD && lines.iter().any(|line| line.contains(OTHER));
+            is_whole.then(|| lines.to_vec())
+        });
+    let before = answered
+        .iter()
+        .take_while(|line| !line.contains(OTHER))
+        .filter(|line| line.contains("/flood.txt"))
+        .count();
+    assert!(before < FLOOD / 2, "{what}: {before} answers came before");
+}
+
+#[test]
+fn a_pipelined_flood_takes_turns_with_other_connections() {
+    for over in BOTH {
+        let server = server();
+        let mut flood = Wire::over(&server, over);
+        let mut other = Wire::over(&server, over);
+        for wire in [&mut flood, &mut other] {
+            wire.patience(PATIENCE);
+            // Known to the worker by now; and the files are in memory.
+            assert_eq!(wire.get("/other.txt", "").status, 200);
+            assert_eq!(wire.get("/flood.txt", "").status, 200);
+        }
+        // Two requests went before.
+        let asked = "HEAD /flood.txt HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(FLOOD - 2);
+        meanwhile_stopped(&server, || {
+            assert!(flood.send(asked));
+            assert!(other.send(format!("GET {OTHER} HTTP/1.1\r\nHost: localhost\r\n\r\n")));
+        });
+        // It reads, so that nothing but the worker's turns holds up its answers.
+        let reader = thread::spawn(move || {
+            (2..FLOOD)
+                .map(|_| flood.response("HEAD").status)
+                .all(|status| status == 200)
+        });
+        assert_eq!(other.response("GET").status, 200);
+        assert!(reader.join().expect("a reader"));
+        the_other_comes_first(&server, &format!("HTTP/1.1, {over:?}"));
+    }
+}
+
+#[test]
+fn a_flood_of_streams_takes_turns_with_other_connections() {
+    for over in BOTH {
+        let server = server();
+        let mut flood = H2::open(&server, over);
+        let mut other = H2::open(&server, over);
+        for h2 in [&mut flood, &mut other] {
+            h2.wire.patience(PATIENCE);
+            assert_eq!(h2.get("/other.txt").status, 200);
+            assert_eq!(h2.get("/flood.txt").status, 200);
+        }
+        let head = [
+            (":method", "HEAD"),
+            (":scheme", "https"),
+            (":path", "/flood.txt"),
+            (":authority", "localhost"),
+        ];
+        let block = H2::block(&head);
+        let mut asked = Vec::new();
+        // Two requests went before, here and on the other connection.
+        for nth in 2..FLOOD as u32 {
+            let id = 2 * nth + 1;
+            let flags = frame::END_HEADERS | frame::END_STREAM;
+            frame::header(&mut asked, block.len(), frame::HEADERS, flags, id);
+            asked.extend_from_slice(&block);
+        }
+        let mut id = 0;
+        meanwhile_stopped(&server, || {
+            assert!(flood.wire.send(asked));
+            id = other.ask("GET", OTHER, &[], true);
+        });
+        let reader = thread::spawn(move || {
+            let last = 2 * (FLOOD as u32 - 1) + 1;
+            while flood.next().is_some_and(|frame| frame.stream != last) {}
+        });
+        assert_eq!(other.response(id).status, 200);
+        reader.join().expect("a reader");
+        the_other_comes_first(&server, &format!("HTTP/2, {over:?}"));
+    }
+}
