@@ -234,7 +234,7 @@ impl Connection {
     }
 
     /// Ends a connection that waits in its row, for another one to be opened.
-    pub(super) fn give_up(mut self: Box<Self>) {
+    pub(super) fn give_up(mut self) {
         self.close();
     }
 

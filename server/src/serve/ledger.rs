@@ -271,10 +271,11 @@ type ByClient = HashMap<ClientNetwork, Vec<Arc<Entry>>>;
 
 /// The idle connections to give up, the longest idle ones of the largest holder.
 fn longest_idle(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
-    // The units of the best so far, its longest idle connection, and all of its entries.
-    let mut best: Option<(usize, Reverse<u64>, &Vec<Arc<Entry>>)> = None;
+    let mut best: Option<&[Arc<Entry>]> = None;
+    // How many connections of the best client count, and since when the longest idle one is idle.
+    let mut best_rank = (0, Reverse(u64::MAX));
     for entries in by_client.values() {
-        if best.is_some_and(|(most, ..)| entries.len() < most) {
+        if entries.len() < best_rank.0 {
             continue;
         }
         let (mut own, mut oldest) = (0, None);
@@ -285,12 +286,13 @@ fn longest_idle(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
             }
         }
         if let Some(oldest) = oldest
-            && best.is_none_or(|(most, since, _)| (own, Reverse(oldest)) > (most, since))
+            && (own, Reverse(oldest)) > best_rank
         {
-            best = Some((own, Reverse(oldest), entries));
+            best = Some(entries);
+            best_rank = (own, Reverse(oldest));
         }
     }
-    let Some((own, _, entries)) = best else {
+    let Some(entries) = best else {
         return Vec::new();
     };
     let mut idle: Vec<_> = entries
@@ -301,7 +303,7 @@ fn longest_idle(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
             Standing::Busy(_) => None,
         })
         .collect();
-    let wanted = (own / GIVEN_UP_PART).clamp(1, GIVEN_UP_AT_ONCE_MAX);
+    let wanted = (best_rank.0 / GIVEN_UP_PART).clamp(1, GIVEN_UP_AT_ONCE_MAX);
     if wanted < idle.len() {
         idle.select_nth_unstable_by_key(wanted - 1, |(since_ms, _)| *since_ms);
         idle.truncate(wanted);
@@ -356,7 +358,9 @@ impl Drop for Entered {
         entries.swap_remove(position);
         match entries.get(position) {
             Some(moved) => moved.position.store(position, Relaxed),
-            None if entries.is_empty() => drop(by_client.remove(&self.entry.client)),
+            None if entries.is_empty() => {
+                by_client.remove(&self.entry.client);
+            }
             None => {}
         }
     }
