@@ -1,13 +1,15 @@
 //! A connection has its turn and then the others have theirs, however much it asks for. What is tested is
-//! the order of the answers, as the access log of a single worker has it.
+//! the order of the answers, as the access log of a single worker has it. And a client that has gone has no
+//! turns.
 
 use std::thread;
 use std::time::Duration;
 
+use anthill::limits::SCRATCH_BYTES;
 use anthill::wire::h2::frame;
 
 use crate::support::h2::H2;
-use crate::support::wire::{BOTH, Wire};
+use crate::support::wire::{BOTH, Wire, wait_until};
 use crate::support::{Folder, Server, server_table, site_table};
 
 /// Requests of a flood: many times what a connection is answered in one turn.
@@ -118,4 +120,30 @@ fn a_flood_of_streams_takes_turns_with_other_connections() {
         reader.join().expect("a reader");
         the_other_comes_first(&server, &format!("HTTP/2, {over:?}"));
     }
+}
+
+/// A client sends requests and closes its connection without reading an answer. Each answer would be encrypted
+/// and kept, for the socket takes none of them after the first.
+#[test]
+fn a_client_that_has_gone_is_not_answered() {
+    let server = server();
+    let mut flood = Wire::tls(&server);
+    // What TLS says after its handshake has been read by then: unread, it would make the end a reset.
+    for _ in 0..3 {
+        assert_eq!(flood.get("/flood.txt", "").status, 200);
+    }
+    let before = server.counter("requests");
+    let request = "GET /flood.txt HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let asked = request.repeat(FLOOD);
+    meanwhile_stopped(&server, || {
+        assert!(flood.send(asked));
+        drop(flood);
+    });
+    wait_until(PATIENCE, "closed", || {
+        (server.counter("connections_closed") == 1).then_some(())
+    });
+    // Far fewer than were read at once.
+    let answered = server.counter("requests") - before;
+    let read = (SCRATCH_BYTES / request.len()) as u64;
+    assert!(answered < read / 2, "{answered} requests");
 }

@@ -797,10 +797,18 @@ impl Connection {
             Poll::Ready(Err(_)) => return Look::Then(end, Next::End(End::Close)),
             Poll::Pending => 0,
         };
-        if written == total && self.stream.poll_flush(cx).is_ready() {
-            self.worker.lead.replace(extra);
-            self.done(status, length, line);
-            return look_after(end, after);
+        if written == total {
+            match self.stream.poll_flush(cx) {
+                Poll::Ready(Ok(())) => {
+                    self.worker.lead.replace(extra);
+                    self.done(status, length, line);
+                    return look_after(end, after);
+                }
+                // The client has gone. Answers to what it sent before would only fill memory: TLS keeps
+                // what the socket doesn't take.
+                Poll::Ready(Err(_)) => return Look::Then(end, Next::End(End::Close)),
+                Poll::Pending => {}
+            }
         }
         // The rest waits; what was written of head and body is not sent again.
         let head_left = head.len() + extra.len();

@@ -6,7 +6,7 @@
 //! where it stands in an atomic of its own, which costs one store for each request and no lock.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -315,7 +315,7 @@ fn longest_idle(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
 fn nearly_all(by_client: &ByClient) -> Option<(ClientNetwork, &Vec<Arc<Entry>>)> {
     let all: usize = by_client.values().map(Vec::len).sum();
     let mut clients = by_client.iter();
-    let found = clients.find(|(_, entries)| entries.len() > all - all / 4);
+    let found = clients.find(|(_, entries)| 4 * entries.len() > 3 * all);
     found.map(|(client, entries)| (*client, entries))
 }
 
@@ -351,15 +351,16 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         let mut by_client = self.ledger.lock();
-        let Some(entries) = by_client.get_mut(&self.entry.client) else {
+        let hash_map::Entry::Occupied(mut held) = by_client.entry(self.entry.client) else {
             return;
         };
+        let entries = held.get_mut();
         let position = self.entry.position.load(Relaxed);
         entries.swap_remove(position);
         match entries.get(position) {
             Some(moved) => moved.position.store(position, Relaxed),
             None if entries.is_empty() => {
-                by_client.remove(&self.entry.client);
+                held.remove();
             }
             None => {}
         }
