@@ -39,13 +39,6 @@ pub enum Owner {
     /// A row of the worker that these orders go to.
     Row(Arc<Orders>, usize),
     /// A task that waits for this (HTTP/3).
-    #[cfg_attr(
-        not(feature = "http3"),
-        expect(
-            dead_code,
-            reason = "only connections of HTTP/3 are served by a task each"
-        )
-    )]
     Task(Box<Notify>),
 }
 
