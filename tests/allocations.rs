@@ -168,7 +168,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
     let world = build::build(&config, &supplies, None, now).expect("a World");
     let shared = Arc::new(Shared {
         open: AtomicUsize::new(0),
-        addresses: Arc::default(),
+        ledger: Arc::default(),
         pool: Arc::new(Pool::new("test-read", 1, 100)),
         quic: Default::default(),
         pending_head_bytes_max: 1 << 20,

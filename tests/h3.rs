@@ -1,13 +1,14 @@
 //! HTTP/3 spoken by those who will speak it: aioquic, which also does what no good client does;
 //! niquests, which follows Alt-Svc; Chromium.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::h2::{large, server};
 use crate::support::pebble::free_port;
 use crate::support::{
-    Folder, Server, anthill, eventually, finish, journal, run, server_table, site_table,
+    Folder, Server, anthill, eventually, finish, journal, run, server_table, site_table, spawn,
 };
 
 /// Python with what the clients need; tools/setup.sh puts it there.
@@ -39,6 +40,52 @@ pub fn play(server: &Server, scene: &[&str]) -> String {
     let done = finish(command, b"");
     assert_eq!(done.code, Some(0), "{scene:?}: {done:?}");
     done.stdout.trim().to_owned()
+}
+
+/// A client that holds connections, each of which was answered once.
+pub struct Holder {
+    client: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Holder {
+    /// With `count` connections.
+    pub fn begin(server: &Server, count: u64) -> Holder {
+        let mut command = python();
+        command
+            .arg(support("h3_client.py"))
+            .arg(server.https_port.to_string())
+            .args(["hold", &count.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut client = spawn(&mut command).expect("a client");
+        let said = BufReader::new(client.stdout.take().expect("a pipe"));
+        let mut holder = Holder { client, said };
+        assert_eq!(holder.line(), "held");
+        holder
+    }
+
+    /// Waits until `count` of them have ended; how many of them by H3_NO_ERROR.
+    pub fn ended(&mut self, count: u64) -> u64 {
+        let mut input = self.client.stdin.take().expect("a pipe");
+        writeln!(input, "{count}").expect("a client that reads");
+        self.line().parse().expect("a number")
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said
+            .read_line(&mut line)
+            .expect("a client that speaks");
+        line.trim().to_owned()
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.client.kill();
+        let _ = self.client.wait();
+    }
 }
 
 /// The status that a fresh client gets for `/`.

@@ -15,6 +15,8 @@ mod demands;
 mod deploy;
 mod fastcgi;
 mod fresh;
+#[cfg(feature = "http3")]
+mod given_up;
 mod git;
 mod git_pages;
 mod guards;
@@ -41,4 +43,5 @@ mod site;
 mod support;
 mod tls;
 mod tls_records;
+mod turns;
 mod watch;

@@ -6,7 +6,8 @@
 Each attack runs against a server of its own, in a temporary folder, on free ports of 127.0.0.1. The
 attacker is 127.0.0.2. Each victim has an address of its own from 127.0.0.3 on, opens a new connection
 for each request, and asks for a page of 5,100 bytes (HTTP/1.1, HTTP/2, HTTP/3, all over TLS), for a CGI
-script, for a page of a git repository and, with the right password, for a guarded page.
+script, for a page of a git repository and, with the right password, for a guarded page: as one user again and
+again (login), and as a user and from an address that were not seen before (new login).
 
 Printed for each attack: the slowest request of each victim in milliseconds with the number of requests
 that failed and that were made; the server's memory (PSS) when idle, at its highest, and some seconds
@@ -38,6 +39,7 @@ ATTACKER = "127.0.0.2"
 VICTIM_SECONDS = 15
 PAGE, SCRIPT, GUARDED, REPOSITORY, ENDLESS = "/page.html", "/run/hello.sh", "/guarded/page.html", "/git/demo/", "/run/endless.sh"
 USER, PASSWORD = "ant", "hill"
+USERS = 250
 # Of one attacking connection: the kernel keeps little for a client that doesn't read.
 RECEIVE_BUFFER_BYTES = 4096
 
@@ -91,7 +93,11 @@ def furnish(folder, binary):
     run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30",
         "-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem", "-subj", "/CN=localhost",
         "-addext", "subjectAltName=DNS:localhost")
-    run(binary, "passwd", f"{folder}/users.htpasswd", USER, input=PASSWORD + "\n")
+    users = f"{folder}/users.htpasswd"
+    run(binary, "passwd", users, USER, input=PASSWORD + "\n")
+    # More users with the same password: what is known of a login that went well is of one user.
+    line = open(users).read().strip().split(":", 1)[1]
+    open(users, "a").write("".join(f"{USER}{nth}:{line}\n" for nth in range(USERS)))
     work = f"{folder}/work"
     ant = ["-c", "user.name=ant", "-c", "user.email=ant@localhost"]
     run("git", "init", "-q", work)
@@ -199,6 +205,17 @@ def by_curl(address, url, *options):
     return ask
 
 
+def by_new_user(url):
+    """Asks with curl for a guarded page: each time as a user, and from an address, not seen before."""
+    users = itertools.cycle(range(USERS))
+
+    def ask():
+        nth = next(users)
+        return by_curl(f"127.0.1.{nth + 1}", url, "--http1.1", "-u", f"{USER}{nth}:{PASSWORD}")()
+
+    return ask
+
+
 class ByQuic:
     """Asks over HTTP/3 by a process that has aioquic: this script as `--h3 page`."""
 
@@ -220,7 +237,7 @@ class ByQuic:
         self.process.wait()
 
 
-def victims(server, args, script):
+def victims(server, args):
     page = f"https://localhost:{server.https}{PAGE}"
     url = lambda path: f"https://localhost:{server.https}{path}"
     password = ["-u", f"{USER}:{PASSWORD}"]
@@ -229,6 +246,7 @@ def victims(server, args, script):
         Victim("page h2", by_curl("127.0.0.4", page, "--http2"), args.gap),
         Victim("script", by_curl("127.0.0.6", url(SCRIPT), "--http1.1"), args.gap),
         Victim("login", by_curl("127.0.0.7", url(GUARDED), "--http1.1", *password), args.gap),
+        Victim("new login", by_new_user(url(GUARDED)), args.gap),
         Victim("git", by_curl("127.0.0.8", url(REPOSITORY), "--http1.1"), 4 * args.gap),
     ]
     if args.python:
@@ -640,10 +658,12 @@ def h3(what, address, port, path, *more):
     async def begin(window):
         configuration = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, server_name="localhost")
         configuration.verify_mode = ssl.CERT_NONE
-        configuration.max_stream_data = window
+        configuration.max_stream_data = 1 << 20
+        quic = QuicConnection(configuration=configuration)
+        # The windows of responses alone: a server that can't open its control stream gives up.
+        quic._local_max_stream_data_bidi_local = window
         loop = asyncio.get_running_loop()
-        made = lambda: Client(QuicConnection(configuration=configuration))
-        _, client = await loop.create_datagram_endpoint(made, local_addr=(address, 0))
+        _, client = await loop.create_datagram_endpoint(lambda: Client(quic), local_addr=(address, 0))
         client.connect(("127.0.0.1", int(port)))
         await asyncio.wait_for(client.wait_connected(), VICTIM_SECONDS)
         return client
@@ -667,7 +687,15 @@ def h3(what, address, port, path, *more):
             print(said, flush=True)
 
     async def streams(connections, hold):
-        # A window that is zero at first is never widened by itself, only below.
+        # aioquic widens a window by itself as soon as half of it is used: here one byte at a time is granted.
+        widen = QuicConnection._write_stream_limits
+
+        def as_granted(quic, builder, space, stream):
+            granted, stream.receiver.highest_offset = stream.receiver.highest_offset, 0
+            widen(quic, builder=builder, space=space, stream=stream)
+            stream.receiver.highest_offset = granted
+
+        QuicConnection._write_stream_limits = as_granted
         clients = []
         for _ in range(int(connections)):
             try:
@@ -683,10 +711,10 @@ def h3(what, address, port, path, *more):
             await asyncio.sleep(float(hold))
             for client in clients:
                 for stream in client._quic._streams.values():
-                    # A stream grants twice as much by itself as soon as a byte came: one byte is one.
                     if stream.stream_id % 4 == 0:
-                        stream.max_stream_data_local = 1
+                        stream.max_stream_data_local += 1
                 client.transmit()
+                await asyncio.sleep(0)
 
     asyncio.run({"page": page, "streams": streams}[what](*more))
 
@@ -714,7 +742,7 @@ def attack(name, binary, label, args):
     server = Server(binary, args, connections)
     others, helpers = [], []
     try:
-        others = victims(server, args, name == "slow-readers")
+        others = victims(server, args)
         helpers = [victim.ask for victim in others if isinstance(victim.ask, ByQuic)]
         # Each has asked once before: what is loaded or logged in for the first time takes longer.
         for victim in others:

@@ -6,9 +6,11 @@
 /// The bounds that an operator may set, by these very names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Open connections in all; past it, accepting pauses.
+    /// Open connections in all; past it, idle ones of the client that holds most are closed, and where
+    /// there are none accepting pauses.
     pub connections: usize,
-    /// Open connections from one address; 0 = no limit (many people share one behind a NAT).
+    /// Open connections from one client, which is an IPv4 address or an IPv6 /64; 0 = no limit (many
+    /// people share one address behind a NAT).
     pub connections_per_address: usize,
     /// Requests under way by HTTP/2 and 3 on all connections of one worker; past it new ones are
     /// refused, to be tried again. Each is a few hundred bytes that a client can hold for the time of
@@ -127,6 +129,24 @@ pub const UNFINISHED_HEAD_BYTES_FREE: usize = 1_024;
 pub const H3_UNFINISHED_HEAD_BYTES: usize = 4 * 1024;
 /// Never more response bytes waiting unsent in a connection: 1,500 silent readers stay cheap.
 pub const UNSENT_BYTES_MAX: usize = 32 * 1024;
+/// A client loses at most so many idle connections at once when no more may be opened. Finding them takes
+/// a look at every connection, 100 to 200 microseconds of 10,000, which so many share.
+pub const GIVEN_UP_AT_ONCE_MAX: usize = 64;
+/// A client loses at most one in so many of its connections at once, so that a small holder loses one.
+pub const GIVEN_UP_PART: usize = 16;
+/// Connections that a listening socket has accepted while all of `connections` are taken, and that wait for a
+/// place. Who they belong to decides which goes first; the rest waits in the kernel's queue.
+pub const ACCEPTED_WAITING_MAX: usize = 64;
+/// A client of HTTP/3 waits at most so long for another connection to be closed before it is refused:
+/// closing one takes less than a round trip, and the client asks again after a second.
+pub const H3_ROOM_MILLISECONDS: u64 = 900;
+/// Requests that a connection is answered in one turn. Then the other connections have theirs: a client
+/// that sends requests without waiting for answers would keep the worker for as long as it sends. About
+/// 200 microseconds of stored pages; browsers and load generators rarely send more at once.
+pub const TURN_REQUESTS_MAX: u32 = 32;
+/// Bytes of a response that a connection is sent in one turn over TLS: some 100 microseconds of
+/// encryption. A client that reads as fast as it is sent to would keep the worker otherwise.
+pub const TURN_BYTES_MAX: usize = 256 * 1024;
 /// A worker's read scratch, bytes; a head never exceeds it.
 pub const SCRATCH_BYTES: usize = 32 * 1024;
 /// A file up to this size is served from the content budget; a larger one from its descriptor.

@@ -599,6 +599,23 @@ async def crowd(count):
     print("all came in")
 
 
+async def hold(count):
+    """Holds so many connections, each of which was answered once. Told a number, it waits until so many have
+    ended, and says how many of them by H3_NO_ERROR."""
+    async with AsyncExitStack() as stack:
+        held = []
+        for _ in range(int(count)):
+            held.append(await stack.enter_async_context(client()))
+            equal((await held[-1].get("/")).status, 200)
+        print("held", flush=True)
+        loop = asyncio.get_running_loop()
+        wanted = int(await loop.run_in_executor(None, sys.stdin.readline))
+        ended = asyncio.as_completed([it.over.wait() for it in held])
+        for _ in range(wanted):
+            await within(next(ended))
+        print(len([it for it in held if it.code == 0x100]), flush=True)
+
+
 async def exchange(path, user, kind, sent, got, *sizes):
     """Posts what git would, in DATA frames of these sizes in turn, and writes down what comes back."""
     login = "Basic " + base64.b64encode(user.encode()).decode()

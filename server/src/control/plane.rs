@@ -194,7 +194,7 @@ impl Plane {
         )?);
         let shared = Arc::new(Shared {
             open: AtomicUsize::new(0),
-            addresses: Arc::default(),
+            ledger: Arc::default(),
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
             quic: h3::Seats::default(),
             refusals: supplies.refusals.clone(),

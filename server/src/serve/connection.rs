@@ -37,7 +37,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::task::spawn_local;
+use tokio::task::{spawn_local, yield_now};
 
 /// A connection and what it keeps between two reads.
 pub struct Connection {
@@ -101,6 +101,8 @@ pub(super) enum Next {
     Live(Box<Call>),
     /// All that follows is HTTP/2, and what came of it is in `rest`.
     Http2,
+    /// The turns of other connections; what is left of this one's requests is in `rest`.
+    Yield,
     /// Nothing more.
     End(End),
 }
@@ -189,7 +191,10 @@ impl Connection {
         match self.poll_turn(&mut Context::from_waker(Waker::noop()), false) {
             Poll::Pending => self.park(),
             Poll::Ready(Next::End(End::Close)) => self.close(),
-            Poll::Ready(next) => drop(spawn_local(self.go_on(next))),
+            Poll::Ready(next) => {
+                self.worker.stand_busy(self.slot);
+                drop(spawn_local(self.go_on(next)));
+            }
         }
     }
 
@@ -220,6 +225,10 @@ impl Connection {
                 }
                 Next::Live(call) => Box::pin(live::run(&mut self, call)).await,
                 Next::Http2 => Box::pin(h2::run(&mut self)).await,
+                Next::Yield => {
+                    yield_now().await;
+                    End::Keep
+                }
                 Next::End(end) => end,
             };
             match end {
@@ -242,6 +251,11 @@ impl Connection {
         self.close();
     }
 
+    /// Ends a connection that waits in its row, for another one to be opened.
+    pub(super) fn give_up(mut self) {
+        self.close();
+    }
+
     /// Says goodbye as far as the socket takes it now; dropping the connection then closes it.
     fn close(&mut self) {
         self.stream
@@ -252,6 +266,7 @@ impl Connection {
     fn poll_turn(&mut self, cx: &mut Context<'_>, mut again: bool) -> Poll<Next> {
         let worker = self.worker.clone();
         let mut scratch = worker.scratch.borrow_mut();
+        let mut turn = limits::TURN_REQUESTS_MAX;
         loop {
             let mut filled = self.rest.len();
             scratch[..filled].copy_from_slice(&self.rest);
@@ -293,7 +308,7 @@ impl Connection {
                     None => {}
                 }
             }
-            if let Some(next) = self.consume(&scratch[..filled], cx) {
+            if let Some(next) = self.consume(&scratch[..filled], &mut turn, cx) {
                 return Poll::Ready(next);
             }
         }
@@ -355,8 +370,8 @@ impl Connection {
         }
     }
 
-    /// Answers the requests in `bytes` and keeps the rest of them.
-    fn consume(&mut self, bytes: &[u8], cx: &mut Context<'_>) -> Option<Next> {
+    /// Answers the requests in `bytes`, at most as many as this turn has left, and keeps the rest of them.
+    fn consume(&mut self, bytes: &[u8], turn: &mut u32, cx: &mut Context<'_>) -> Option<Next> {
         let mut at = 0;
         let mut next = None;
         while at < bytes.len() {
@@ -364,6 +379,13 @@ impl Connection {
                 Look::Took(used) => {
                     at += used;
                     self.begin_anew();
+                    *turn -= 1;
+                    if *turn == 0 {
+                        // No deadline of the client's runs while its requests wait for other clients'.
+                        self.worker.phase(self.slot, Phase::Busy);
+                        next = Some(Next::Yield);
+                        break;
+                    }
                 }
                 Look::More => break,
                 Look::Then(used, then) => {
@@ -843,10 +865,18 @@ impl Connection {
             Poll::Ready(Err(_)) => return Look::Then(end, Next::End(End::Close)),
             Poll::Pending => 0,
         };
-        if written == total && self.stream.poll_flush(cx).is_ready() {
-            self.worker.lead.replace(extra);
-            self.done(status, length, line);
-            return look_after(end, after);
+        if written == total {
+            match self.stream.poll_flush(cx) {
+                Poll::Ready(Ok(())) => {
+                    self.worker.lead.replace(extra);
+                    self.done(status, length, line);
+                    return look_after(end, after);
+                }
+                // The client has gone. Answers to what it sent before would only fill memory: TLS keeps
+                // what the socket doesn't take.
+                Poll::Ready(Err(_)) => return Look::Then(end, Next::End(End::Close)),
+                Poll::Pending => {}
+            }
         }
         // The rest waits; what was written of head and body is not sent again.
         let head_left = head.len() + extra.len();

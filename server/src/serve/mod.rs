@@ -2,7 +2,7 @@
 //! HTTP meets the World.
 
 pub mod access;
-pub mod addresses;
+mod accept;
 mod body;
 mod call;
 pub mod connection;
@@ -14,6 +14,7 @@ pub mod h3;
 #[path = "no_h3.rs"]
 pub mod h3;
 mod inside;
+pub mod ledger;
 pub mod live;
 pub mod outgoing;
 mod pending;

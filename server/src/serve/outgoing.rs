@@ -214,8 +214,15 @@ impl Outgoing {
         scratch: &mut [u8],
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Progress>> {
+        let mut turn = limits::TURN_BYTES_MAX;
         loop {
             ready!(stream.poll_flush(cx))?;
+            if turn == 0 {
+                // The other connections have their turns first.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            turn = turn.saturating_sub(limits::UNSENT_BYTES_MAX);
             let mut room = limits::UNSENT_BYTES_MAX - TLS_OVERHEAD;
             let mut idle = true;
             while room > 0 {

@@ -4,18 +4,19 @@
 //! have moved on, and a sweep twice a second ends the socket of the one that hasn't. The connection
 //! then reads its end, looks up why, and says so if there is somebody to say it to.
 
+use super::accept::{ACCEPT_PAUSE, Accepting, Room};
 use super::access::Logs;
-use super::addresses::{Addresses, Entered};
 use super::connection::Connection;
 use super::h2;
 use super::h3;
+use super::ledger::{ConnectionLedger, Entered, Entry, Orders, Owner, Standing};
 use super::pending::Pending;
 use super::poller::{self, Poller, Ready};
 use super::socket::Socket;
 use super::stream::Stream;
 use crate::base::clock::Clock;
 use crate::base::pool::Pool;
-use crate::base::shares::Refusals;
+use crate::base::shares::{Refusals, Share};
 use crate::base::stats::Counters;
 use crate::base::sys;
 use crate::handler::Ends;
@@ -25,16 +26,14 @@ use crate::wire::date;
 use crate::world::World;
 use rustix::event::epoll;
 use std::cell::{Cell, RefCell};
-use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
@@ -73,8 +72,8 @@ pub struct Listening {
 pub struct Shared {
     /// Connections open in all.
     pub open: AtomicUsize,
-    /// Connections of each address, where that is limited.
-    pub addresses: Arc<Addresses>,
+    /// Connections by client.
+    pub ledger: Arc<ConnectionLedger>,
     /// Reads of files and look-ups of names.
     pub pool: Arc<Pool>,
     /// Where connections of HTTP/3 are dealt to.
@@ -119,8 +118,10 @@ pub struct Worker {
     /// Requests under way, and the bytes of their heads, by client.
     pub(super) pending: Rc<Pending>,
     rows: RefCell<Rows>,
+    /// Connections here that other workers want given up.
+    pub(super) orders: Arc<Orders>,
     poller: Rc<Poller>,
-    /// Somebody left: there may be room to accept, and a drain may be over.
+    /// A connection of this worker was closed: a drain may be over.
     left: Notify,
     /// There is something to sweep again.
     busy: Notify,
@@ -157,7 +158,7 @@ struct Row {
     socket: Option<Rc<Socket>>,
     /// The connection while it waits for nothing but its socket; else a task has it.
     parked: Option<Box<Connection>>,
-    /// In the ledger of addresses, where that is kept.
+    /// Its entry in the ledger of connections.
     entered: Option<Entered>,
     phase: Phase,
     expired: bool,
@@ -169,28 +170,12 @@ struct Row {
     seen: u64,
 }
 
-/// What became of waiting for a connection.
-enum Accepted {
-    Tried(io::Result<(OwnedFd, SocketAddr)>),
-    /// There are as many connections as there may be.
-    Full,
-    Stop,
-}
-
-struct Accepting {
-    address: SocketAddr,
-    secure: bool,
-    stop: Notify,
-}
-
 /// So much news is taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
 /// Fewer than this, and the kernel is left alone until it calls.
 const EVENTS_FEW: usize = 2;
 /// So many connections get their turn before other tasks do.
 const TURNS_MAX: usize = 256;
-/// So many connections are accepted before the others get their turn.
-const ACCEPTS_MAX: usize = 16;
 /// How often deadlines are looked at and buffered log lines handed over.
 const SWEEP: Duration = Duration::from_millis(500);
 /// Views are told to the ledger every so many sweeps.
@@ -203,10 +188,6 @@ const MANY: usize = 100;
 const SILENT_MS: u64 = 1_000;
 /// So many connections give memory back in one sweep, which takes some microseconds each.
 const SETTLED_MAX: usize = 500;
-/// Pause after the system refused to give a descriptor or memory for a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// And that is said so often at most.
-const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
 /// A lingering close lasts at most this long.
 const LINGER_MS: u64 = 5_000;
 
@@ -239,6 +220,7 @@ pub fn run(
         pending: Pending::new(shared.pending_head_bytes_max, shared.refusals.clone()),
         shared,
         rows: RefCell::default(),
+        orders: Arc::default(),
         poller: Rc::new(Poller::new()?),
         left: Notify::new(),
         busy: Notify::new(),
@@ -272,6 +254,7 @@ impl Worker {
             Err(error) => return log::error!("can't wait for connections: {error}"),
         }
         spawn_local(self.clone().sweep());
+        spawn_local(self.clone().obey());
         h3::begin(&self);
         while let Some(command) = commands.recv().await {
             match command {
@@ -332,50 +315,55 @@ impl Worker {
         });
     }
 
-    async fn accept(self: Rc<Self>, listener: AsyncFd<OwnedFd>, accepting: Rc<Accepting>) {
-        let mut stop = pin!(accepting.stop.notified());
-        let mut complained: Option<Instant> = None;
-        let mut taken = 0;
-        loop {
-            let left = self.left.notified();
-            let accepted = poll_fn(|cx| match stop.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(Accepted::Stop),
-                // Looked at whenever we wake: another listener may have taken the last place.
-                Poll::Pending if self.is_full() => Poll::Ready(Accepted::Full),
-                Poll::Pending => poll_accept(&listener, cx).map(Accepted::Tried),
-            });
-            match accepted.await {
-                Accepted::Stop => break,
-                Accepted::Full => {
-                    // Somebody may leave another worker, which nobody tells us: look again after a
-                    // while.
-                    let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
-                }
-                Accepted::Tried(Ok((socket, peer))) => {
-                    self.open(socket, peer, accepting.secure);
-                    taken += 1;
-                    if taken % ACCEPTS_MAX == 0 {
-                        tokio::task::yield_now().await;
-                    }
-                }
-                Accepted::Tried(Err(error)) => {
-                    // A connection that broke before it was taken is nobody's loss; a lack of
-                    // descriptors or memory is, and trying again at once would spin.
-                    if !is_peer_fault(&error) {
-                        // Each connection that leaves makes room for one, and then there is none again.
-                        if complained.is_none_or(|at| at.elapsed() >= COMPLAINT_PAUSE) {
-                            log::error!("{}: accepting pauses: {error}", accepting.address);
-                            complained = Some(Instant::now());
-                        }
-                        let _ = tokio::time::timeout(ACCEPT_PAUSE, left).await;
-                    }
-                }
+    /// Gives up the connection in this row, if it still is the one of this entry and has not moved on.
+    pub(super) fn give_up(&self, index: usize, entry: &Arc<Entry>) -> Room {
+        let parked = {
+            let mut rows = self.rows.borrow_mut();
+            let Some(row) = rows.rows.get_mut(index) else {
+                return Room::None;
+            };
+            let entered = row.entered.as_ref();
+            let is_same = entered.is_some_and(|own| Arc::ptr_eq(own.entry(), entry));
+            if !is_same || !entry.is_given_up() {
+                return Room::None;
             }
+            match (row.parked.take(), &row.told, &row.socket) {
+                (Some(parked), ..) => Some(parked),
+                // It says goodbye, and looks up why it was woken.
+                (None, Some(told), _) => {
+                    told.wake_by_ref();
+                    None
+                }
+                // Its task finds that the socket has ended.
+                (None, None, Some(socket)) => {
+                    row.expired = true;
+                    let _ = sys::shutdown_both(socket.as_fd());
+                    None
+                }
+                (None, None, None) => return Room::None,
+            }
+        };
+        self.gave_up();
+        match parked {
+            Some(connection) => {
+                connection.give_up();
+                Room::Now
+            }
+            None => Room::Soon,
         }
-        // What the kernel has already accepted for us would be reset by closing: take it first.
-        while let Ok((socket, peer)) = sys::accept(listener.get_ref().as_fd()) {
-            self.open(socket, peer, accepting.secure);
-        }
+    }
+
+    /// A connection is given up for another one.
+    pub(super) fn gave_up(&self) {
+        self.shared.refusals.one(Share::Connections);
+    }
+
+    /// Whether the connection in this row is given up. Only those ask that are woken instead of being
+    /// cut off.
+    pub(super) fn is_given_up(&self, row: usize) -> bool {
+        let rows = self.rows.borrow();
+        let entered = rows.rows[row].entered.as_ref();
+        entered.is_some_and(|entered| entered.entry().is_given_up())
     }
 
     /// Gives each connection its turn when its socket has news.
@@ -472,16 +460,10 @@ impl Worker {
         self.shared.open.load(Ordering::Relaxed) >= self.world.borrow().limits.connections
     }
 
-    fn open(self: &Rc<Self>, socket: OwnedFd, peer: SocketAddr, secure: bool) {
+    /// Begins a connection that was accepted.
+    pub(super) fn open(self: &Rc<Self>, socket: OwnedFd, peer: SocketAddr, secure: bool) {
         let peer = peer.ip().to_canonical();
         let world = self.world.borrow().clone();
-        let entered = match world.limits.connections_per_address {
-            0 => None,
-            most => match self.shared.addresses.enter(peer, most) {
-                Some(entered) => Some(entered),
-                None => return self.stats.rejects.one(),
-            },
-        };
         let tls = match (&world.tls, secure) {
             (Some(tls), true) => match tls.accept() {
                 Ok(handshake) => Some(handshake),
@@ -491,19 +473,21 @@ impl Worker {
             (_, false) => None,
         };
         self.clock.tick();
+        let row = self.rows.borrow().next_row();
+        let most = world.limits.connections_per_address;
+        let owner = Owner::Row(self.orders.clone(), row);
+        let now_ms = self.clock.millis();
+        let Some(entered) = self.shared.ledger.enter(peer.into(), most, owner, now_ms) else {
+            return self.stats.rejects.one();
+        };
         self.enter_one();
         let phase = if secure {
             Phase::Handshake
         } else {
             Phase::Idle
         };
-        let (row, socket) = {
-            let mut rows = self.rows.borrow_mut();
-            let row = rows.free_row();
-            let socket = Rc::new(Socket::new(socket, self.poller.clone(), row));
-            rows.fill(row, socket.clone(), entered);
-            (row, socket)
-        };
+        let socket = Rc::new(Socket::new(socket, self.poller.clone(), row));
+        self.rows.borrow_mut().fill(row, socket.clone(), entered);
         self.phase(row, phase);
         if self.rows.borrow().open == 1 {
             self.busy.notify_one();
@@ -542,6 +526,7 @@ impl Worker {
         self.shared.open.fetch_sub(1, Ordering::Relaxed);
         self.stats.connections_closed.one();
         self.left.notify_waiters();
+        self.shared.ledger.has_room();
     }
 
     /// A connection enters a phase, and with it gets that phase's deadline. A head that goes on
@@ -554,6 +539,9 @@ impl Worker {
         let row = &mut rows.rows[row];
         let same = row.phase == phase;
         row.phase = phase;
+        if !same || phase != Phase::Head {
+            row.stand(phase.standing(now));
+        }
         if let (false, Phase::Write | Phase::Linger) = (same, phase) {
             // Who was late with a request has a deadline again for taking our last words.
             row.expired = false;
@@ -593,16 +581,32 @@ impl Worker {
             row.since_ms = now;
             row.seen = seen;
         }
+        row.stand(Standing::Busy(now));
         row.deadline_ms =
             row.since_ms + patience.as_millis() as u64 + (seen - row.seen) * 1_000 / rate;
     }
 
+    /// A task takes the connection up, which sets its phase when it first runs. Until then too it is not
+    /// idle, and not given up.
+    pub(super) fn stand_busy(&self, row: usize) {
+        let standing = Standing::Busy(self.clock.millis());
+        self.rows.borrow().rows[row].stand(standing);
+    }
+
     /// A connection that has many things to wait for sets the earliest deadline of them itself, and
-    /// is woken by it (or by a drain) instead of losing its socket.
-    pub(super) fn wake_at(&self, row: usize, phase: Phase, deadline_ms: u64, waker: &Waker) {
+    /// is woken by it (by a drain too, and by being given up) instead of losing its socket.
+    pub(super) fn wake_at(
+        &self,
+        row: usize,
+        phase: Phase,
+        deadline_ms: u64,
+        standing: Standing,
+        waker: &Waker,
+    ) {
         let mut rows = self.rows.borrow_mut();
         let row = &mut rows.rows[row];
         row.phase = phase;
+        row.stand(standing);
         row.deadline_ms = deadline_ms;
         row.expired = false;
         if !row.told.as_ref().is_some_and(|told| told.will_wake(waker)) {
@@ -710,18 +714,38 @@ impl Worker {
     }
 }
 
+impl Phase {
+    /// Whether a connection in this phase may be given up for another one.
+    fn standing(self, now_ms: u64) -> Standing {
+        match self {
+            Phase::Handshake | Phase::Idle | Phase::Head | Phase::Linger => Standing::Idle(now_ms),
+            Phase::Body | Phase::Busy | Phase::Write => Standing::Busy(now_ms),
+        }
+    }
+}
+
+impl Row {
+    fn stand(&self, standing: Standing) {
+        if let Some(entered) = &self.entered {
+            entered.stand(standing);
+        }
+    }
+}
+
 impl Rows {
     /// Where the next connection will stand.
-    fn free_row(&mut self) -> usize {
-        self.free.pop().unwrap_or(self.rows.len())
+    fn next_row(&self) -> usize {
+        self.free.last().copied().unwrap_or(self.rows.len())
     }
 
-    fn fill(&mut self, index: usize, socket: Rc<Socket>, entered: Option<Entered>) {
+    /// Puts a connection into [`Rows::next_row`].
+    fn fill(&mut self, index: usize, socket: Rc<Socket>, entered: Entered) {
+        self.free.pop();
         self.open += 1;
         let row = Row {
             socket: Some(socket),
             parked: None,
-            entered,
+            entered: Some(entered),
             phase: Phase::Busy,
             expired: false,
             deadline_ms: u64::MAX,
@@ -806,38 +830,4 @@ impl Rows {
 /// A connection's turn; if it panics, that ends the connection alone (dropping it counts it).
 fn turn(connection: Box<Connection>) {
     let _ = catch_unwind(AssertUnwindSafe(|| connection.turn()));
-}
-
-fn poll_accept(
-    listener: &AsyncFd<OwnedFd>,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<(OwnedFd, SocketAddr)>> {
-    loop {
-        let mut guard = ready!(listener.poll_read_ready(cx))?;
-        match sys::accept(listener.get_ref().as_fd()) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
-            accepted => return Poll::Ready(accepted),
-        }
-    }
-}
-
-/// The connection broke before we took it, which says nothing about us (accept(2) lists these).
-fn is_peer_fault(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    matches!(
-        Errno::from_io_error(error),
-        Some(
-            Errno::CONNABORTED
-                | Errno::INTR
-                | Errno::NETDOWN
-                | Errno::PROTO
-                | Errno::NOPROTOOPT
-                | Errno::HOSTDOWN
-                | Errno::NONET
-                | Errno::HOSTUNREACH
-                | Errno::OPNOTSUPP
-                | Errno::NETUNREACH
-                | Errno::PERM
-        )
-    )
 }

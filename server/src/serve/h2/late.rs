@@ -1,9 +1,10 @@
 //! Deadlines: whatever is waited for of the peer, the earliest one counts, and when it has passed
 //! what was late is ended: a stream alone where that is enough, else the connection.
 
+use super::super::ledger::Standing;
 use super::super::worker::Phase;
 use super::exchange::State;
-use super::{IDLE, Session, Stage};
+use super::{End, IDLE, Session, Stage};
 use crate::limits::{BODY_GRACE_SECONDS, Limits};
 use crate::wire::h2::stream::{Remote, Stream};
 use crate::wire::h2::{Code, Fatal};
@@ -20,7 +21,22 @@ impl Session<'_> {
         let world = self.worker.world();
         self.note_stalls(cx);
         let (at_ms, phase) = self.next_deadline(&world.limits);
-        self.worker.wake_at(self.on.slot, phase, at_ms, cx.waker());
+        let standing = match self.h2.open() == 0 && self.stuck.since_ms().is_none() {
+            true => Standing::Idle(self.idle_ms),
+            false => Standing::Busy(self.worker.clock.millis()),
+        };
+        self.worker
+            .wake_at(self.on.slot, phase, at_ms, standing, cx.waker());
+    }
+
+    /// The connection is to end for another one: with GOAWAY where it is idle, else at once.
+    pub(super) fn give_up(&mut self) {
+        if self.h2.open() > 0 || self.stuck.since_ms().is_some() {
+            self.is_dead = true;
+        } else if !matches!(self.stage, Stage::Over(_)) {
+            self.h2.goaway(Code::NO_ERROR, "");
+            self.stage = Stage::Over(End::Close);
+        }
     }
 
     /// Notes which responses wait for nothing but the client.

@@ -78,6 +78,9 @@ struct Session<'c> {
     stage: Stage,
     /// Nothing can be said to the peer any more.
     is_dead: bool,
+    /// What is left of this turn: requests that are taken and times that it is written. At 0 the turn is
+    /// over, and there may be more to do.
+    turn: u32,
 }
 
 /// How near its end a connection is.
@@ -118,10 +121,21 @@ pub(super) async fn run(on: &mut Connection) -> End {
         idle_ms: worker.clock.millis(),
         stage: Stage::Open,
         is_dead: false,
+        turn: 0,
         worker,
         on,
     };
-    let end = poll_fn(|cx| session.poll(cx)).await;
+    let end = loop {
+        let turn = poll_fn(|cx| match session.poll(cx) {
+            Poll::Pending if session.turn == 0 => Poll::Ready(None),
+            turn => turn.map(Some),
+        });
+        match turn.await {
+            Some(end) => break end,
+            // The other connections have their turns.
+            None => tokio::task::yield_now().await,
+        }
+    };
     session.worker.wake_no_more(session.on.slot);
     end
 }
@@ -149,6 +163,10 @@ impl Session<'_> {
             self.late();
         }
         self.shed(self.holder.take_shed());
+        if worker.is_given_up(self.on.slot) {
+            self.give_up();
+        }
+        self.turn = limits::TURN_REQUESTS_MAX;
         if worker.draining.get() && self.stage == Stage::Open {
             self.h2.goaway_soon();
             self.stage = Stage::Leaving(worker.clock.millis());
@@ -188,6 +206,10 @@ impl Session<'_> {
             if let Stage::Over(end) = self.stage {
                 return Poll::Ready(end);
             }
+            if self.turn == 0 {
+                return Poll::Pending;
+            }
+            self.turn -= 1;
             let mut moved = self.poll_streams(cx);
             moved |= self.fill();
             match self.poll_input(cx) {
@@ -282,7 +304,7 @@ impl Session<'_> {
         let now_ms = worker.clock.millis();
         let mut input = bytes;
         self.is_hungry = false;
-        while self.unsent() < OUT_BYTES_MAX {
+        while self.unsent() < OUT_BYTES_MAX && self.turn > 0 {
             let limits = &world.limits;
             match self
                 .h2
@@ -293,7 +315,11 @@ impl Session<'_> {
                     break;
                 }
                 Event::Nothing => {}
-                Event::Request { id, ended } => self.asked(id, ended, &request, &world, cx)?,
+                Event::Request { id, ended } => {
+                    self.turn -= 1;
+                    self.idle_ms = now_ms;
+                    self.asked(id, ended, &request, &world, cx)?;
+                }
                 Event::Data { id, bytes, ended } => self.body_came(id, bytes, ended, &world),
                 Event::Reset { work, .. } => self.gone(&work),
                 Event::Ponged => {

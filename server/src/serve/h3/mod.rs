@@ -11,8 +11,10 @@ mod session;
 mod socket;
 mod waiting;
 
-use super::addresses::Entered;
+use super::accept::Room;
+use super::ledger::{Entered, Owner, Shortage};
 use super::worker::Worker;
+use crate::base::shares::ClientNetwork;
 use crate::limits;
 use crate::tls;
 use crate::wire::h3::qpack::Strings;
@@ -31,6 +33,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::spawn_local;
+use tokio::time::timeout;
 
 /// Where new connections can be dealt to: a ledger, written when a worker begins or ends.
 #[derive(Default)]
@@ -179,7 +182,7 @@ pub(super) async fn end(worker: &Worker) {
             tokio::time::sleep(LOOK).await;
         }
         // Who didn't hear the end asks again for a while.
-        let _ = tokio::time::timeout(LAST_WORDS, endpoint.wait_idle()).await;
+        let _ = timeout(LAST_WORDS, endpoint.wait_idle()).await;
     }
     // What a connection has to say is sent when its own task is next polled.
     for _ in 0..LAST_TURNS {
@@ -257,6 +260,7 @@ impl Seats {
 /// A connection that is counted.
 struct Place {
     worker: Rc<Worker>,
+    /// Its entry in the ledger of connections; None once it has left.
     entered: Option<Entered>,
     /// It may be that nobody is at its address.
     is_unproven: bool,
@@ -290,15 +294,14 @@ impl Drop for Place {
 
 impl Worker {
     /// Is a client to be dealt with at all? It costs us nothing until then.
-    fn may_come(&self, incoming: Incoming) -> Option<Incoming> {
-        if self.is_full() {
-            incoming.refuse();
-            return None;
-        }
+    fn may_come(self: &Rc<Self>, incoming: Incoming) -> Option<Incoming> {
         let world = self.world();
+        let is_full = self.is_full();
         let unproven = self.shared.quic.unproven.load(Ordering::Relaxed);
-        // Where addresses are counted, nobody may use up another's share.
-        let asks_for_proof = unproven >= limits::H3_UNPROVEN_HANDSHAKES_MAX
+        // Where clients are counted, a client must not use up the share of another address; and no
+        // connection is given up for an address that may be invented.
+        let asks_for_proof = is_full
+            || unproven >= limits::H3_UNPROVEN_HANDSHAKES_MAX
             || world.limits.connections_per_address > 0;
         if asks_for_proof && !incoming.remote_address_validated() {
             self.stats.h3_retries.one();
@@ -307,38 +310,64 @@ impl Worker {
             }
             return None;
         }
-        Some(incoming)
+        let client = ClientNetwork::from(incoming.remote_address().ip());
+        match is_full.then(|| self.make_room(Shortage::Connections(client))) {
+            None | Some(Room::Now) => Some(incoming),
+            Some(Room::Soon) => {
+                spawn_local(self.clone().deal_later(incoming));
+                None
+            }
+            Some(Room::None) => {
+                incoming.refuse();
+                None
+            }
+        }
+    }
+
+    /// Deals a connection once another one, which was told to end, has been closed.
+    async fn deal_later(self: Rc<Self>, incoming: Incoming) {
+        let patience = Duration::from_millis(limits::H3_ROOM_MILLISECONDS);
+        let has_room = timeout(patience, async {
+            loop {
+                let room = self.shared.ledger.room();
+                if !self.is_full() {
+                    return;
+                }
+                room.await;
+            }
+        });
+        match has_room.await {
+            Ok(()) => self.shared.quic.deal(incoming),
+            Err(_) => incoming.refuse(),
+        }
     }
 
     /// Begins a connection.
     fn admit(self: &Rc<Self>, incoming: Incoming) {
         let peer = incoming.remote_address().ip().to_canonical();
-        let world = self.world();
-        let entered = match world.limits.connections_per_address {
-            0 => None,
-            most => match self.shared.addresses.enter(peer, most) {
-                Some(entered) => Some(entered),
-                None => {
-                    self.stats.rejects.one();
-                    return incoming.refuse();
-                }
-            },
+        self.clock.tick();
+        let most = self.world().limits.connections_per_address;
+        let owner = Owner::Task(Box::default());
+        let now_ms = self.clock.millis();
+        let Some(entered) = self.shared.ledger.enter(peer.into(), most, owner, now_ms) else {
+            self.stats.rejects.one();
+            return incoming.refuse();
         };
         let is_unproven = !incoming.remote_address_validated();
         if is_unproven {
             self.shared.quic.unproven.fetch_add(1, Ordering::Relaxed);
         }
-        self.clock.tick();
         self.enter_one();
         self.h3.taken.fetch_add(1, Ordering::Relaxed);
         self.shared.quic.open.fetch_add(1, Ordering::Relaxed);
+        let entry = entered.entry().clone();
         let place = Place {
             worker: self.clone(),
-            entered,
+            entered: Some(entered),
             is_unproven,
         };
         if let Ok(connecting) = incoming.accept() {
-            spawn_local(session::run(connecting, place, peer));
+            spawn_local(session::run(connecting, place, entry, peer));
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::super::access::Who;
 use super::super::dispatch::{Facts, Way};
+use super::super::ledger::{Entry, Standing};
 use super::super::pending::Holder;
 use super::super::worker::Worker;
 use super::Place;
@@ -48,6 +49,8 @@ pub(super) struct Session {
     open: Cell<usize>,
     /// Of those, how many have a body and wait for a place.
     queued: Cell<u32>,
+    /// In the ledger of connections.
+    entry: Arc<Entry>,
     /// It has had no request since then.
     idle_ms: Cell<u64>,
     /// The number of the next request that comes.
@@ -76,10 +79,14 @@ const LEAVE_MAX: Duration = Duration::from_secs(1);
 const LAST_ID: u64 = frame::INTEGER_MAX - 3;
 
 /// Serves a connection from its handshake on.
-pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) {
+pub(super) async fn run(connecting: Connecting, mut place: Place, entry: Arc<Entry>, peer: IpAddr) {
     let worker = place.worker.clone();
     let seconds = worker.world().limits.handshake_seconds;
-    let handshake = timeout(Duration::from_secs(seconds.into()), connecting).await;
+    let handshake = tokio::select! {
+        biased;
+        () = entry.given_up() => return worker.gave_up(),
+        handshake = timeout(Duration::from_secs(seconds.into()), connecting) => handshake,
+    };
     worker.clock.tick();
     let quic = match handshake {
         Ok(Ok(quic)) => quic,
@@ -124,6 +131,7 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
         calm: RefCell::default(),
         open: Cell::new(0),
         queued: Cell::new(0),
+        entry,
         idle_ms: Cell::new(worker.clock.millis()),
         next_id: Cell::new(0),
         stage: Cell::new(Stage::Open),
@@ -132,6 +140,7 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, peer: IpAddr) 
         worker,
     });
     drop(world);
+    session.stand();
     session.serve().await;
 }
 
@@ -144,6 +153,8 @@ enum News {
     Rested,
     /// Requests are to end for other clients.
     Shed,
+    /// It is to end for another connection.
+    GivenUp,
     Time,
     Gone,
 }
@@ -163,6 +174,7 @@ impl Session {
                 () = self.worker.h3.told.notified() => News::Told,
                 () = self.rested.notified() => News::Rested,
                 () = self.shed.told() => News::Shed,
+                () = self.entry.given_up() => News::GivenUp,
                 () = timer.as_mut() => News::Time,
             };
             match news {
@@ -170,6 +182,7 @@ impl Session {
                 News::OneWay(recv) => drop(spawn_local(self.clone().listen(recv))),
                 News::Told | News::Rested => {}
                 News::Shed => self.end_stalled(self.holder.take_shed()),
+                News::GivenUp => return self.give_up(&mut control).await,
                 News::Time => self.time(timer.as_mut(), &mut control).await,
                 News::Gone => return,
             }
@@ -228,6 +241,26 @@ impl Session {
         }
         self.stage.set(Stage::Left(self.next_id.get()));
         self.goaway(control, self.next_id.get()).await;
+    }
+
+    /// Ends the connection for another one. Where it is idle, the client has a moment to hear which
+    /// requests are not answered; those that come meanwhile are not taken any more.
+    async fn give_up(&self, control: &mut SendStream) {
+        self.worker.gave_up();
+        if self.open.get() > 0 {
+            return self.close(Code::H3_EXCESSIVE_LOAD, "");
+        }
+        self.goaway(control, self.next_id.get()).await;
+        sleep(LEAVE_MIN).await;
+        self.close(Code::H3_NO_ERROR, "");
+    }
+
+    /// Notes in the ledger of connections where this one stands.
+    fn stand(&self) {
+        self.entry.stand(match self.open.get() {
+            0 => Standing::Idle(self.idle_ms.get()),
+            _ => Standing::Busy(self.worker.clock.millis()),
+        });
     }
 
     /// No request from `id` on is answered.
@@ -337,6 +370,7 @@ impl Session {
     /// A request begins.
     pub(super) fn enter(&self) {
         self.open.set(self.open.get() + 1);
+        self.stand();
     }
 
     /// A request has ended.
@@ -348,6 +382,7 @@ impl Session {
                 self.rested.notify_one();
             }
         }
+        self.stand();
     }
 
     /// Lets as much be on its way as twice what the network is found to carry, so that a peer far

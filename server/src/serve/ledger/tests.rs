@@ -1,0 +1,151 @@
+use super::*;
+use std::net::IpAddr;
+
+fn client(last: u8) -> ClientNetwork {
+    IpAddr::from([127, 0, 0, last]).into()
+}
+
+/// A ledger, and the orders of its only worker.
+struct Scene {
+    ledger: Arc<ConnectionLedger>,
+    orders: Arc<Orders>,
+    rows: usize,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        Scene {
+            ledger: Arc::default(),
+            orders: Arc::default(),
+            rows: 0,
+        }
+    }
+
+    /// A connection over TCP that stands so.
+    fn open(&mut self, last: u8, standing: Standing) -> Entered {
+        self.rows += 1;
+        let owner = Owner::Row(self.orders.clone(), self.rows);
+        let entered = self.ledger.enter(client(last), 0, owner, 0);
+        let entered = entered.expect("no limit for each address");
+        entered.stand(standing);
+        entered
+    }
+
+    /// Rows that are given up when this client wants a connection.
+    fn chosen_for(&self, last: u8) -> Vec<usize> {
+        rows(self.ledger.choose(Shortage::Connections(client(last))))
+    }
+}
+
+fn rows(chosen: Vec<Arc<Entry>>) -> Vec<usize> {
+    let row = |entry: &Arc<Entry>| match entry.owner() {
+        Owner::Row(_, row) => *row,
+        Owner::Task(_) => 0,
+    };
+    let mut rows: Vec<usize> = chosen.iter().map(row).collect();
+    rows.sort_unstable();
+    rows
+}
+
+use Standing::{Busy, Idle};
+
+#[test]
+fn a_closed_connection_makes_room_for_its_client() {
+    let ledger = Arc::new(ConnectionLedger::default());
+    let enter = |last| {
+        let owner = Owner::Row(Arc::default(), 0);
+        ledger.enter(client(last), 2, owner, 0)
+    };
+    let (first, second) = (enter(1), enter(1));
+    assert!(first.is_some() && second.is_some());
+    assert!(!ledger.may_enter(client(1), 2) && enter(1).is_none());
+    assert!(ledger.may_enter(client(2), 2) && ledger.may_enter(client(1), 0));
+    drop(first);
+    let third = enter(1);
+    assert!(third.is_some());
+    drop((second, third));
+    assert!(ledger.lock().is_empty());
+}
+
+#[test]
+fn the_largest_holder_loses_its_longest_idle_connection() {
+    let mut scene = Scene::new();
+    let _small = scene.open(4, Idle(1));
+    let _large = [Idle(30), Idle(20), Busy(5)].map(|standing| scene.open(2, standing));
+    assert_eq!(scene.chosen_for(3), [3]);
+    // That one is on its way out: the other idle one is next. Then both clients hold one that counts,
+    // and only one of those is idle.
+    assert_eq!(scene.chosen_for(3), [2]);
+    assert_eq!(scene.chosen_for(3), [1]);
+    assert_eq!(scene.chosen_for(3), []);
+}
+
+#[test]
+fn of_holders_of_as_many_the_longest_idle_connection_goes() {
+    let mut scene = Scene::new();
+    let _open = [(5, 30), (4, 10), (6, 20)].map(|(last, ms)| scene.open(last, Idle(ms)));
+    assert_eq!(scene.chosen_for(3), [2]);
+    assert_eq!(scene.chosen_for(3), [3]);
+}
+
+#[test]
+fn a_connection_that_has_moved_on_stays() {
+    let mut scene = Scene::new();
+    let open = scene.open(2, Idle(10));
+    assert_eq!(scene.chosen_for(3), [1]);
+    open.stand(Busy(11));
+    assert!(!open.entry().is_given_up());
+    open.stand(Idle(12));
+    assert!(!open.entry().is_given_up());
+    assert_eq!(scene.chosen_for(3), [1]);
+    assert!(open.entry().is_given_up());
+}
+
+#[test]
+fn a_large_holder_loses_many_at_once() {
+    let mut scene = Scene::new();
+    let many = (0..64).map(|nth| scene.open(2, Idle(100 - nth)));
+    let _many: Vec<Entered> = many.collect();
+    // The last ones are idle for longest.
+    assert_eq!(scene.chosen_for(3), [61, 62, 63, 64]);
+}
+
+#[test]
+fn requests_under_way_are_given_up_by_a_client_that_holds_nearly_all() {
+    let mut scene = Scene::new();
+    let _large: Vec<Entered> = (0..8).map(|nth| scene.open(2, Busy(20 - nth))).collect();
+    let _small = [4, 5].map(|last| scene.open(last, Busy(1)));
+    // Not for its own sake.
+    assert_eq!(scene.chosen_for(2), []);
+    assert_eq!(scene.chosen_for(3), [8]);
+    // One at a time.
+    assert_eq!(scene.chosen_for(3), []);
+    // A quarter belongs to other clients: it no longer holds nearly all.
+    let mut scene = Scene::new();
+    let _large: Vec<Entered> = (0..6).map(|_| scene.open(2, Busy(20))).collect();
+    let _small = [4, 5].map(|last| scene.open(last, Busy(1)));
+    assert_eq!(scene.chosen_for(3), []);
+}
+
+#[test]
+fn a_connection_without_a_descriptor_is_no_help_against_a_lack_of_them() {
+    let ledger = Arc::new(ConnectionLedger::default());
+    let task = Owner::Task(Box::default());
+    let _quic = ledger.enter(client(2), 0, task, 0);
+    assert_eq!(ledger.choose(Shortage::Descriptors).len(), 0);
+    let wanted = Shortage::Connections(client(3));
+    assert_eq!(ledger.choose(wanted).len(), 1);
+}
+
+#[test]
+fn entries_keep_their_places_in_the_ledger() {
+    let mut scene = Scene::new();
+    let mut open: Vec<Entered> = (0..5).map(|nth| scene.open(2, Idle(nth))).collect();
+    drop(open.remove(1));
+    drop(open.remove(3));
+    drop(open.remove(0));
+    let left = open.len();
+    assert_eq!(scene.ledger.lock()[&client(2)].len(), left);
+    drop(open);
+    assert!(scene.ledger.lock().is_empty());
+}

@@ -1,0 +1,245 @@
+//! When all connections are taken: idle ones of the client that holds most are closed, and every other
+//! client is served. Clients are told apart by their loopback addresses.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anthill::wire::h2::Code;
+use socket2::{Domain, Socket, Type};
+
+use crate::h3::{Holder, ask_once};
+use crate::support::h2::H2;
+use crate::support::wire::{Wire, wait_until};
+use crate::support::{Folder, Server, server_table, site_table};
+
+/// Ten times what any deadline of these tests is long, or more.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// All connections of the servers below.
+const ALL: u64 = 8;
+const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+/// What is not answered to its end while a test runs.
+const UNENDING: &str = "GET /slow?lines=1000&pause_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const HTTP: &[&[u8]] = &[b"http/1.1"];
+
+/// The client that takes too much, one that takes little, and one that comes last.
+const LARGE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const NEW: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+const SMALL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
+
+fn config(workers: usize, limits: &str) -> String {
+    // Nothing here ends by a deadline.
+    let limits = format!(
+        "limits = {{ {limits}, idle_seconds = 600, head_seconds = 600, handshake_seconds = 600 }}"
+    );
+    server_table(&limits).replace("workers = 1", &format!("workers = {workers}"))
+        + "[log]\naccess = \"off\"\n"
+        + &site_table("http = \"serve\"")
+        + "[[site.route]]\npath = \"/slow\"\ntest = \"slow\"\n"
+}
+
+fn server(workers: usize) -> Server {
+    Server::start(&config(workers, &format!("connections = {ALL}")))
+}
+
+/// A connection that says this and no more.
+fn saying(port: u16, from: Ipv4Addr, bytes: &[u8]) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    let own = SocketAddr::from((from, 0)).into();
+    socket.bind(&own).expect("an address");
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into();
+    socket.connect(&to).expect("a connection");
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(bytes).expect("written");
+    stream
+}
+
+fn plain(server: &Server, from: Ipv4Addr) -> Wire {
+    Wire::of(server, IpAddr::V4(from))
+}
+
+/// Waits until the server has this many connections, or has had them.
+fn opened(server: &Server, count: u64) {
+    wait_until(PATIENCE, "opened", || {
+        (server.counter("connections_opened") >= count).then_some(())
+    });
+}
+
+/// The ways to have an idle connection.
+type Hold = fn(&Server) -> Box<dyn Send>;
+
+const WAYS: [(&str, Hold); 7] = [
+    ("silent", |server| {
+        Box::new(saying(server.http_port, LARGE, b""))
+    }),
+    ("half a head", |server| {
+        Box::new(saying(server.http_port, LARGE, &GET.as_bytes()[..20]))
+    }),
+    ("between requests", |server| {
+        let mut wire = plain(server, LARGE);
+        assert_eq!(wire.get("/", "").status, 200);
+        Box::new(wire)
+    }),
+    ("silent before TLS", |server| {
+        Box::new(saying(server.https_port, LARGE, b""))
+    }),
+    ("half a handshake", |server| {
+        let hello = b"\x16\x03\x01\x02\x00\x01\x00";
+        Box::new(saying(server.https_port, LARGE, hello))
+    }),
+    ("between requests over TLS", |server| {
+        let mut wire = Wire::tls_from(server, LARGE, "localhost", HTTP);
+        assert_eq!(wire.get("/", "").status, 200);
+        Box::new(wire)
+    }),
+    ("HTTP/2 without streams", |server| {
+        let mut h2 = H2::open_from(server, LARGE);
+        assert_eq!(h2.get("/").status, 200);
+        Box::new(h2)
+    }),
+];
+
+/// A client that comes last is served over every version of HTTP, each on a connection that stays open,
+/// and a client that holds a single connection keeps it, although it is idle for longest.
+fn others_are_served(server: &Server, what: &str, mut hold: impl FnMut()) {
+    let mut small = plain(server, SMALL);
+    assert_eq!(small.get("/", "").status, 200);
+    for _ in 1..ALL {
+        hold();
+    }
+    opened(server, ALL);
+    assert_eq!(server.counter("connections_given_up"), 0, "{what}");
+    let mut first = plain(server, NEW);
+    assert_eq!(first.get("/", "").status, 200, "{what}");
+    let mut second = Wire::tls_from(server, NEW, "localhost", HTTP);
+    assert_eq!(second.get("/", "").status, 200, "{what}");
+    let mut third = H2::open_from(server, NEW);
+    assert_eq!(third.get("/").status, 200, "{what}");
+    assert_eq!(ask_once(server), "200", "{what}");
+    // Each of the four took a place that the largest holder lost. Where it takes a while to end a
+    // connection, another one may have been given up meanwhile.
+    assert!(server.counter("connections_given_up") >= 4, "{what}");
+    assert_eq!(first.get("/", "").status, 200, "{what}");
+    assert_eq!(second.get("/", "").status, 200, "{what}");
+    assert_eq!(third.get("/").status, 200, "{what}");
+    assert_eq!(small.get("/", "").status, 200, "{what}");
+}
+
+#[test]
+fn idle_connections_of_the_largest_holder_make_way() {
+    for (what, hold) in WAYS {
+        let server = server(1);
+        let mut held = Vec::new();
+        others_are_served(&server, what, || held.push(hold(&server)));
+    }
+}
+
+/// The worker that accepts isn't the one that has all of the connections.
+#[test]
+fn idle_connections_make_way_for_another_worker() {
+    for (what, hold) in WAYS {
+        let server = server(2);
+        let mut held = Vec::new();
+        others_are_served(&server, what, || held.push(hold(&server)));
+    }
+}
+
+#[test]
+fn idle_connections_of_http_3_make_way() {
+    for workers in [1, 2] {
+        let server = server(workers);
+        // Its client has the address 127.0.0.1.
+        let mut holder = Holder::begin(&server, ALL);
+        opened(&server, ALL);
+        let mut wire = plain(&server, NEW);
+        assert_eq!(wire.get("/", "").status, 200);
+        let mut h2 = H2::open_from(&server, NEW);
+        assert_eq!(h2.get("/").status, 200);
+        let given_up = server.counter("connections_given_up");
+        assert!(given_up >= 2, "{given_up}");
+        // They end in peace, by H3_NO_ERROR.
+        assert_eq!(holder.ended(given_up), given_up);
+        assert_eq!(wire.get("/", "").status, 200);
+    }
+}
+
+#[test]
+fn a_connection_that_is_given_up_ends_with_goaway() {
+    let server = server(1);
+    let mut held: Vec<H2> = (0..ALL).map(|_| H2::open_from(&server, LARGE)).collect();
+    for h2 in &mut held {
+        assert_eq!(h2.get("/").status, 200);
+        // The server tells idle times apart by milliseconds.
+        thread::sleep(Duration::from_millis(20));
+    }
+    // The oldest connection is not the one that is idle for longest.
+    assert_eq!(held[0].get("/").status, 200);
+    let mut wire = plain(&server, NEW);
+    assert_eq!(wire.get("/", "").status, 200);
+    assert_eq!(server.counter("connections_given_up"), 1);
+    assert_eq!(held.remove(1).goes_away(), Code::NO_ERROR.0);
+    for h2 in &mut held {
+        assert_eq!(h2.get("/").status, 200);
+    }
+}
+
+/// A client that holds nearly all connections with requests under way loses one of them for another
+/// client, but not for itself.
+#[test]
+fn requests_under_way_make_way_where_one_client_has_nearly_all() {
+    let server = server(1);
+    let ask = || {
+        let mut wire = plain(&server, LARGE);
+        wire.patience(PATIENCE);
+        wire.send(UNENDING);
+        wire
+    };
+    let begun = |wire: &mut Wire| wire.take(12) == b"HTTP/1.1 200";
+    let mut held = Vec::new();
+    for _ in 0..ALL {
+        held.push(ask());
+        assert!(held.last_mut().is_some_and(begun));
+    }
+    // It waits, and no connection behind it does.
+    let mut waiting = ask();
+    let mut new = plain(&server, NEW);
+    new.patience(PATIENCE);
+    assert_eq!(new.get("/", "").status, 200);
+    assert_eq!(server.counter("connections_given_up"), 1);
+    assert_eq!(server.counter("connections_opened"), ALL + 1);
+    let cut = held.remove(0).rest();
+    assert!(!cut.ends_with(b"0\r\n\r\n"), "the response looks whole");
+    // A place that is left is for the connection that waits.
+    drop(held.remove(0));
+    assert!(begun(&mut waiting));
+    assert_eq!(new.get("/", "").status, 200);
+    assert_eq!(server.counter("connections_given_up"), 1);
+}
+
+/// A process without descriptors is in the same situation.
+#[test]
+fn idle_connections_make_way_where_descriptors_run_out() {
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    let mut command = Command::new("sh");
+    let binary = env!("CARGO_BIN_EXE_anthill");
+    command.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\"", binary]);
+    let server = Server::start_by(command, folder, &config(1, "connections = 1000"));
+    let mut small = plain(&server, SMALL);
+    assert_eq!(small.get("/", "").status, 200);
+    let _held: Vec<TcpStream> = (0..100)
+        .map(|_| saying(server.http_port, LARGE, &GET.as_bytes()[..20]))
+        .collect();
+    let mut new = plain(&server, NEW);
+    new.patience(PATIENCE);
+    assert_eq!(new.get("/", "").status, 200);
+    // Without waiting for a descriptor to come free by itself.
+    assert!(server.counter("connections_given_up") > 0);
+    assert_eq!(small.get("/", "").status, 200);
+    let lines = server.errors.all();
+    assert!(
+        !lines.iter().any(|line| line.contains("accepting pauses")),
+        "{lines:?}"
+    );
+}

@@ -1,0 +1,149 @@
+//! A connection has its turn and then the others have theirs, however much it asks for. What is tested is
+//! the order of the answers, as the access log of a single worker has it. And a client that has gone has no
+//! turns.
+
+use std::thread;
+use std::time::Duration;
+
+use anthill::limits::SCRATCH_BYTES;
+use anthill::wire::h2::frame;
+
+use crate::support::h2::H2;
+use crate::support::wire::{BOTH, Wire, wait_until};
+use crate::support::{Folder, Server, server_table, site_table};
+
+/// Requests of a flood: many times what a connection is answered in one turn.
+const FLOOD: usize = 2_000;
+/// The other client asks for this.
+const OTHER: &str = "/other.txt?late";
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn server() -> Server {
+    let folder = Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("public/flood.txt", "f\n")
+        .with("public/other.txt", "o\n");
+    let config = server_table("h2c = true") + &site_table("http = \"serve\"");
+    Server::start_in(folder, &config)
+}
+
+/// Stands still while both clients write, so that the worker finds all of it at once, the flood first.
+fn meanwhile_stopped(server: &Server, write: impl FnOnce()) {
+    server.signal("STOP");
+    write();
+    server.signal("CONT");
+}
+
+/// The other request is answered in the flood's first half at the latest.
+fn the_other_comes_first(server: &Server, what: &str) {
+    let answered = server
+        .output
+        .wait_until(PATIENCE, "a line for each answer", |lines| {
+            let flood = lines.iter().filter(|line| line.contains("/flood.txt"));
+            let is_whole = flood.count() == FLOOD && lines.iter().any(|line| line.contains(OTHER));
+            is_whole.then(|| lines.to_vec())
+        });
+    let before = answered
+        .iter()
+        .take_while(|line| !line.contains(OTHER))
+        .filter(|line| line.contains("/flood.txt"))
+        .count();
+    assert!(before < FLOOD / 2, "{what}: {before} answers came before");
+}
+
+#[test]
+fn a_pipelined_flood_takes_turns_with_other_connections() {
+    for over in BOTH {
+        let server = server();
+        let mut flood = Wire::over(&server, over);
+        let mut other = Wire::over(&server, over);
+        for wire in [&mut flood, &mut other] {
+            wire.patience(PATIENCE);
+            // Known to the worker by now; and the files are in memory.
+            assert_eq!(wire.get("/other.txt", "").status, 200);
+            assert_eq!(wire.get("/flood.txt", "").status, 200);
+        }
+        // Two requests went before.
+        let asked = "HEAD /flood.txt HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(FLOOD - 2);
+        meanwhile_stopped(&server, || {
+            assert!(flood.send(asked));
+            assert!(other.send(format!("GET {OTHER} HTTP/1.1\r\nHost: localhost\r\n\r\n")));
+        });
+        // It reads, so that nothing but the worker's turns holds up its answers.
+        let reader = thread::spawn(move || {
+            (2..FLOOD)
+                .map(|_| flood.response("HEAD").status)
+                .all(|status| status == 200)
+        });
+        assert_eq!(other.response("GET").status, 200);
+        assert!(reader.join().expect("a reader"));
+        the_other_comes_first(&server, &format!("HTTP/1.1, {over:?}"));
+    }
+}
+
+#[test]
+fn a_flood_of_streams_takes_turns_with_other_connections() {
+    for over in BOTH {
+        let server = server();
+        let mut flood = H2::open(&server, over);
+        let mut other = H2::open(&server, over);
+        for h2 in [&mut flood, &mut other] {
+            h2.wire.patience(PATIENCE);
+            assert_eq!(h2.get("/other.txt").status, 200);
+            assert_eq!(h2.get("/flood.txt").status, 200);
+        }
+        let head = [
+            (":method", "HEAD"),
+            (":scheme", "https"),
+            (":path", "/flood.txt"),
+            (":authority", "localhost"),
+        ];
+        let block = H2::block(&head);
+        let mut asked = Vec::new();
+        // Two requests went before, here and on the other connection.
+        for nth in 2..FLOOD as u32 {
+            let id = 2 * nth + 1;
+            let flags = frame::END_HEADERS | frame::END_STREAM;
+            frame::header(&mut asked, block.len(), frame::HEADERS, flags, id);
+            asked.extend_from_slice(&block);
+        }
+        let mut id = 0;
+        meanwhile_stopped(&server, || {
+            assert!(flood.wire.send(asked));
+            id = other.ask("GET", OTHER, &[], true);
+        });
+        let reader = thread::spawn(move || {
+            let last = 2 * (FLOOD as u32 - 1) + 1;
+            while flood.next().is_some_and(|frame| frame.stream != last) {}
+        });
+        assert_eq!(other.response(id).status, 200);
+        reader.join().expect("a reader");
+        the_other_comes_first(&server, &format!("HTTP/2, {over:?}"));
+    }
+}
+
+/// A client sends requests and closes its connection without reading an answer. Each answer would be encrypted
+/// and kept, for the socket takes none of them after the first.
+#[test]
+fn a_client_that_has_gone_is_not_answered() {
+    let server = server();
+    let mut flood = Wire::tls(&server);
+    // What TLS says after its handshake has been read by then: unread, it would make the end a reset.
+    for _ in 0..3 {
+        assert_eq!(flood.get("/flood.txt", "").status, 200);
+    }
+    let before = server.counter("requests");
+    let request = "GET /flood.txt HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let asked = request.repeat(FLOOD);
+    meanwhile_stopped(&server, || {
+        assert!(flood.send(asked));
+        drop(flood);
+    });
+    wait_until(PATIENCE, "closed", || {
+        (server.counter("connections_closed") == 1).then_some(())
+    });
+    // Far fewer than were read at once.
+    let answered = server.counter("requests") - before;
+    let read = (SCRATCH_BYTES / request.len()) as u64;
+    assert!(answered < read / 2, "{answered} requests");
+}
