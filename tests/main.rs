@@ -33,6 +33,7 @@ mod live;
 mod logs;
 mod mirror;
 mod papers;
+mod root;
 mod site;
 mod support;
 mod tls;

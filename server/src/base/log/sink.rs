@@ -95,7 +95,8 @@ impl Sinks {
         if *destination == Destination::Off {
             return Ok(Sink(None));
         }
-        let destination = one_name(destination)?;
+        let named = destination;
+        let destination = one_name(named)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|known| {
             let stays = known.handle.strong_count() > 0 || !known.shared.is_done();
@@ -112,9 +113,10 @@ impl Sinks {
         if let Some(handle) = same {
             return Ok(Sink(Some(handle)));
         }
-        let output = Output::open(&destination)?;
+        let output = Output::open(named)?;
         let shared = Arc::new(Shared {
             destination,
+            named: named.clone(),
             queue_bytes_max: self.queue_bytes_max,
             report: Arc::clone(&self.report),
             state: Mutex::new(State {
@@ -301,6 +303,8 @@ impl Drop for Batch {
 
 struct Shared {
     destination: Destination,
+    /// As the operator named it, with the links that it is led by.
+    named: Destination,
     queue_bytes_max: usize,
     report: Report,
     state: Mutex<State>,
@@ -526,7 +530,7 @@ impl<'a> Writer<'a> {
 
     fn reopen(&mut self) {
         let destination = &self.shared.destination;
-        match Output::open(destination) {
+        match Output::open(&self.shared.named) {
             Ok(output) => {
                 // Assigning closes the old one, now that there is a new.
                 self.output = output;
