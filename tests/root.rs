@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -47,15 +47,18 @@ fn folder() -> Folder {
         .with("home/public/z/inner/deep.html", "<p>deep</p>\n")
         .with("home/public/z/large", noise())
         .with("home/public/z/late.html", "<p>late</p>\n")
+        // The same names, so that what is done to the site's files by path is done to these.
         .with("victim/page.html", "of root")
+        .with("victim/large", "of root")
+        .with("victim/late.html", "of root")
         .with("victim/inner/deep.html", "of root");
     mode(&folder.path(""), 0o755);
     mode(&folder.path("home/public/z/inner"), 0o777);
     for name in ["victim", "victim/inner"] {
         mode(&folder.path(name), 0o755);
     }
-    for name in ["victim/page.html", "victim/inner/deep.html"] {
-        mode(&folder.path(name), 0o600);
+    for name in ["page.html", "large", "late.html", "inner/deep.html"] {
+        mode(&folder.path("victim").join(name), 0o600);
     }
     folder
 }
@@ -142,18 +145,19 @@ fn tar(folder: &Folder) -> Vec<u8> {
     tar
 }
 
-/// A process of [`OWNER`] that tries one thing again and again until it is dropped.
-struct Attacker(Child);
+/// A process that is ended when it is dropped.
+struct Running(Child);
 
-impl Attacker {
-    fn begin(folder: &Folder, script: &str) -> Attacker {
+impl Running {
+    /// A script of [`OWNER`], which says by `home/ready` that it has begun.
+    fn attacker(folder: &Folder, script: &str) -> Running {
         let mut command = Command::new(tool("setpriv"));
         let uid = OWNER.to_string();
         command
             .args(["--reuid", &uid, "--regid", &uid, "--clear-groups"])
             .args(["sh", "-c", script])
             .current_dir(folder.path(""));
-        let attacker = Attacker(spawn(&mut command).expect("setpriv"));
+        let attacker = Running(spawn(&mut command).expect("setpriv"));
         eventually("the attacker at work", || {
             folder.path("home/ready").exists().then_some(())
         });
@@ -161,9 +165,10 @@ impl Attacker {
     }
 }
 
-impl Drop for Attacker {
+impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
+        // So that its own children end too.
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
 }
@@ -181,7 +186,7 @@ fn restore_changes_nothing_through_a_link_that_the_owner_puts_into_the_new_folde
     mode(&folder.path("home"), 0o1777);
     let attack = "touch home/ready; while :; do for draft in home/.public.restore-*; do \
         mv $draft/z $draft/moved && ln -s \"$PWD/victim\" $draft/z; done; done 2>/dev/null";
-    let attacker = Attacker::begin(&folder, attack);
+    let attacker = Running::attacker(&folder, attack);
     let mut strace = Command::new(tool("strace"));
     let calls = "?chown,?lchown,fchown,fchownat";
     strace
@@ -308,7 +313,7 @@ fn restore_and_backup_do_not_go_where_the_owner_leads_them() {
     }
     assert_eq!(all(&folder.path("victim")), before);
     let names = |path: &str| fs::read_dir(folder.path(path)).expect("a folder").count();
-    assert_eq!((names("home"), names("victim")), (2, 2));
+    assert_eq!((names("home"), names("victim")), (2, 4));
     // Nor into a new folder, which is made where the path leads.
     symlink(folder.path("victim"), folder.path("home/led")).expect("a link");
     let done = anthill(&[
@@ -319,7 +324,7 @@ fn restore_and_backup_do_not_go_where_the_owner_leads_them() {
     ]);
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.stderr.contains("root must not use"), "{done:?}");
-    assert_eq!(names("victim"), 2);
+    assert_eq!(names("victim"), 4);
     let now = fs::read(folder.path("site.tar.gz")).expect("the archive");
     assert_eq!(now, archive);
 }
@@ -527,4 +532,50 @@ fn a_script_inherits_no_capability_and_a_reload_still_binds_low_ports() {
     server.reload(&text.replace("http = [\"127.0.0.1:0\"]", &more));
     let connected = std::net::TcpStream::connect(("127.0.0.1", port));
     assert!(connected.is_ok(), "{connected:?}");
+}
+
+/// The example of docs/src/cgi.md, with accounts that every Debian has: the server is `nobody`, and the
+/// application `daemon`.
+#[test]
+fn a_backend_under_its_own_account_reaches_neither_keys_nor_the_control_socket() {
+    if !is_root() {
+        return;
+    }
+    const TRIES: &str = "<?php header('Content-Type: text/plain');\n\
+        preg_match('/^Uid:\\s+(\\d+)/m', file_get_contents('/proc/self/status'), $uid);\n\
+        $state = dirname(__DIR__) . '/state';\n\
+        echo $uid[1], ' ', json_encode(@scandir($state)), ' ',\n\
+        json_encode((bool) @stream_socket_client(\"unix://$state/x.sock\"));";
+    let folder = Folder::new().with("public/index.php", TRIES);
+    let path = |name: &str| folder.path(name).display().to_string();
+    folder.write(
+        "fpm.conf",
+        format!(
+            "[global]\nerror_log = {}\ndaemonize = no\n[shop]\nuser = daemon\ngroup = daemon\n\
+             listen = {}\nlisten.owner = nobody\nlisten.group = nogroup\nlisten.mode = 0600\n\
+             pm = ondemand\npm.max_children = 8\n",
+            path("fpm.log"),
+            path("fpm.sock"),
+        ),
+    );
+    mode(&folder.path(""), 0o755);
+    let mut fpm = Command::new(tool("php-fpm8.2"));
+    fpm.stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    fpm.arg("-F").arg("-y").arg(folder.path("fpm.conf"));
+    let _fpm = Running(spawn(&mut fpm).expect("php-fpm"));
+    let socket = folder.path("fpm.sock");
+    eventually("the backend's socket", || socket.exists().then_some(()));
+    let text = server_table("user = \"nobody\"").replace("anthill.sock", "state/x.sock")
+        + &site_table("http = \"serve\"\nindex = [\"index.php\"]")
+        + "[[site.route]]\npath = \"/\"\nfastcgi = \"unix:fpm.sock\"\nfiles = \".php\"\n";
+    let server = Server::start_in(folder, &text);
+    let got = eventually("the backend at work", || {
+        let got = Wire::plain(&server).get("/", "");
+        (got.status == 200).then(|| got.text())
+    });
+    assert_eq!(got, "1 false false");
+    // The socket is there, and answers its own account.
+    assert_eq!(server.ask(&["status"]).code, Some(0));
 }

@@ -345,6 +345,23 @@ mod tests {
         assert!(fs::symlink_metadata(&root).is_err());
     }
 
+    /// Needs root, which alone can give a folder away.
+    #[test]
+    fn root_deploys_nothing_where_another_user_can_lead_it() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let above = folder.path().join("home");
+        fs::create_dir(&above).unwrap();
+        std::os::unix::fs::chown(&above, Some(12_345), None).unwrap();
+        let place = Place::of(&above.join("www")).unwrap();
+        let failure = place.make_empty().unwrap_err();
+        assert!(failure.to_string().contains("name an account"), "{failure}");
+        assert!(!failure.told().contains("home"), "{}", failure.told());
+        assert_eq!(fs::read_dir(&above).unwrap().count(), 0);
+    }
+
     #[test]
     fn names_of_trees() {
         let id = "0123456789".repeat(4);
