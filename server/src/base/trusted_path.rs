@@ -88,7 +88,7 @@ impl std::error::Error for Untrusted {}
 impl TrustedPath {
     /// Resolves a path as the kernel does, and notes the users that can change the way.
     pub fn resolve(path: &Path, last: LastLink, missing: Missing) -> io::Result<TrustedPath> {
-        Walk::begin(path)?.to_the_end(last, missing)
+        Walk::begin(path)?.finish(last, missing)
     }
 
     /// Fails if this process is root and a user other than root and `owner` could have led the path to
@@ -221,7 +221,7 @@ impl Walk {
         }
     }
 
-    fn to_the_end(mut self, last: LastLink, missing: Missing) -> io::Result<TrustedPath> {
+    fn finish(mut self, last: LastLink, missing: Missing) -> io::Result<TrustedPath> {
         while let Some(name) = self.rest.pop_front() {
             if name == ".." {
                 let above = openat(&self.folder, "..", PLACE, Mode::empty())?;

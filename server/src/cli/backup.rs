@@ -140,9 +140,9 @@ fn write_counts(state: &Path, site: &str, text: &[u8]) -> Result<(), OperatorErr
     let hits = counts(state)?;
     hits.replace(site, text);
     // The server has to be able to read them, whichever user restores.
-    let owner = state.metadata().and_then(|owner| {
+    let owner = state.metadata().map(|owner| {
         let is_root = rustix::process::geteuid().is_root();
-        Ok(is_root.then(|| (owner.uid(), owner.gid())))
+        is_root.then(|| (owner.uid(), owner.gid()))
     });
     let written = owner.and_then(|owner| hits.save_for(state, owner));
     written.map_err(|error| {
