@@ -391,7 +391,7 @@ fn uids(pid: u32) -> Vec<String> {
 }
 
 /// A free port that only root may bind.
-fn low_port() -> u16 {
+pub fn low_port() -> u16 {
     (600..1_000)
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
         .expect("a free port below 1024")

@@ -38,6 +38,7 @@ mod logs;
 mod mirror;
 mod papers;
 mod pending;
+mod root;
 mod secrets;
 mod site;
 mod support;

@@ -87,7 +87,13 @@ fn no_link_is_broken() {
 fn every_example_of_a_configuration_is_right() {
     let folder = crate::support::Folder::new().with("users.htpasswd", "");
     for name in [
-        "public", "srv/git", "srv/site", "journal", "cgi-bin", "tools",
+        "public",
+        "srv/git",
+        "srv/site",
+        "srv/shop/public",
+        "journal",
+        "cgi-bin",
+        "tools",
     ] {
         fs::create_dir_all(folder.path(name)).expect("a folder");
     }

@@ -66,7 +66,7 @@ impl Store {
     pub(super) fn lock(&self) -> Result<Option<File>, Failure> {
         let path = self.folder.join("lock");
         let open = || {
-            crate::config::prepare_folder(&self.folder)?;
+            crate::config::prepare_folder(&self.folder, None)?;
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(false).mode(0o600);
             options.open(&path)

@@ -5,13 +5,15 @@
 
 pub mod tar;
 
+mod draft;
 mod restore;
 mod save;
 
 pub use restore::{Restored, restore, unpack};
 pub use save::{Saved, save};
 
-use crate::config::{Site, Target};
+use crate::base::trusted_path::Untrusted;
+use crate::config::{OperatorError, Site, Target};
 use crate::wire::target::encode_path;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +32,7 @@ struct Folder {
     name: String,
     /// `root` or `cgi`, and the path of its route as it is in URIs; how it is found again.
     role: String,
-    /// Where it lies; unknown as long as only the archive was read.
+    /// Where it lies, as the configuration names it; unknown as long as only the archive was read.
     place: PathBuf,
 }
 
@@ -45,23 +47,22 @@ fn folders(site: &Site) -> Vec<Folder> {
             _ => None,
         }
     });
-    let all: Vec<(&str, &str, PathBuf)> = root
-        .chain(routes)
-        .map(|(kind, path, place)| (kind, path, real(place)))
-        .collect();
+    let all: Vec<(&str, &str, &PathBuf)> = root.chain(routes).collect();
+    let real: Vec<PathBuf> = all.iter().map(|(_, _, place)| real(place)).collect();
     let mut folders: Vec<Folder> = Vec::new();
-    for (nth, (kind, path, place)) in all.iter().enumerate() {
-        let holds = |(other, (_, _, outer)): (usize, &(&str, &str, PathBuf))| {
-            other != nth && place.starts_with(outer) && (place != outer || other < nth)
+    for (nth, (kind, path, place)) in all.into_iter().enumerate() {
+        let own = &real[nth];
+        let holds = |(other, outer): (usize, &PathBuf)| {
+            other != nth && own.starts_with(outer) && (own != outer || other < nth)
         };
-        if all.iter().enumerate().any(holds) {
+        if real.iter().enumerate().any(holds) {
             continue;
         }
         let mut role = format!("{kind} ").into_bytes();
         encode_path(path.as_bytes(), &mut role);
         folders.push(Folder {
             name: match folders.len() {
-                0 => (*kind).to_owned(),
+                0 => kind.to_owned(),
                 count => format!("{kind}-{count}"),
             },
             role: String::from_utf8_lossy(&role).into_owned(),
@@ -69,6 +70,15 @@ fn folders(site: &Site) -> Vec<Folder> {
         });
     }
     folders
+}
+
+/// Root does not use this path, and what the operator can do about it.
+fn untrusted(refused: &Untrusted) -> OperatorError {
+    let (folder, path) = (refused.folder.display(), refused.path.display());
+    OperatorError::failure(refused.to_string()).help(format!(
+        "run this as the owner of {path}, or let root alone change {folder}: \
+         chown root {folder} && chmod go-w {folder}"
+    ))
 }
 
 fn real(place: &Path) -> PathBuf {

@@ -1,24 +1,21 @@
 //! Reads a backup. All of it is unpacked beside where it belongs, in folders that nobody else may enter,
 //! and verified; only then the folders change places. An archive that is wrong changes nothing.
 
-use super::tar::{Kind, Reader, wrong};
+use super::draft::Draft;
+use super::tar::{Entry, Kind, Reader, wrong};
 use super::{ABOUT, Folder, HITS, MAGIC, SUMS, folders, sum_line};
 use crate::base::digest::Digest;
+use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
 use crate::config::{OperatorError, Site, reason};
 use crate::limits::{BACKUP_ENTRIES_MAX, BACKUP_OWN_BYTES_MAX};
 use flate2::bufread::GzDecoder;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{AtFlags, Mode, mkdirat, unlinkat};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{
-    DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown, symlink,
-};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 /// What was restored.
 #[derive(Debug, Default)]
@@ -63,14 +60,22 @@ pub fn restore<'s>(
 
 /// Unpacks the archive's folders in `to`, which isn't there yet.
 pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<Restored, OperatorError> {
-    if to.symlink_metadata().is_ok() {
+    let failed = |error: io::Error| at(to, &error);
+    let way = TrustedPath::resolve(to, LastLink::Keep, Missing::Make).map_err(failed)?;
+    if way.stat().map_err(failed)?.is_some() {
         let what = format!("{} is there already", to.display());
         return Err(OperatorError::failure(what).help("name a folder that isn't"));
     }
+    let us = rustix::process::geteuid().as_raw();
+    way.must_be_led_by(us).map_err(|error| {
+        let help = "name a folder that root alone can change, in /root or /var/backups for example";
+        OperatorError::failure(error.to_string()).help(help)
+    })?;
     let place = |about: &mut About| {
-        fs::create_dir_all(to).map_err(|error| at(to, &error))?;
+        let made = mkdirat(way.folder(), way.name(), Mode::from_raw_mode(0o777));
+        made.map_err(|error| failed(error.into()))?;
         for folder in &mut about.folders {
-            folder.place = to.join(&folder.name);
+            folder.place = way.path().join(&folder.name);
         }
         Ok(())
     };
@@ -79,12 +84,13 @@ pub fn unpack(archive: &Path, to: &Path, now: u64) -> Result<Restored, OperatorE
         Ok(std::mem::take(&mut unpacked.restored))
     });
     if unpacked.is_err() {
-        let _ = fs::remove_dir(to); // only if we made it, and it is empty again
+        // Only if it was made above, and is empty again.
+        let _ = unlinkat(way.folder(), way.name(), AtFlags::REMOVEDIR);
     }
     unpacked
 }
 
-fn at(place: &Path, error: &io::Error) -> OperatorError {
+pub(super) fn at(place: &Path, error: &io::Error) -> OperatorError {
     OperatorError::failure(format!("{}: {}", place.display(), reason(error)))
 }
 
@@ -217,60 +223,29 @@ impl From<io::Error> for Failed {
 /// An archive on its way to its places. Dropping it takes away what isn't there yet.
 struct Unpacked {
     about: About,
-    /// Beside the place of each folder.
-    drafts: Vec<PathBuf>,
+    /// For each folder.
+    drafts: Vec<Draft>,
     /// What the last entry must say.
     sums: Vec<u8>,
     /// By name, and whether it is a folder.
     made: HashMap<Vec<u8>, bool>,
-    /// Folders with their mode and time, which they get at the end.
-    folders: Vec<(PathBuf, u32, u64)>,
     restored: Restored,
-}
-
-impl Drop for Unpacked {
-    fn drop(&mut self) {
-        for draft in &self.drafts {
-            // A folder that can't be written to can't be emptied either.
-            for (folder, ..) in &self.folders {
-                if folder.starts_with(draft) {
-                    let _ = fs::set_permissions(folder, Permissions::from_mode(0o700));
-                }
-            }
-            let _ = fs::remove_dir_all(draft);
-        }
-    }
 }
 
 impl Unpacked {
     fn begin(about: About, sum: Vec<u8>) -> Result<Unpacked, OperatorError> {
-        let mut drafts = Vec::new();
-        for folder in &about.folders {
-            let place = &folder.place;
-            let (Some(parent), Some(name)) = (place.parent(), place.file_name()) else {
-                let what = format!("{} can't be replaced", place.display());
-                return Err(OperatorError::failure(what));
-            };
-            fs::create_dir_all(parent).map_err(|error| at(parent, &error))?;
-            let name = name.to_string_lossy();
-            let draft = parent.join(format!(".{name}.restore-{}", std::process::id()));
-            if draft.symlink_metadata().is_ok() {
-                let what = format!("{} is in the way", draft.display());
-                return Err(OperatorError::failure(what).help("remove it"));
-            }
-            drafts.push(draft);
-        }
+        let folders = about.folders.iter();
+        let drafts = folders.map(|folder| Draft::begin(&folder.place));
         let restored = Restored {
             site: about.site.clone(),
             time: about.time,
             ..Restored::default()
         };
         Ok(Unpacked {
+            drafts: drafts.collect::<Result<_, _>>()?,
             about,
-            drafts,
             sums: sum,
             made: HashMap::new(),
-            folders: Vec::new(),
             restored,
         })
     }
@@ -315,40 +290,35 @@ impl Unpacked {
         }
     }
 
-    /// Where an entry of the site's is written: its parent is a folder that we have made, so that no
-    /// link is ever followed.
-    fn place(&self, name: &[u8]) -> Option<PathBuf> {
+    /// Which draft an entry belongs to, and its name in there, empty for the folder itself. The parent
+    /// of an entry is a folder that was made here.
+    fn place<'n>(&self, name: &'n [u8]) -> Option<(usize, &'n [u8])> {
         let slash = name.iter().position(|byte| *byte == b'/');
         let (first, rest) = name.split_at(slash.unwrap_or(name.len()));
         let mut all = self.about.folders.iter();
         let nth = all.position(|folder| folder.name.as_bytes() == first)?;
-        let place = match rest.strip_prefix(b"/") {
-            None => self.drafts[nth].clone(),
-            Some(rest) => self.drafts[nth].join(OsStr::from_bytes(rest)),
-        };
         let last = name.iter().rposition(|byte| *byte == b'/');
         let has_parent = last.is_none_or(|end| self.made.get(&name[..end]) == Some(&true));
-        has_parent.then_some(place)
+        has_parent.then_some((nth, rest.strip_prefix(b"/").unwrap_or(rest)))
     }
 
-    fn entry(&mut self, input: &mut Input, entry: &super::tar::Entry) -> Result<(), Failed> {
-        let is_root = !entry.name.contains(&b'/');
+    fn entry(&mut self, input: &mut Input, entry: &Entry) -> Result<(), Failed> {
         let place = self
             .place(&entry.name)
-            .filter(|_| !is_root || entry.kind == Kind::Folder);
-        let place = place.ok_or_else(|| wrong("an entry that belongs nowhere"))?;
-        let failed = |error: io::Error| Failed::Here(at(&place, &error));
+            .filter(|(_, name)| !name.is_empty() || entry.kind == Kind::Folder);
+        let (nth, name) = place.ok_or_else(|| wrong("an entry that belongs nowhere"))?;
+        let draft = &mut self.drafts[nth];
+        let shown = draft.shown(name);
+        let failed = |error: Errno| Failed::Here(at(&shown, &error.into()));
         match entry.kind {
-            Kind::Folder => {
-                DirBuilder::new()
-                    .mode(0o700)
-                    .create(&place)
-                    .map_err(failed)?;
-                self.folders.push((place, entry.mode, entry.modified));
-            }
-            Kind::Link => symlink(OsStr::from_bytes(&entry.link), &place).map_err(failed)?,
+            Kind::Folder => draft.folder(name, entry).map_err(failed)?,
+            Kind::Link => draft.link(name, &entry.link).map_err(failed)?,
             Kind::File => {
-                let digest = file(input, &place, entry.mode, entry.modified)?;
+                let file = draft.file(name).map_err(failed)?;
+                let digest = content(input, &file, &shown)?;
+                draft
+                    .settle(&file, entry.mode, entry.modified)
+                    .map_err(failed)?;
                 self.sums.extend(sum_line(&digest, &entry.name));
                 self.restored.files += 1;
             }
@@ -358,28 +328,13 @@ impl Unpacked {
 
     /// Owners, modes and times of the folders, and all of it to the disk.
     fn settle(&mut self) -> Result<(), OperatorError> {
-        for (nth, folder) in self.about.folders.iter().enumerate() {
-            let draft = &self.drafts[nth];
-            let place = &folder.place;
-            let likeness = place.metadata().or_else(|_| match place.parent() {
-                Some(parent) => parent.metadata(),
-                None => place.metadata(),
-            });
-            if let (true, Ok(like)) = (rustix::process::geteuid().is_root(), likeness) {
-                give(draft, like.uid(), like.gid()).map_err(|error| at(draft, &error))?;
-            }
-        }
-        for (folder, mode, modified) in self.folders.iter().rev() {
-            let done = fs::set_permissions(folder, Permissions::from_mode(*mode));
-            done.map_err(|error| at(folder, &error))?;
-            // A time that the disk can't have is no reason to fail.
-            let _ = File::open(folder).and_then(|open| open.set_modified(time(*modified)));
+        for draft in &mut self.drafts {
+            draft.settle_folders()?;
         }
         for draft in &self.drafts {
-            let synced = File::open(draft).map(|open| rustix::fs::syncfs(&open));
-            // One that we may not read ourselves is written when the system likes.
-            if let Ok(Err(error)) = synced {
-                return Err(at(draft, &error.into()));
+            let synced = draft.top.as_ref().map(rustix::fs::syncfs);
+            if let Some(Err(error)) = synced {
+                return Err(at(&draft.shown(b""), &error.into()));
             }
         }
         Ok(())
@@ -387,20 +342,21 @@ impl Unpacked {
 
     /// The folders change places: all, or if one can't, none.
     fn swap(&mut self, now: u64) -> Result<(), OperatorError> {
-        let mut done: Vec<(PathBuf, Option<PathBuf>)> = Vec::new();
-        for (folder, draft) in self.about.folders.iter().zip(&self.drafts) {
-            match swap(&folder.place, draft, now) {
-                Ok(kept) => done.push((folder.place.clone(), kept)),
+        let mut done: Vec<Option<OsString>> = Vec::new();
+        for nth in 0..self.drafts.len() {
+            match self.drafts[nth].swap(now) {
+                Ok(kept) => done.push(kept),
                 Err(error) => {
-                    for (place, kept) in done.iter().rev() {
-                        undo(place, kept.as_deref());
+                    for (draft, kept) in self.drafts.iter_mut().zip(&done).rev() {
+                        draft.undo(kept.as_deref());
                     }
-                    return Err(at(&folder.place, &error));
+                    return Err(at(&self.drafts[nth].way.path(), &error));
                 }
             }
         }
-        for (place, kept) in done {
-            self.restored.folders.push(place);
+        for (draft, kept) in self.drafts.iter().zip(done) {
+            self.restored.folders.push(draft.way.path());
+            let kept = kept.map(|name| draft.way.beside(&name));
             self.restored.kept.extend(kept);
         }
         Ok(())
@@ -415,84 +371,16 @@ fn short_of_any_length(input: &mut Input) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-fn time(seconds: u64) -> SystemTime {
-    let since = Duration::from_secs(seconds);
-    SystemTime::UNIX_EPOCH
-        .checked_add(since)
-        .unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-fn file(input: &mut Input, place: &Path, mode: u32, modified: u64) -> Result<[u8; 32], Failed> {
-    let failed = |error: io::Error| Failed::Here(at(place, &error));
-    let mut options = OpenOptions::new();
-    let options = options.write(true).create_new(true).mode(0o600);
-    let mut file = options.open(place).map_err(failed)?;
+/// Writes the content of an entry, and returns its SHA-256.
+fn content(input: &mut Input, mut file: &File, shown: &Path) -> Result<[u8; 32], Failed> {
     let (mut digest, mut buffer) = (Digest::new(), vec![0; 64 * 1024]);
     loop {
         let length = input.read(&mut buffer)?;
         if length == 0 {
-            break;
+            return Ok(digest.finish());
         }
         digest.update(&buffer[..length]);
-        file.write_all(&buffer[..length]).map_err(failed)?;
-    }
-    let permissions = Permissions::from_mode(mode);
-    file.set_permissions(permissions).map_err(failed)?;
-    let _ = file.set_modified(time(modified));
-    Ok(digest.finish())
-}
-
-/// To the owner of what was there; links themselves, not what they lead to.
-fn give(place: &Path, uid: u32, gid: u32) -> io::Result<()> {
-    lchown(place, Some(uid), Some(gid))?;
-    if place.symlink_metadata()?.is_dir() {
-        for child in fs::read_dir(place)? {
-            give(&child?.path(), uid, gid)?;
-        }
-    }
-    Ok(())
-}
-
-/// Puts `draft` in the place of `place`, which is kept under the name that is returned.
-fn swap(place: &Path, draft: &Path, now: u64) -> io::Result<Option<PathBuf>> {
-    if place.symlink_metadata().is_err() {
-        return fs::rename(draft, place).map(|()| None);
-    }
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    let names = (0..1_000).map(|nth| match nth {
-        0 => place.with_file_name(format!(".{name}.before-restore-{now}")),
-        nth => place.with_file_name(format!(".{name}.before-restore-{now}-{nth}")),
-    });
-    let mut names = names.filter(|name| name.symlink_metadata().is_err());
-    let kept = names.next().ok_or(io::ErrorKind::AlreadyExists)?;
-    match renameat_with(CWD, draft, CWD, place, RenameFlags::EXCHANGE) {
-        // What was there is now the draft, and must not go with it.
-        Ok(()) => {
-            if let Err(error) = fs::rename(draft, &kept) {
-                let _ = renameat_with(CWD, draft, CWD, place, RenameFlags::EXCHANGE);
-                return Err(error);
-            }
-        }
-        // File systems that can't exchange have a moment without either.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            fs::rename(place, &kept)?;
-            if let Err(error) = fs::rename(draft, place) {
-                let _ = fs::rename(&kept, place);
-                return Err(error);
-            }
-        }
-        Err(error) => return Err(error.into()),
-    }
-    Ok(Some(kept))
-}
-
-fn undo(place: &Path, kept: Option<&Path>) {
-    match kept {
-        None => drop(fs::remove_dir_all(place)),
-        Some(kept) => {
-            if renameat_with(CWD, kept, CWD, place, RenameFlags::EXCHANGE).is_ok() {
-                let _ = fs::remove_dir_all(kept);
-            }
-        }
+        let written = file.write_all(&buffer[..length]);
+        written.map_err(|error| Failed::Here(at(shown, &error)))?;
     }
 }

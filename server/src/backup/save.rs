@@ -2,8 +2,9 @@
 //! after, so that none is half of one version and half of another. The archive appears whole or not.
 
 use super::tar::{self, Entry, Kind};
-use super::{ABOUT, Folder, HITS, MAGIC, SUMS, folders, sum_line};
+use super::{ABOUT, Folder, HITS, MAGIC, SUMS, folders, sum_line, untrusted};
 use crate::base::digest::Digest;
+use crate::base::trusted_path::{FOLDER, LastLink, Missing, TrustedPath, may_be_planted, names};
 use crate::config::{OperatorError, Site, reason};
 use crate::limits::{
     BACKUP_DEPTH_MAX, BACKUP_ENTRIES_MAX, BACKUP_MEMORY_BYTES, BACKUP_NAME_BYTES_MAX,
@@ -12,13 +13,14 @@ use crate::limits::{
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, statat,
+    AtFlags, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat, renameat, statat, unlinkat,
 };
-use std::fs::{File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// What was saved.
@@ -30,6 +32,8 @@ pub struct Saved {
     pub bytes: u64,
     /// What is neither a file, a folder nor a link, and isn't in it.
     pub passed_over: Vec<PathBuf>,
+    /// Files with several names, which belong to another user than their folder, and aren't in it.
+    pub planted: Vec<PathBuf>,
 }
 
 /// Writes the content of `site`, with these hit counts, into the file `to`. What lies in `state` isn't
@@ -45,35 +49,57 @@ pub fn save(
         let what = format!("the backup {}: {}", to.display(), reason(&error));
         OperatorError::failure(what)
     };
-    let (draft, spool) = drafts(to).map_err(failed)?;
-    let saved = write(site, hits, state, now, &draft, &spool).and_then(|saved| {
-        std::fs::rename(&draft, to).map_err(failed)?;
-        // The rename itself; file systems that can't sync a folder do without.
-        let folder = to.parent().filter(|folder| *folder != Path::new(""));
-        let folder = File::open(folder.unwrap_or(Path::new(".")));
-        let _ = folder.and_then(|folder| folder.sync_all());
+    let out = Out::of(to).map_err(failed)?;
+    let saved = write(site, hits, state, now, &out).and_then(|saved| {
+        out.arrive().map_err(|error| failed(error.into()))?;
         Ok(saved)
     });
     if saved.is_err() {
-        let _ = std::fs::remove_file(&draft); // the first error is the one to tell
+        // The first error is the one to tell.
+        let _ = unlinkat(out.way.folder(), &out.draft, AtFlags::empty());
     }
     saved
 }
 
-/// Two names beside the file that is to be.
-fn drafts(to: &Path) -> io::Result<(PathBuf, PathBuf)> {
-    let name = to.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let own = |what: &str| {
-        let name = name.to_string_lossy();
-        to.with_file_name(format!(".{name}.{}{what}", std::process::id()))
-    };
-    Ok((own(""), own(".spool")))
+/// Where the archive is written: all is done in one folder, which is open, so that whoever can change
+/// the path to it can't have the archive written into several.
+struct Out {
+    way: TrustedPath,
+    /// The name of the archive before it is complete.
+    draft: OsString,
+    /// The name of the file for what is too large for memory.
+    spool: OsString,
 }
 
-fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let options = options.read(true).write(true).create_new(true).mode(0o600);
-    options.open(path)
+impl Out {
+    fn of(to: &Path) -> io::Result<Out> {
+        let way = TrustedPath::resolve(to, LastLink::Keep, Missing::Fail)?;
+        let own = |what: &str| {
+            let name = way.name().to_string_lossy();
+            OsString::from(format!(".{name}.{}{what}", std::process::id()))
+        };
+        let (draft, spool) = (own(""), own(".spool"));
+        Ok(Out { way, draft, spool })
+    }
+
+    /// The path of the draft, for messages.
+    fn shown(&self) -> PathBuf {
+        self.way.beside(&self.draft)
+    }
+
+    fn create(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = openat(self.way.folder(), name, flags | OFlags::CLOEXEC, mode)?;
+        Ok(file.into())
+    }
+
+    fn arrive(&self) -> rustix::io::Result<()> {
+        let folder = self.way.folder();
+        renameat(folder, &self.draft, folder, self.way.name())?;
+        self.way.sync();
+        Ok(())
+    }
 }
 
 fn write(
@@ -81,8 +107,7 @@ fn write(
     hits: Option<&[u8]>,
     state: &Path,
     now: u64,
-    draft: &Path,
-    spool: &Path,
+    out: &Out,
 ) -> Result<Saved, OperatorError> {
     let folders = folders(site);
     if folders.is_empty() {
@@ -90,16 +115,10 @@ fn write(
         return Err(OperatorError::failure(what));
     }
     let name = site.names.first().map_or("*", |name| name.get_ref());
-    let mut writer = Writer::create(draft, spool, state)?;
+    let mut writer = Writer::create(out, state)?;
     writer.own(ABOUT, &about(name, now, &folders), now)?;
     for folder in &folders {
-        let open = openat(
-            CWD,
-            &folder.place,
-            FOLDER.difference(OFlags::NOFOLLOW),
-            Mode::empty(),
-        );
-        let open = open.map_err(|error| at(&folder.place, error))?;
+        let open = open_top(&folder.place)?;
         writer.folder(&open, folder.name.as_bytes(), &folder.place, 0)?;
     }
     if let Some(hits) = hits {
@@ -108,6 +127,18 @@ fn write(
     let sums = std::mem::take(&mut writer.sums);
     writer.own(SUMS, &sums, now)?;
     writer.finish()
+}
+
+/// Opens a folder of the site. Root saves none to which another user than its owner could have led it:
+/// the archive would hold what that user may not read.
+fn open_top(place: &Path) -> Result<OwnedFd, OperatorError> {
+    let failed = |error: io::Error| at(place, error);
+    let way = TrustedPath::resolve(place, LastLink::Follow, Missing::Fail).map_err(failed)?;
+    let open = way.open(FOLDER, Mode::empty()).map_err(failed)?;
+    let owner = fstat(&open).map_err(|error| at(place, error))?.st_uid;
+    way.must_be_led_by(owner)
+        .map_err(|error| untrusted(&error))?;
+    Ok(open)
 }
 
 fn about(site: &str, now: u64, folders: &[Folder]) -> Vec<u8> {
@@ -119,10 +150,6 @@ fn about(site: &str, now: u64, folders: &[Folder]) -> Vec<u8> {
     text.into_bytes()
 }
 
-const FOLDER: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
 /// Without waiting for whoever writes to a pipe.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
@@ -139,9 +166,10 @@ enum Content {
     Spooled,
 }
 
-struct Writer<'a> {
+struct Writer {
     out: GzEncoder<BufWriter<File>>,
-    draft: &'a Path,
+    /// The path of the draft, for messages.
+    draft: PathBuf,
     spool: File,
     sums: Vec<u8>,
     saved: Saved,
@@ -150,13 +178,15 @@ struct Writer<'a> {
     left_out: Vec<(u64, u64)>,
 }
 
-impl<'a> Writer<'a> {
-    fn create(draft: &'a Path, spool: &Path, state: &Path) -> Result<Writer<'a>, OperatorError> {
-        let failed = |path| move |error: io::Error| at(path, error);
-        let file = create(draft).map_err(failed(draft))?;
-        let made = create(spool).map_err(failed(spool))?;
+impl Writer {
+    fn create(out: &Out, state: &Path) -> Result<Writer, OperatorError> {
+        let draft = out.shown();
+        let failed = |error: io::Error| at(&draft, error);
+        let file = out.create(&out.draft).map_err(failed)?;
+        let made = out.create(&out.spool).map_err(failed)?;
         // It goes with us, however we go.
-        std::fs::remove_file(spool).map_err(failed(spool))?;
+        let removed = unlinkat(out.way.folder(), &out.spool, AtFlags::empty());
+        removed.map_err(|error| failed(error.into()))?;
         let state = std::fs::metadata(state).ok();
         let all = [file.metadata().ok(), state];
         let left_out = all.iter().flatten().map(|it| (it.dev(), it.ino()));
@@ -173,7 +203,7 @@ impl<'a> Writer<'a> {
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), OperatorError> {
         let written = self.out.write_all(bytes);
-        written.map_err(|error| at(self.draft, error))
+        written.map_err(|error| at(&self.draft, error))
     }
 
     /// Something that is ours, and no file of the site.
@@ -210,9 +240,9 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         self.head(name, Kind::Folder, &stat, 0, Vec::new())?;
-        for child in children(open).map_err(|error| at(place, error))? {
-            let path = [name, b"/", &child].concat();
-            let place = place.join(std::ffi::OsStr::from_bytes(&child));
+        for child in names(open.as_fd()).map_err(|error| at(place, error))? {
+            let path = [name, b"/", child.as_bytes()].concat();
+            let place = place.join(&child);
             if path.len() > BACKUP_NAME_BYTES_MAX {
                 let what = format!("{}: the path is too long", place.display());
                 return Err(OperatorError::failure(what));
@@ -229,7 +259,7 @@ impl<'a> Writer<'a> {
     fn child(
         &mut self,
         parent: &OwnedFd,
-        child: &[u8],
+        child: &OsStr,
         name: Vec<u8>,
         place: &Path,
         depth: usize,
@@ -257,7 +287,7 @@ impl<'a> Writer<'a> {
     fn file(
         &mut self,
         parent: &OwnedFd,
-        child: &[u8],
+        child: &OsStr,
         name: &[u8],
         place: &Path,
     ) -> Result<(), Failed> {
@@ -265,6 +295,13 @@ impl<'a> Writer<'a> {
             let open = openat(parent, child, FILE, Mode::empty());
             let mut file = File::from(open.map_err(|error| Failed::at(place, error.into()))?);
             let before = fstat(&file).map_err(|error| Failed::at(place, error.into()))?;
+            // It was a file a moment ago, when it was looked at.
+            if FileType::from_raw_mode(before.st_mode) != FileType::RegularFile {
+                return Err(Failed::Gone);
+            }
+            if self.is_planted(parent, &before, place)? {
+                return Ok(());
+            }
             let mut digest = Digest::new();
             let Some(content) = self.content(&mut file, &before, &mut digest, place)? else {
                 continue;
@@ -299,7 +336,7 @@ impl<'a> Writer<'a> {
         let mut here = Vec::new();
         if is_large {
             let emptied = self.spool.set_len(0).and_then(|()| self.spool.rewind());
-            emptied.map_err(|error| at(self.draft, error))?;
+            emptied.map_err(|error| at(&self.draft, error))?;
         }
         let (mut buffer, mut read) = (vec![0; 64 * 1024], 0);
         loop {
@@ -315,7 +352,7 @@ impl<'a> Writer<'a> {
             digest.update(&buffer[..length]);
             if is_large {
                 let spooled = self.spool.write_all(&buffer[..length]);
-                spooled.map_err(|error| at(self.draft, error))?;
+                spooled.map_err(|error| at(&self.draft, error))?;
             } else {
                 here.extend_from_slice(&buffer[..length]);
             }
@@ -346,10 +383,10 @@ impl<'a> Writer<'a> {
         match copied {
             Ok(copied) if copied == size => Ok(()),
             Ok(_) => Err(at(
-                self.draft,
+                &self.draft,
                 io::Error::from(io::ErrorKind::UnexpectedEof),
             )),
-            Err(error) => Err(at(self.draft, error)),
+            Err(error) => Err(at(&self.draft, error)),
         }
     }
 
@@ -376,6 +413,25 @@ impl<'a> Writer<'a> {
         }))
     }
 
+    /// Whether the file may be another user's, to which the folder's owner has made a hard link. Root
+    /// could read it, and would hand it on with the archive.
+    fn is_planted(
+        &mut self,
+        parent: &OwnedFd,
+        file: &Stat,
+        place: &Path,
+    ) -> Result<bool, OperatorError> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(false);
+        }
+        let folder = fstat(parent).map_err(|error| at(place, error))?;
+        let is_planted = may_be_planted(&folder, file);
+        if is_planted {
+            self.saved.planted.push(place.to_owned());
+        }
+        Ok(is_planted)
+    }
+
     #[allow(clippy::unnecessary_cast)] // the width differs by processor
     fn is_left_out(&self, stat: &Stat) -> bool {
         let own = (stat.st_dev as u64, stat.st_ino as u64);
@@ -384,7 +440,7 @@ impl<'a> Writer<'a> {
 
     fn finish(mut self) -> Result<Saved, OperatorError> {
         self.put(&tar::END)?;
-        let draft = self.draft;
+        let draft = &self.draft;
         let ended = self.out.finish().and_then(|out| {
             let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
             file.sync_all()
@@ -419,17 +475,4 @@ impl From<OperatorError> for Failed {
     fn from(error: OperatorError) -> Failed {
         Failed::Error(error)
     }
-}
-
-/// The names in a folder, in an order that doesn't depend on the disk.
-fn children(open: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    let mut names = Vec::new();
-    for child in Dir::read_from(open)? {
-        let name = child?.file_name().to_bytes().to_vec();
-        if name != b"." && name != b".." {
-            names.push(name);
-        }
-    }
-    names.sort();
-    Ok(names)
 }

@@ -10,4 +10,5 @@ pub mod shares;
 pub mod stats;
 pub mod sys;
 pub mod text;
+pub mod trusted_path;
 pub mod whole;

@@ -30,7 +30,7 @@ use rustix::io::{Errno, FdFlags, ReadWriteFlags};
 use rustix::net::sockopt;
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit};
-use rustix::thread::{Gid, Uid};
+use rustix::thread::{CapabilitySet, Gid, Uid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -621,6 +621,26 @@ fn drop_thread_privileges(user: &UserIds) -> io::Result<()> {
     let returned = rustix::thread::set_thread_res_uid(root, root, root).is_ok();
     if !uid.is_root() && (returned || rustix::process::geteuid() != uid) {
         return Err(io::Error::other("root could be regained after dropping it"));
+    }
+    Ok(())
+}
+
+/// Keeps this process's capabilities from the programs that it starts, and stays able to use them: a
+/// service manager hands CAP_NET_BIND_SERVICE over as an ambient capability, which every program would
+/// inherit, and a reload needs it to bind ports below 1024. What exec(2) passes on is the ambient set,
+/// and the inheritable set where a file allows it; both are emptied, and the permitted and effective
+/// sets stay. Call it before there is a second thread: the kernel does this by thread.
+pub fn keep_capabilities() -> io::Result<()> {
+    must_be_single_threaded()?;
+    match rustix::thread::clear_ambient_capability_set() {
+        // The kernel is older than ambient capabilities (4.3).
+        Ok(()) | Err(Errno::INVAL) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let mut sets = rustix::thread::capabilities(None)?;
+    if !sets.inheritable.is_empty() {
+        sets.inheritable = CapabilitySet::empty();
+        rustix::thread::set_capabilities(None, sets)?;
     }
     Ok(())
 }

@@ -1,14 +1,31 @@
 //! Files of the state folder are written whole: whoever reads them, and whenever the power goes,
 //! finds the old content or the new one.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use super::trusted_path::FOLDER;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fsync, openat, renameat, unlinkat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 
 /// Writes `content` beside `path` with permissions `mode`, brings it to the disk and renames it
 /// into place. Folders that are missing are made, closed to others.
 pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    write_for(path, content, mode, None)
+}
+
+/// The same, for a file that belongs to this user and group from the moment it is there. Root gives
+/// the file away while it is open: by path it could be another file by then, for the folder may be that
+/// user's.
+pub fn write_for(
+    path: &Path,
+    content: &[u8],
+    mode: u32,
+    owner: Option<(u32, u32)>,
+) -> io::Result<()> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -16,39 +33,69 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(folder)?;
-    let name = name.to_string_lossy();
+    // Opened once, so that the draft and the file are in the same folder whatever becomes of the path.
+    let folder = openat(
+        CWD,
+        folder,
+        FOLDER.difference(OFlags::NOFOLLOW),
+        Mode::empty(),
+    )?;
     // Another thread, of whichever process, may be writing the same.
     let thread = rustix::thread::gettid().as_raw_nonzero();
-    let draft = folder.join(format!(".{name}.{thread}"));
-    let written = write_new(&draft, content, mode).and_then(|()| fs::rename(&draft, path));
+    let draft = format!(".{}.{thread}", name.to_string_lossy());
+    let draft = OsStr::new(&draft);
+    let written = write_new(&folder, draft, content, mode, owner)
+        .and_then(|()| Ok(renameat(&folder, draft, &folder, name)?));
     if written.is_err() {
-        let _ = fs::remove_file(&draft); // the first error is the one to tell
+        let _ = unlinkat(&folder, draft, AtFlags::empty()); // the first error is the one to tell
         return written;
     }
     // The rename itself; file systems that can't sync a folder do without.
-    let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    let _ = fsync(&folder);
     Ok(())
 }
 
-fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+fn write_new(
+    folder: &OwnedFd,
+    name: &OsStr,
+    content: &[u8],
+    mode: u32,
+    owner: Option<(u32, u32)>,
+) -> io::Result<()> {
     // One left over from a crash may have other permissions.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(error) => return Err(error.into()),
     }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .open(path)?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = File::from(openat(folder, name, flags, Mode::from_raw_mode(mode))?);
+    if let Some((uid, gid)) = owner {
+        fchown(&file, Some(uid), Some(gid))?;
+    }
     file.write_all(content)?;
     file.sync_all()
+}
+
+/// Reads a file that was written so. A pipe, which its folder's owner could have put there to hold up
+/// the reader, is not waited for.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut options = OpenOptions::new();
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let options = options.read(true).custom_flags(flags.bits().cast_signed());
+    let mut file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut content = Vec::new();
+    file.read_to_end(&mut content)?;
+    Ok(content)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]

@@ -1,7 +1,7 @@
 //! `anthill backup` and `anthill restore`. Content is read and written here, by the configuration, so
 //! that no server needs to run; one that does is asked for its hit counts, and told to take what is new.
 
-use std::os::unix::fs::{MetadataExt, lchown};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -30,6 +30,13 @@ pub(super) fn backup(typed: &Typed) -> Result<ExitCode, OperatorError> {
     for place in &saved.passed_over {
         let place = place.display();
         super::say(&format!("warning: {place} is no file, and isn't in it"));
+    }
+    for place in &saved.planted {
+        let place = place.display();
+        super::say(&format!(
+            "warning: {place} is a hard link that another user may have made to a file which that user \
+             may not read, and isn't in it"
+        ));
     }
     let counts = if hits.is_some() { ", hit counts" } else { "" };
     let (files, bytes) = (saved.files, saved.bytes);
@@ -132,14 +139,12 @@ fn counts(state: &Path) -> Result<Hits, OperatorError> {
 fn write_counts(state: &Path, site: &str, text: &[u8]) -> Result<(), OperatorError> {
     let hits = counts(state)?;
     hits.replace(site, text);
-    let written = hits.save(state).and_then(|()| {
-        // The server has to be able to read them, whoever we are.
-        let owner = state.metadata()?;
-        match rustix::process::geteuid().is_root() {
-            true => lchown(state.join("hits"), Some(owner.uid()), Some(owner.gid())),
-            false => Ok(()),
-        }
+    // The server has to be able to read them, whichever user restores.
+    let owner = state.metadata().map(|owner| {
+        let is_root = rustix::process::geteuid().is_root();
+        is_root.then(|| (owner.uid(), owner.gid()))
     });
+    let written = owner.and_then(|owner| hits.save_for(state, owner));
     written.map_err(|error| {
         let what = format!("the hit counts in {}: {}", state.display(), reason(&error));
         OperatorError::failure(format!("the content is restored, but not {what}"))

@@ -1,15 +1,18 @@
 //! `anthill passwd`: one user's line in a file of users and password hashes, as Apache's htpasswd
 //! writes it.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, openat, renameat, unlinkat};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::parse::Typed;
+use crate::base::trusted_path::{self, LastLink, Missing, TrustedPath};
 use crate::config::{OperatorError, reason};
 use crate::world::users;
 
@@ -25,13 +28,16 @@ pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
         .and_then(|user| user.to_str())
         .unwrap_or("");
     check_user(user)?;
-    let before = read(file)?;
+    let users = UserFile::open(file)?;
+    let before = users.text()?;
     if typed.has("delete") {
         let Some(after) = without(&before, user) else {
             let what = format!("there is no user `{user}` in {}", file.display());
             return Err(OperatorError::failure(what));
         };
-        replace(file, &after).map_err(|error| failed(file, &error))?;
+        users
+            .replace(&after)
+            .map_err(|error| failed(file, &error))?;
         return Ok(super::done(&format!(
             "removed `{user}` from {}",
             file.display()
@@ -40,7 +46,9 @@ pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
     let password = ask()?;
     check_password(&password)?;
     let after = with(&before, &line(user, &password)?, user);
-    replace(file, &after).map_err(|error| failed(file, &error))?;
+    users
+        .replace(&after)
+        .map_err(|error| failed(file, &error))?;
     let verb = if after.lines().count() > before.lines().count() {
         "added"
     } else {
@@ -127,54 +135,95 @@ fn is_of(line: &str, user: &str) -> bool {
         .is_some_and(|rest| rest.starts_with(':'))
 }
 
-fn read(file: &Path) -> Result<String, OperatorError> {
-    let mut bytes = Vec::new();
-    match File::open(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
-        Err(error) => return Err(failed(file, &error)),
-        Ok(open) => open.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes),
-    }
-    .map_err(|error| failed(file, &error))?;
-    let broken = |why: &str| OperatorError::failure(format!("{}: {why}", file.display()));
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(broken("this is too large for a file of users"));
-    }
-    String::from_utf8(bytes).map_err(|_| broken("this is no text, so no file of users"))
+/// A file of users in its folder, both open: it is read and replaced where it was found, whatever
+/// becomes of its path while the password is typed.
+struct UserFile<'p> {
+    path: &'p Path,
+    way: TrustedPath,
+    /// The file and what is known of it; `None` if there is none yet.
+    old: Option<(File, Stat)>,
 }
 
-/// Writes the file whole or not at all: a server that reads it meanwhile sees the old or the new.
-fn replace(file: &Path, text: &str) -> io::Result<()> {
-    // Where a link leads to, so that the link stays one.
-    let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-    let name = target.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}", std::process::id()));
-    let draft = target.with_file_name(hidden);
-    let written = write(&draft, &target, text).and_then(|()| std::fs::rename(&draft, &target));
-    if written.is_err() {
-        // It may not even be there; the error that counts is the first one.
-        let _ = std::fs::remove_file(&draft);
-    }
-    written
-}
-
-fn write(draft: &PathBuf, target: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o640)
-        .open(draft)?;
-    // Not what the umask left of it: the server's group must be able to read.
-    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o640))?;
-    if let Ok(old) = std::fs::metadata(target) {
-        let mine = file.metadata()?;
-        if (old.uid(), old.gid()) != (mine.uid(), mine.gid()) {
-            std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()))?;
+impl UserFile<'_> {
+    /// Opens it. Where the path is a link the link's target is meant, so that the link stays one. Root
+    /// refuses a path that another user than the folder's owner could have led elsewhere, and a file
+    /// that this owner may have put there by a hard link.
+    fn open(path: &Path) -> Result<UserFile<'_>, OperatorError> {
+        let at = |error: io::Error| failed(path, &error);
+        let way = TrustedPath::resolve(path, LastLink::Follow, Missing::Fail).map_err(at)?;
+        way.must_stay_with_its_folder()
+            .map_err(at)?
+            .map_err(|error| {
+                let folder = error.folder.display();
+                OperatorError::failure(error.to_string()).help(format!(
+                    "run this as the owner of the file, or let root alone change {folder}"
+                ))
+            })?;
+        let old = match trusted_path::open_file(&way) {
+            Ok(old) => Some(old),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(at(error)),
+        };
+        if let Some((_, stat)) = &old
+            && way.may_be_planted(stat).map_err(at)?
+        {
+            let what = format!(
+                "{} is a hard link that another user may have made to a file of root's",
+                path.display()
+            );
+            let help = "remove it, and make a new file of users";
+            return Err(OperatorError::failure(what).help(help));
         }
+        Ok(UserFile { path, way, old })
     }
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+
+    fn text(&self) -> Result<String, OperatorError> {
+        let Some((file, _)) = &self.old else {
+            return Ok(String::new());
+        };
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| failed(self.path, &error))?;
+        let broken = |why: &str| OperatorError::failure(format!("{}: {why}", self.path.display()));
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(broken("this is too large for a file of users"));
+        }
+        String::from_utf8(bytes).map_err(|_| broken("this is no text, so no file of users"))
+    }
+
+    /// Writes the file whole or not at all: a server that reads it meanwhile sees the old or the new.
+    fn replace(&self, text: &str) -> io::Result<()> {
+        let folder = self.way.folder();
+        let mut draft = OsString::from(".");
+        draft.push(self.way.name());
+        draft.push(format!(".{}", std::process::id()));
+        let written = self
+            .write(&draft, text)
+            .and_then(|()| Ok(renameat(folder, &draft, folder, self.way.name())?));
+        if written.is_err() {
+            // It may not even be there; the error that counts is the first one.
+            let _ = unlinkat(folder, &draft, AtFlags::empty());
+        }
+        written
+    }
+
+    fn write(&self, draft: &OsStr, text: &str) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mode = Mode::from_raw_mode(0o640);
+        let file = openat(self.way.folder(), draft, flags | OFlags::CLOEXEC, mode)?;
+        // Not what the umask left of it: the server's group must be able to read.
+        rustix::fs::fchmod(&file, mode)?;
+        let mut file = File::from(file);
+        if let Some((_, old)) = &self.old {
+            let mine = file.metadata()?;
+            if (old.st_uid, old.st_gid) != (mine.uid(), mine.gid()) {
+                std::os::unix::fs::fchown(&file, Some(old.st_uid), Some(old.st_gid))?;
+            }
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    }
 }
 
 /// The password: typed twice at a terminal, else one line of standard input.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use super::parse::Typed;
+use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
 use crate::config::{
     self, Account, Chosen, Config, LogTo, OperatorError, Overrides, Target, reason,
 };
@@ -243,6 +244,7 @@ impl Service {
                     .help("move it to /srv, for example"),
             );
         }
+        self.must_be_roots_own()?;
         let account = Account::find(&self.user);
         if let Some(stop) = account.and_then(|account| account.stopped_at(&self.program, 1)) {
             let (program, user, stop) = (self.program.display(), &self.user, stop.display());
@@ -251,6 +253,36 @@ impl Service {
                     format!("install {program} /usr/local/bin, and run that one"),
                 ),
             );
+        }
+        Ok(())
+    }
+
+    /// What root starts must not be another user's to change: the program, and a configuration that
+    /// says which account root becomes. A unit with `User=` starts both as that account.
+    fn must_be_roots_own(&self) -> Result<(), OperatorError> {
+        let by_root = self.init != Init::Systemd || self.drops;
+        let program = by_root.then_some(&self.program);
+        let config = self.drops.then_some(&self.target);
+        for path in program.into_iter().chain(config) {
+            let failed = |error: std::io::Error| {
+                OperatorError::failure(format!("{}: {}", path.display(), reason(&error)))
+            };
+            let way =
+                TrustedPath::resolve(path, LastLink::Follow, Missing::Fail).map_err(failed)?;
+            let shown = way.path();
+            let shown = shown.display();
+            way.must_be_led_by(0).map_err(|error| {
+                let help =
+                    format!("move {shown} to where root alone can write: /usr/local/bin, /etc");
+                OperatorError::failure(error.to_string()).help(help)
+            })?;
+            let stat = way.stat().map_err(failed)?;
+            if stat.is_some_and(|stat| stat.st_uid != 0 || stat.st_mode & 0o022 != 0) {
+                let what =
+                    format!("the service starts as root, and other users can change {shown}");
+                let help = format!("chown root {shown} && chmod go-w {shown}");
+                return Err(OperatorError::failure(what).help(help));
+            }
         }
         Ok(())
     }

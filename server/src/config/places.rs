@@ -4,13 +4,14 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use toml::Spanned;
 
 use super::values::{Listen, share_ports};
 use super::{Config, FILE_NAME, LogTo, OperatorError};
+use crate::base::trusted_path::{self, LastLink, Missing, TrustedPath};
 
 /// What `anthill serve` was asked to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,15 +228,14 @@ pub fn control_sockets(
 }
 
 /// Makes a folder that only we may enter (parents as usual), or makes sure that one that is there
-/// is ours: in `/tmp` somebody else may have been faster.
-pub fn prepare_folder(folder: &Path) -> io::Result<()> {
-    if let Some(parent) = folder.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
-        Ok(()) => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error),
+/// is ours: in `/tmp` somebody else may have been faster. Root gives one that it makes to `owner`.
+pub fn prepare_folder(folder: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+    let way = TrustedPath::resolve(folder, LastLink::Follow, Missing::Make)?;
+    if way.stat()?.is_none() {
+        match trusted_path::make_private_folder(&way, owner) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made,
+        }
     }
     let metadata = std::fs::metadata(folder)?;
     let us = rustix::process::geteuid().as_raw();

@@ -1172,15 +1172,15 @@ fn the_socket_of_a_broken_file_is_found() {
 fn a_folder_for_sockets_is_ours_alone() {
     let folder = tempfile::tempdir().unwrap();
     let made = folder.path().join("a/b");
-    prepare_folder(&made).unwrap();
+    prepare_folder(&made, None).unwrap();
     assert_eq!(
         fs::metadata(&made).unwrap().permissions().mode() & 0o777,
         0o700
     );
-    prepare_folder(&made).unwrap();
+    prepare_folder(&made, None).unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
-    assert!(prepare_folder(&file).is_err());
+    assert!(prepare_folder(&file, None).is_err());
 }
 
 /// A change of a text: where, how much is taken away, what is put there.

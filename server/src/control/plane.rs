@@ -147,6 +147,9 @@ impl Plane {
         let listeners = bind(&config, count)?;
         sys::raise_nofile_limit();
         sys::pass_on_nothing();
+        if let Err(error) = sys::keep_capabilities() {
+            log::warn!("scripts may inherit capabilities, which can't be kept from them: {error}");
+        }
         sys::hear_of_children();
         sys::look_at_processor();
         let user = user_ids(&config)?;

@@ -4,10 +4,13 @@
 //! Questions are read and answers written by tasks of their own, so that nobody who is slow, or says
 //! nothing at all, holds up the control plane.
 
+use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
 use crate::config::{Config, OperatorError};
+use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +29,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The socket. Dropping it takes its file away.
 pub(super) struct ControlSocket {
-    path: PathBuf,
+    way: TrustedPath,
     listener: Option<std::os::unix::net::UnixListener>,
     questions: (UnboundedSender<Question>, UnboundedReceiver<Question>),
 }
@@ -60,7 +63,7 @@ impl ControlSocket {
     pub(super) fn bind(config: &Config) -> Result<ControlSocket, OperatorError> {
         let control = &config.server.control;
         let path = control.get_ref();
-        let listener = bind(path).map_err(|error| {
+        let (listener, way) = bind(path).map_err(|error| {
             let what = format!(
                 "the control socket {} can't be made: {error}",
                 path.display()
@@ -72,7 +75,7 @@ impl ControlSocket {
             )
         })?;
         Ok(ControlSocket {
-            path: path.clone(),
+            way,
             listener: Some(listener),
             questions: mpsc::unbounded_channel(),
         })
@@ -100,7 +103,7 @@ impl ControlSocket {
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         // It is replaced at the next start anyway.
-        let _ = std::fs::remove_file(&self.path);
+        let _ = unlinkat(self.way.folder(), self.way.name(), AtFlags::empty());
     }
 }
 
@@ -121,19 +124,41 @@ impl Question {
     }
 }
 
-fn bind(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+/// The socket's file is made with its mode, and in a folder that is open: by path, the owner of that
+/// folder could have root change the mode of another file.
+fn bind(path: &Path) -> io::Result<(std::os::unix::net::UnixListener, TrustedPath)> {
     if let Some(folder) = path.parent() {
-        crate::config::prepare_folder(folder)?;
+        crate::config::prepare_folder(folder, None)?;
     }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    let way = TrustedPath::resolve(path, LastLink::Keep, Missing::Fail)?;
+    way.must_stay_with_its_folder()?.map_err(io::Error::other)?;
+    if let Some(stale) = way.stat()? {
+        if FileType::from_raw_mode(stale.st_mode) != FileType::Socket {
+            return Err(io::Error::other("there is a file which is no socket"));
+        }
+        unlinkat(way.folder(), way.name(), AtFlags::empty())?;
     }
-    let listener = std::os::unix::net::UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file gets the mode that the socket has when it is bound (unix_bind_bsd() in the kernel).
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    // bind(2) knows no descriptor for the folder. Its name in /proc can't be led elsewhere, and is
+    // only needed where the path can be.
+    let by_descriptor = || {
+        let folder = way.folder().as_raw_fd();
+        Path::new(&format!("/proc/self/fd/{folder}")).join(way.name())
+    };
+    let place = match way.must_be_led_by(0) {
+        Ok(()) => path.to_owned(),
+        Err(_) => by_descriptor(),
+    };
+    net::bind(&socket, &net::SocketAddrUnix::new(&place)?)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok((socket.into(), way))
 }
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 async fn accept(listener: UnixListener, asked: UnboundedSender<Question>) {
     let places = Arc::new(Semaphore::new(ASKERS_MAX));

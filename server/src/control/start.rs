@@ -6,6 +6,7 @@ use super::listeners::Listeners;
 use crate::base::clock;
 use crate::base::log::{Destination, ErrorLog, Sinks};
 use crate::base::sys;
+use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
 use crate::cache::Cache;
 use crate::config::{self, Config, OperatorError};
 use crate::hits::Hits;
@@ -47,10 +48,13 @@ pub(super) fn prepare_state(
         );
         config.point(state.span(), what, "a folder that the server may write to")
     };
-    let is_new = !folder.exists();
-    config::prepare_folder(folder).map_err(failed)?;
-    if let (Some(user), true) = (user, is_new) {
-        std::os::unix::fs::chown(folder, Some(user.uid), Some(user.gid)).map_err(failed)?;
+    config::prepare_folder(folder, user.map(|user| (user.uid, user.gid))).map_err(failed)?;
+    if user.is_none() {
+        let inside = folder.join("git");
+        let way = TrustedPath::resolve(&inside, LastLink::Keep, Missing::Fail).map_err(failed)?;
+        if let Err(error) = way.must_be_led_by(0) {
+            log::warn!("the state folder: {error}; name an account to become with `user`");
+        }
     }
     Ok(())
 }

@@ -2,12 +2,15 @@
 //! is a link to one of them, and is replaced by a link to another one in one step.
 
 use super::Failure;
+use crate::base::trusted_path::{FOLDER, LastLink, Missing, TrustedPath};
 use crate::config::{Found, deployed_folder, found_at};
 use crate::limits::DEPLOYED_KEPT;
+use rustix::fs::{Mode, fchmod, mkdirat};
+use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -102,20 +105,27 @@ impl Place {
         Ok(Draft(draft))
     }
 
-    /// The folder of the trees, which must be ours: who can write to it says what is served.
+    /// The folder of the trees, which must be ours: who can write to it says what is served. A server
+    /// that stays root deploys only where no other user can change the way there, for that user could
+    /// have what is pushed unpacked anywhere.
     fn make_trees(&self) -> Result<(), Failure> {
         let at = |error: io::Error| Failure::on_disk(TREES, &self.trees, &error);
-        match DirBuilder::new().mode(0o755).create(&self.trees) {
+        let way = TrustedPath::resolve(&self.trees, LastLink::Keep, Missing::Fail).map_err(at)?;
+        way.must_be_led_by(0).map_err(|error| {
+            let logged = format!("{error}; name an account to become with `user`");
+            Failure::new(format!("{TREES}: another user can change it")).logged_as(logged)
+        })?;
+        match mkdirat(way.folder(), way.name(), Mode::RWXU) {
             Ok(()) => {
-                let mode = Permissions::from_mode(0o755);
-                return fs::set_permissions(&self.trees, mode).map_err(at);
+                let made = way.open(FOLDER, Mode::empty()).map_err(at)?;
+                return fchmod(&made, Mode::from_raw_mode(0o755)).map_err(|error| at(error.into()));
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(at(error)),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(at(error.into())),
         }
         let metadata = fs::symlink_metadata(&self.trees).map_err(at)?;
         let us = rustix::process::geteuid().as_raw();
-        match metadata.is_dir() && (metadata.uid() == us || us == 0) {
+        match metadata.is_dir() && metadata.uid() == us {
             true => Ok(()),
             false => Err(at(io::Error::other("it is no folder, or somebody else's"))),
         }
@@ -333,6 +343,23 @@ mod tests {
         fs::write(&trees, "").unwrap();
         assert!(Place::of(&root).unwrap().draft().is_err());
         assert!(fs::symlink_metadata(&root).is_err());
+    }
+
+    /// Needs root, which alone can give a folder away.
+    #[test]
+    fn root_deploys_nothing_where_another_user_can_lead_it() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let above = folder.path().join("home");
+        fs::create_dir(&above).unwrap();
+        std::os::unix::fs::chown(&above, Some(12_345), None).unwrap();
+        let place = Place::of(&above.join("www")).unwrap();
+        let failure = place.make_empty().unwrap_err();
+        assert!(failure.to_string().contains("name an account"), "{failure}");
+        assert!(!failure.told().contains("home"), "{}", failure.told());
+        assert_eq!(fs::read_dir(&above).unwrap().count(), 0);
     }
 
     #[test]

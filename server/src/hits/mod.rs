@@ -55,7 +55,7 @@ impl Hits {
 
     /// Reads what an earlier server has counted; lines that make no sense are passed over.
     pub fn load(&self, state: &Path) -> io::Result<()> {
-        let text = match std::fs::read(path(state)) {
+        let text = match whole::read(&path(state)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             read => read?,
         };
@@ -65,6 +65,11 @@ impl Hits {
 
     /// Writes what has changed since; blocks.
     pub fn save(&self, state: &Path) -> io::Result<()> {
+        self.save_for(state, None)
+    }
+
+    /// The same, into a file that belongs to this user and group.
+    pub fn save_for(&self, state: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
         let sites = lock(&self.sites).clone();
         let changed = |site: &&Arc<SiteHits>| site.is_changed.swap(false, Ordering::Relaxed);
         // Every site is asked, for its mark is taken away.
@@ -72,7 +77,7 @@ impl Hits {
             return Ok(());
         }
         let text = file::text(&sites);
-        let written = whole::write(&path(state), &text, 0o600);
+        let written = whole::write_for(&path(state), &text, 0o600, owner);
         if written.is_err() {
             let first = sites.first();
             first.inspect(|site| site.is_changed.store(true, Ordering::Relaxed));

@@ -18,10 +18,12 @@ use std::time::Instant;
 
 use log::Level;
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
 use super::line::{Format, Line};
+use crate::base::sys;
+use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
 use crate::limits::{LOG_BATCH_BYTES, LOG_QUEUE_BYTES, LOG_SPARES_MAX};
 
 /// Where lines go, as the operator says it.
@@ -93,7 +95,8 @@ impl Sinks {
         if *destination == Destination::Off {
             return Ok(Sink(None));
         }
-        let destination = one_name(destination)?;
+        let named = destination;
+        let destination = one_name(named)?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|known| {
             let stays = known.handle.strong_count() > 0 || !known.shared.is_done();
@@ -110,9 +113,10 @@ impl Sinks {
         if let Some(handle) = same {
             return Ok(Sink(Some(handle)));
         }
-        let output = Output::open(&destination)?;
+        let output = Output::open(named)?;
         let shared = Arc::new(Shared {
             destination,
+            named: named.clone(),
             queue_bytes_max: self.queue_bytes_max,
             report: Arc::clone(&self.report),
             state: Mutex::new(State {
@@ -299,6 +303,8 @@ impl Drop for Batch {
 
 struct Shared {
     destination: Destination,
+    /// As the operator named it, with the links that it is led by.
+    named: Destination,
     queue_bytes_max: usize,
     report: Report,
     state: Mutex<State>,
@@ -524,7 +530,7 @@ impl<'a> Writer<'a> {
 
     fn reopen(&mut self) {
         let destination = &self.shared.destination;
-        match Output::open(destination) {
+        match Output::open(&self.shared.named) {
             Ok(output) => {
                 // Assigning closes the old one, now that there is a new.
                 self.output = output;
@@ -551,17 +557,38 @@ impl Output {
             Destination::Off => Err(io::ErrorKind::Unsupported.into()),
             Destination::Stdout => Ok(Output::Stdout),
             Destination::Stderr => Ok(Output::Stderr),
-            Destination::File(path) => OpenOptions::new()
-                .append(true)
-                .create(true)
-                // Logs hold addresses: not everybody's business.
-                .mode(0o640)
-                // Opening a pipe that nobody reads would wait for a reader.
-                .custom_flags(OFlags::NONBLOCK.bits() as i32)
-                .open(path)
-                .map(Output::File),
+            Destination::File(path) => open_file(path).map(Output::File),
         }
     }
+}
+
+/// Opens a log to append to it. A server that stays root follows a path only to where root, or the owner
+/// of the log's folder, could have led it: that owner could otherwise have root write into any file.
+fn open_file(path: &Path) -> io::Result<File> {
+    // Logs hold addresses: not everybody's business.
+    const MODE: u32 = 0o640;
+    // Opening a pipe that nobody reads would wait for a reader.
+    const WITHOUT_WAITING: OFlags = OFlags::NONBLOCK;
+    if sys::is_root() {
+        let way = TrustedPath::resolve(path, LastLink::Follow, Missing::Fail)?;
+        if way.must_be_led_by(0).is_err() || way.lies_in_shared_folder()? {
+            way.must_stay_with_its_folder()?.map_err(io::Error::other)?;
+            let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | WITHOUT_WAITING;
+            let file = File::from(way.open(flags, Mode::from_raw_mode(MODE))?);
+            return match way.may_be_planted(&fstat(&file)?)? {
+                true => Err(io::Error::other(
+                    "it is a hard link that the folder's owner may have made to a file of root's",
+                )),
+                false => Ok(file),
+            };
+        }
+    }
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(MODE)
+        .custom_flags(WITHOUT_WAITING.bits() as i32)
+        .open(path)
 }
 
 impl AsFd for Output {

@@ -1,0 +1,525 @@
+//! Trusted paths: a path resolved once into a descriptor, together with the users that could have led
+//! it elsewhere.
+//!
+//! A command that root runs names files by path, and a user that may write a folder on the way can put
+//! a link, or another folder, in the place of the next name. The kernel follows it with the rights of
+//! root. So root resolves a path here, name by name without following links blindly, keeps the last
+//! folder open, and refuses the path if its end belongs to another user than those that could have
+//! chosen that end. OpenSSH checks `authorized_keys` for the same reason (`StrictModes`).
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, statat,
+};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+/// What resolving does with the last name of a path, if that is a symbolic link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LastLink {
+    /// The link is followed, so that the name is that of its target.
+    Follow,
+    /// The link itself is meant.
+    Keep,
+}
+
+/// What resolving does with a folder above the last name that does not exist.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Missing {
+    /// Resolving fails with ENOENT.
+    Fail,
+    /// The folder is made, with the permissions that the umask leaves.
+    Make,
+}
+
+/// A path whose folder is open: what is done in that folder by this descriptor is done there, whatever
+/// becomes of the path meanwhile.
+#[derive(Debug)]
+pub struct TrustedPath {
+    /// The folder of the last name, opened with `O_PATH`.
+    folder: OwnedFd,
+    /// The last name.
+    name: OsString,
+    /// The path of the folder without links, for messages.
+    shown: PathBuf,
+    /// The users that can change what lies on the way, each with the first folder for which that holds.
+    writers: Vec<(Writer, PathBuf)>,
+}
+
+/// A user, or users, other than root.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Writer {
+    User(u32),
+    /// A group whose members are not known: it is not in `/etc/group`.
+    Group(u32),
+    Everyone,
+}
+
+/// A path that root must not use: another user could have led it to a place of that user's choice.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Untrusted {
+    /// What the path leads to.
+    pub path: PathBuf,
+    /// The folder on the way that another user can change.
+    pub folder: PathBuf,
+    /// That user, in words.
+    pub writer: String,
+}
+
+impl fmt::Display for Untrusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, folder) = (self.path.display(), self.folder.display());
+        let writer = &self.writer;
+        write!(
+            f,
+            "root must not use {path}: {folder} can be changed by {writer}, which could lead root elsewhere"
+        )
+    }
+}
+
+impl std::error::Error for Untrusted {}
+
+impl TrustedPath {
+    /// Resolves a path as the kernel does, and notes the users that can change the way.
+    pub fn resolve(path: &Path, last: LastLink, missing: Missing) -> io::Result<TrustedPath> {
+        Walk::begin(path)?.finish(last, missing)
+    }
+
+    /// Fails if this process is root and a user other than root and `owner` could have led the path to
+    /// where it ends. `owner` is the user to which the file at the end belongs, or will belong: that
+    /// user gains nothing, since all that is done there is done to that user's own file.
+    pub fn must_be_led_by(&self, owner: u32) -> Result<(), Untrusted> {
+        let foreign = |(writer, _): &&(Writer, PathBuf)| *writer != Writer::User(owner);
+        match self.writers.iter().find(foreign) {
+            Some((writer, folder)) if super::sys::is_root() => Err(Untrusted {
+                path: self.path(),
+                folder: folder.clone(),
+                writer: writer.to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The folder of the last name.
+    pub fn folder(&self) -> BorrowedFd<'_> {
+        self.folder.as_fd()
+    }
+
+    /// The last name.
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    /// The whole path, its links resolved.
+    pub fn path(&self) -> PathBuf {
+        self.shown.join(&self.name)
+    }
+
+    /// The path of another name in the folder.
+    pub fn beside(&self, name: &OsStr) -> PathBuf {
+        self.shown.join(name)
+    }
+
+    /// What lies at the end: a link is not followed. `None` if there is nothing.
+    pub fn stat(&self) -> io::Result<Option<Stat>> {
+        match statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The same, for a file that root may have made in a folder of another user: fails if a user other
+    /// than root and the owner of the folder could have led the path there.
+    pub fn must_stay_with_its_folder(&self) -> io::Result<Result<(), Untrusted>> {
+        Ok(self.must_be_led_by(fstat(&self.folder)?.st_uid))
+    }
+
+    /// Whether users other than the owner of the folder may put names into it, as into `/tmp`.
+    pub fn lies_in_shared_folder(&self) -> io::Result<bool> {
+        Ok(is_shared(&fstat(&self.folder)?))
+    }
+
+    /// Whether a file, which was opened by this path, may be a hard link that another user has planted.
+    pub fn may_be_planted(&self, file: &Stat) -> io::Result<bool> {
+        Ok(super::sys::is_root() && may_be_planted(&fstat(&self.folder)?, file))
+    }
+
+    /// The owner and group of what lies at the end; of its folder, if there is nothing.
+    pub fn owner(&self) -> io::Result<(u32, u32)> {
+        let stat = match self.stat()? {
+            Some(stat) => stat,
+            None => fstat(&self.folder)?,
+        };
+        Ok((stat.st_uid, stat.st_gid))
+    }
+
+    /// Opens the last name, which must be no link.
+    pub fn open(&self, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(openat(&self.folder, &self.name, flags, mode)?)
+    }
+
+    /// Brings the names of the folder to the disk; file systems that cannot do so are left as they are.
+    pub fn sync(&self) {
+        let folder = openat(&self.folder, ".", FOLDER, Mode::empty());
+        let _ = folder.and_then(rustix::fs::fsync);
+    }
+}
+
+/// A folder to read; a link is not followed.
+pub const FOLDER: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// As many links the kernel follows in one path (`MAXSYMLINKS`).
+const LINKS_MAX: usize = 40;
+
+/// A path on the way to its end.
+struct Walk {
+    folder: OwnedFd,
+    shown: PathBuf,
+    rest: VecDeque<OsString>,
+    links: usize,
+    writers: Vec<(Writer, PathBuf)>,
+    accounts: Option<Accounts>,
+}
+
+impl Walk {
+    fn begin(path: &Path) -> io::Result<Walk> {
+        let mut walk = Walk {
+            folder: root()?,
+            shown: PathBuf::from("/"),
+            rest: VecDeque::new(),
+            links: 0,
+            writers: Vec::new(),
+            // A file of accounts is read by root alone: the rights of another user lead nowhere that
+            // this user could not go.
+            accounts: super::sys::is_root().then(Accounts::read),
+        };
+        walk.push(&std::path::absolute(path)?);
+        let stat = fstat(&walk.folder)?;
+        walk.note(&stat);
+        Ok(walk)
+    }
+
+    /// Puts the names of a path before the rest.
+    fn push(&mut self, path: &Path) {
+        for part in path.components().rev() {
+            match part {
+                Component::Normal(name) => self.rest.push_front(name.to_owned()),
+                Component::ParentDir => self.rest.push_front(OsString::from("..")),
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+    }
+
+    fn finish(mut self, last: LastLink, missing: Missing) -> io::Result<TrustedPath> {
+        while let Some(name) = self.rest.pop_front() {
+            if name == ".." {
+                let above = openat(&self.folder, "..", PLACE, Mode::empty())?;
+                let stat = fstat(&above)?;
+                self.enter(above, OsStr::new(".."), &stat);
+                continue;
+            }
+            let is_last = self.rest.is_empty();
+            let found = match openat(&self.folder, &name, ENTRY, Mode::empty()) {
+                Ok(found) => found,
+                Err(Errno::NOENT) if is_last => return Ok(self.end(name)),
+                Err(Errno::NOENT) if missing == Missing::Make => {
+                    self.must_be_trusted(&name)?;
+                    mkdirat(&self.folder, &name, Mode::from_raw_mode(0o777))?;
+                    openat(&self.folder, &name, PLACE, Mode::empty())?
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let stat = fstat(&found)?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            // The owner of an entry in a sticky folder, and no other user, can exchange it.
+            let here = fstat(&self.folder)?;
+            if is_shared(&here) && here.st_mode & STICKY != 0 {
+                self.add(Writer::User(stat.st_uid));
+            }
+            match kind {
+                FileType::Symlink if !is_last || last == LastLink::Follow => {
+                    self.links += 1;
+                    if self.links > LINKS_MAX {
+                        return Err(Errno::LOOP.into());
+                    }
+                    let target = readlinkat(&found, "", Vec::new())?.into_bytes();
+                    let target = PathBuf::from(OsString::from_vec(target));
+                    if target.is_absolute() {
+                        self.folder = root()?;
+                        self.shown = PathBuf::from("/");
+                    }
+                    self.push(&target);
+                }
+                _ if is_last => return Ok(self.end(name)),
+                FileType::Directory => self.enter(found, &name, &stat),
+                _ => return Err(Errno::NOTDIR.into()),
+            }
+        }
+        // A path that ends with `..` means the folder in which the walk is. `/` lies in no folder.
+        let name = self.shown.file_name().map(OsStr::to_owned);
+        let name = name.ok_or(io::ErrorKind::InvalidInput)?;
+        self.folder = openat(&self.folder, "..", PLACE, Mode::empty())?;
+        self.shown.pop();
+        Ok(self.end(name))
+    }
+
+    /// Root makes no folder where another user may have led it: it is not known yet to whom the end
+    /// belongs.
+    fn must_be_trusted(&self, name: &OsStr) -> io::Result<()> {
+        match self.writers.first() {
+            Some((writer, folder)) if super::sys::is_root() => Err(io::Error::other(Untrusted {
+                path: self.shown.join(name),
+                folder: folder.clone(),
+                writer: writer.to_string(),
+            })),
+            _ => Ok(()),
+        }
+    }
+
+    fn enter(&mut self, folder: OwnedFd, name: &OsStr, stat: &Stat) {
+        match name == ".." {
+            true => drop(self.shown.pop()),
+            false => self.shown.push(name),
+        }
+        self.folder = folder;
+        self.note(stat);
+    }
+
+    /// Notes the users that may change the folder in which the walk is.
+    fn note(&mut self, stat: &Stat) {
+        self.add(Writer::User(stat.st_uid));
+        if stat.st_mode & STICKY != 0 || !is_shared(stat) {
+            return;
+        }
+        if stat.st_mode & 0o002 != 0 {
+            self.add(Writer::Everyone);
+        }
+        if stat.st_mode & 0o020 != 0 {
+            let accounts = self.accounts.as_ref();
+            match accounts.and_then(|all| all.members(stat.st_gid)) {
+                Some(members) => members
+                    .into_iter()
+                    .for_each(|uid| self.add(Writer::User(uid))),
+                None => self.add(Writer::Group(stat.st_gid)),
+            }
+        }
+    }
+
+    fn add(&mut self, writer: Writer) {
+        let is_harmless = match writer {
+            Writer::User(0) => true,
+            Writer::User(uid) => self.accounts.as_ref().is_some_and(|all| all.is_beyond(uid)),
+            Writer::Group(_) | Writer::Everyone => false,
+        };
+        if !is_harmless && !self.writers.iter().any(|(known, _)| *known == writer) {
+            self.writers.push((writer, self.shown.clone()));
+        }
+    }
+
+    fn end(self, name: OsString) -> TrustedPath {
+        TrustedPath {
+            folder: self.folder,
+            name,
+            shown: self.shown,
+            writers: self.writers,
+        }
+    }
+}
+
+const PLACE: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const ENTRY: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const STICKY: u32 = 0o1000;
+
+fn root() -> io::Result<OwnedFd> {
+    Ok(openat(CWD, "/", PLACE, Mode::empty())?)
+}
+
+/// Whether users other than the owner may add and remove names in a folder.
+fn is_shared(stat: &Stat) -> bool {
+    stat.st_mode & 0o022 != 0
+}
+
+/// Whether users other than root and the owner of the file may have put it, under this name, into this
+/// folder: a hard link that leads root to a file of another user.
+pub fn may_be_planted(folder: &Stat, file: &Stat) -> bool {
+    let is_foreign = folder.st_uid != 0 && folder.st_uid != file.st_uid;
+    file.st_nlink > 1 && (is_foreign || is_shared(folder))
+}
+
+/// The accounts of the machine, as far as they say who is in a group.
+struct Accounts {
+    passwd: String,
+    group: String,
+    /// The number that stands for the users beyond a user namespace; `None` outside of such a one.
+    beyond: Option<u32>,
+}
+
+impl Accounts {
+    fn read() -> Accounts {
+        let read = |path| fs::read(path).unwrap_or_default();
+        let text = |path| String::from_utf8_lossy(&read(path)).into_owned();
+        Accounts {
+            passwd: text("/etc/passwd"),
+            group: text("/etc/group"),
+            beyond: beyond(
+                &text("/proc/self/uid_map"),
+                &text("/proc/sys/kernel/overflowuid"),
+            ),
+        }
+    }
+
+    /// The root of a user namespace has no rights over files of users beyond it, and so none that
+    /// these could lead astray. The folders above a container's are such.
+    fn is_beyond(&self, uid: u32) -> bool {
+        self.beyond == Some(uid)
+    }
+
+    /// The users of a group; `None` if it is not among the groups of the machine.
+    fn members(&self, gid: u32) -> Option<Vec<u32>> {
+        // group(5): name:password:GID:members
+        let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
+        let group = self.group.lines().map(fields);
+        let mut group = group.filter(|it| it.get(2).and_then(|it| it.parse().ok()) == Some(gid));
+        let listed = group.next()?.get(3).cloned().unwrap_or_default();
+        // passwd(5): name:password:UID:GID
+        let users = self.passwd.lines().map(fields);
+        let own = users.filter(|user| {
+            let is_first = user.get(3).and_then(|it| it.parse().ok()) == Some(gid);
+            is_first || listed.split(',').any(|name| user[0] == name)
+        });
+        Some(own.filter_map(|user| user.get(2)?.parse().ok()).collect())
+    }
+}
+
+fn beyond(uid_map: &str, overflow: &str) -> Option<u32> {
+    let overflow: u32 = overflow.trim().parse().ok()?;
+    let mut ranges = uid_map.lines().filter_map(|line| {
+        let mut numbers = line.split_whitespace().map(|it| it.parse::<u64>().ok());
+        let (first, _, count) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        Some(first..first + count)
+    });
+    let is_mapped = ranges.any(|range| range.contains(&u64::from(overflow)));
+    (!uid_map.is_empty() && !is_mapped).then_some(overflow)
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Writer::User(uid) => match user_name(*uid) {
+                Some(name) => write!(f, "user `{name}`"),
+                None => write!(f, "user {uid}"),
+            },
+            Writer::Group(gid) => write!(f, "group {gid}"),
+            Writer::Everyone => f.write_str("every user"),
+        }
+    }
+}
+
+/// The name of a user, as `/etc/passwd` has it.
+fn user_name(uid: u32) -> Option<String> {
+    let passwd = fs::read_to_string("/etc/passwd").ok()?;
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+/// Makes a folder that this process alone may enter, at a path where there is none. Root then gives it
+/// to `owner`, by descriptor: by path it could be another folder by then. Fails with `AlreadyExists` if
+/// there is something, and where a user other than root and the owner of the folder above could have led
+/// the path elsewhere.
+pub fn make_private_folder(path: &TrustedPath, owner: Option<(u32, u32)>) -> io::Result<()> {
+    path.must_stay_with_its_folder()?
+        .map_err(io::Error::other)?;
+    mkdirat(path.folder(), path.name(), Mode::RWXU)?;
+    if let Some((uid, gid)) = owner {
+        let made = path.open(FOLDER, Mode::empty())?;
+        must_be_new(made.as_fd())?;
+        std::os::unix::fs::fchown(&made, Some(uid), Some(gid))?;
+    }
+    Ok(())
+}
+
+/// Fails unless a folder is one that was made a moment ago and is closed to other users: the owner of
+/// the folder above could have put another one under its name meanwhile.
+pub fn must_be_new(folder: BorrowedFd<'_>) -> Result<(), Errno> {
+    let stat = fstat(folder)?;
+    // A folder takes the set-group-ID bit from the one above.
+    let is_closed = stat.st_mode & 0o5777 == 0o700;
+    let is_ours = stat.st_uid == rustix::process::geteuid().as_raw();
+    let is_empty = || names(folder).is_ok_and(|names| names.is_empty());
+    match is_closed && is_ours && is_empty() {
+        true => Ok(()),
+        false => Err(Errno::EXIST),
+    }
+}
+
+/// Removes all that is in a folder, without following a link. `folder` is open for reading.
+pub fn empty(folder: BorrowedFd<'_>) -> io::Result<()> {
+    for name in names(folder)? {
+        match rustix::fs::unlinkat(folder, &*name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::ISDIR | Errno::PERM) => {
+                let inner = open_to_empty(folder, &name)?;
+                empty(inner.as_fd())?;
+                rustix::fs::unlinkat(folder, &*name, AtFlags::REMOVEDIR)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn open_to_empty(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
+    let open = match openat(folder, name, FOLDER, Mode::empty()) {
+        // Root is never refused; another user changes a folder of its own at most.
+        Err(Errno::ACCESS) => {
+            rustix::fs::chmodat(folder, name, Mode::RWXU, AtFlags::empty())?;
+            openat(folder, name, FOLDER, Mode::empty())?
+        }
+        other => other?,
+    };
+    // A folder without the right to write cannot be emptied; another's can, by root alone.
+    let _ = rustix::fs::fchmod(&open, Mode::RWXU);
+    Ok(open)
+}
+
+/// The names in a folder, sorted.
+pub fn names(folder: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Opens a regular file to read it. Nothing else is waited for: opening a pipe for reading would
+/// otherwise block until a program writes to it.
+pub fn open_file(path: &TrustedPath) -> io::Result<(File, Stat)> {
+    let file = path.open(OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
+    let stat = fstat(&file)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok((File::from(file), stat)),
+        _ => Err(io::Error::other("it is no regular file")),
+    }
+}

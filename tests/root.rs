@@ -1,0 +1,581 @@
+//! Commands that root runs in folders of other users: what those users have prepared there must not
+//! change, or show, a file outside of the command's target. And what programs of a server inherit.
+//!
+//! The tests need root, because they act as root and as other users. Without root they do nothing: run
+//! `sudo -E make test`, or leave them to the continuous integration, which runs as root.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::lifecycle::{is_root, low_port};
+use crate::support::wire::Wire;
+use crate::support::{
+    Done, Folder, Server, anthill, eventually, finish, server_table, site_table, spawn, tool,
+};
+
+/// The user that owns the site's folder, and sets the traps.
+const OWNER: u32 = 65_534;
+/// A third user.
+const OTHER: u32 = 12_345;
+
+fn mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+}
+
+fn own(path: &Path, uid: u32) {
+    lchown(path, Some(uid), Some(uid)).expect("an owner");
+}
+
+/// A site in `home/public`, and `victim`, which is root's. All belongs to root, and every user may enter.
+fn folder() -> Folder {
+    let config = server_table("") + &site_table("http = \"serve\"");
+    let folder = Folder::new()
+        .with(
+            "anthill.toml",
+            config.replace("\"public\"", "\"home/public\""),
+        )
+        .with("home/public/index.html", "<p>hello</p>\n")
+        .with("home/public/z/page.html", "<p>page</p>\n")
+        .with("home/public/z/inner/deep.html", "<p>deep</p>\n")
+        .with("home/public/z/large", noise())
+        .with("home/public/z/late.html", "<p>late</p>\n")
+        // The same names, so that what is done to the site's files by path is done to these.
+        .with("victim/page.html", "of root")
+        .with("victim/large", "of root")
+        .with("victim/late.html", "of root")
+        .with("victim/inner/deep.html", "of root");
+    mode(&folder.path(""), 0o755);
+    mode(&folder.path("home/public/z/inner"), 0o777);
+    for name in ["victim", "victim/inner"] {
+        mode(&folder.path(name), 0o755);
+    }
+    for name in ["page.html", "large", "late.html", "inner/deep.html"] {
+        mode(&folder.path("victim").join(name), 0o600);
+    }
+    folder
+}
+
+/// Bytes that do not compress, more than a decoder holds back.
+fn noise() -> Vec<u8> {
+    let mut state = 88_172_645_463_325_252_u64;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..400_000).map(next).collect()
+}
+
+/// The site's folder belongs to [`OWNER`], with all that is in it.
+fn given(folder: &Folder) {
+    for (path, ..) in all(&folder.path("home/public")) {
+        own(&path, OWNER);
+    }
+}
+
+/// Everything at and below a path: owner, mode, and content or target.
+fn all(top: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut todo = vec![top.to_owned()];
+    while let Some(path) = todo.pop() {
+        let stat = path.symlink_metadata().expect("what is there");
+        let content = if stat.is_dir() {
+            let children = fs::read_dir(&path).expect("a folder");
+            todo.extend(children.map(|child| child.expect("an entry").path()));
+            Vec::new()
+        } else if stat.is_symlink() {
+            let target = fs::read_link(&path).expect("a link");
+            target.into_os_string().into_encoded_bytes()
+        } else if stat.is_file() {
+            fs::read(&path).expect("a file")
+        } else {
+            Vec::new()
+        };
+        found.push((path, stat.uid(), stat.mode() & 0o7777, content));
+    }
+    found.sort();
+    found
+}
+
+fn backup(folder: &Folder) -> Done {
+    let (config, archive) = (folder.path("anthill.toml"), folder.path("site.tar.gz"));
+    anthill(&[
+        "backup".as_ref(),
+        "*".as_ref(),
+        config.as_os_str(),
+        "-o".as_ref(),
+        archive.as_os_str(),
+    ])
+}
+
+fn restore_with(mut command: Command, folder: &Folder) -> Command {
+    command.arg("restore").arg(folder.path("site.tar.gz"));
+    command.arg("*").arg(folder.path("anthill.toml"));
+    command
+}
+
+fn restore(folder: &Folder) -> Done {
+    let command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    finish(restore_with(command, folder), b"")
+}
+
+fn saved() -> Folder {
+    let folder = folder();
+    let done = backup(&folder);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    given(&folder);
+    folder
+}
+
+/// The archive, unpacked to tar.
+fn tar(folder: &Folder) -> Vec<u8> {
+    let bytes = fs::read(folder.path("site.tar.gz")).expect("the archive");
+    let mut tar = Vec::new();
+    let read = GzDecoder::new(&bytes[..]).read_to_end(&mut tar);
+    read.expect("gzip");
+    tar
+}
+
+/// A process that is ended when it is dropped.
+struct Running(Child);
+
+impl Running {
+    /// A script of [`OWNER`], which says by `home/ready` that it has begun.
+    fn attacker(folder: &Folder, script: &str) -> Running {
+        let mut command = Command::new(tool("setpriv"));
+        let uid = OWNER.to_string();
+        command
+            .args(["--reuid", &uid, "--regid", &uid, "--clear-groups"])
+            .args(["sh", "-c", script])
+            .current_dir(folder.path(""));
+        let attacker = Running(spawn(&mut command).expect("setpriv"));
+        eventually("the attacker at work", || {
+            folder.path("home/ready").exists().then_some(())
+        });
+        attacker
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // So that its own children end too.
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// As soon as the owner may enter the new folder, a link to root's files takes the place of a folder in
+/// it. strace holds the command up at each change of an owner, so that there is time.
+#[test]
+fn restore_changes_nothing_through_a_link_that_the_owner_puts_into_the_new_folder() {
+    if !is_root() {
+        return;
+    }
+    let folder = saved();
+    let before = all(&folder.path("victim"));
+    // The attacker can say that it is there, and the folder above the site's stays root's.
+    mode(&folder.path("home"), 0o1777);
+    let attack = "touch home/ready; while :; do for draft in home/.public.restore-*; do \
+        mv $draft/z $draft/moved && ln -s \"$PWD/victim\" $draft/z; done; done 2>/dev/null";
+    let attacker = Running::attacker(&folder, attack);
+    let mut strace = Command::new(tool("strace"));
+    let calls = "?chown,?lchown,fchown,fchownat";
+    strace
+        .args(["-f", "-qq", "-o", "/dev/null", "-e"])
+        .arg(format!("trace={calls}"))
+        .arg("-e")
+        .arg(format!("inject={calls}:delay_exit=200000"))
+        .arg(env!("CARGO_BIN_EXE_anthill"));
+    let done = finish(restore_with(strace, &folder), b"");
+    drop(attacker);
+    assert_eq!(all(&folder.path("victim")), before, "{done:?}");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    for (path, uid, ..) in all(&folder.path("home/public")) {
+        assert_eq!(uid, OWNER, "{}", path.display());
+    }
+}
+
+/// The owner of the folder above moves the unpacked folder away, and puts a link to root's files there.
+/// The archive comes through a pipe, which stands still meanwhile.
+#[test]
+fn restore_writes_nothing_through_a_link_in_the_place_of_the_new_folder() {
+    if !is_root() {
+        return;
+    }
+    let folder = saved();
+    let before = all(&folder.path("victim"));
+    let site = all(&folder.path("home/public"));
+    own(&folder.path("home"), OWNER);
+    let tar = tar(&folder);
+    let name = b"root/z/large";
+    let cut = tar
+        .windows(name.len())
+        .position(|bytes| bytes == name)
+        .expect("the large file");
+    // What follows in the archive is written when the trap stands.
+    let cut = cut + 200_000;
+    let pipe = folder.path("site.tar.gz");
+    fs::remove_file(&pipe).expect("removed");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
+    let command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    let command = restore_with(command, &folder);
+    let running = std::thread::spawn(move || finish(command, b""));
+    let open = fs::OpenOptions::new().write(true).open(&pipe);
+    let mut gzip = GzEncoder::new(open.expect("the pipe"), Compression::fast());
+    gzip.write_all(&tar[..cut]).expect("written");
+    gzip.flush().expect("written");
+    let home = folder.path("home");
+    let draft = eventually("the unpacked folder", || {
+        let names = fs::read_dir(&home).expect("a folder");
+        let mut paths = names.map(|entry| entry.expect("an entry").path());
+        paths.find(|path| path.join("z/large").is_file() && !path.ends_with("public"))
+    });
+    fs::rename(&draft, home.join("moved")).expect("moved");
+    fs::create_dir(home.join("trap")).expect("a folder");
+    symlink(folder.path("victim"), home.join("trap/z")).expect("a link");
+    fs::rename(home.join("trap"), &draft).expect("a trap");
+    own(&draft, OWNER);
+    gzip.write_all(&tar[cut..]).expect("written");
+    gzip.finish().expect("written");
+    let done = running.join().expect("restored");
+    assert_eq!(all(&folder.path("victim")), before, "{done:?}");
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.stderr.contains("was moved away meanwhile"), "{done:?}");
+    assert_eq!(all(&folder.path("home/public")), site);
+}
+
+#[test]
+fn restore_refuses_a_folder_above_that_other_users_can_change() {
+    if !is_root() {
+        return;
+    }
+    let folder = saved();
+    let home = folder.path("home");
+    let site = all(&folder.path("home/public"));
+    let refused = |who: &str| {
+        let done = restore(&folder);
+        assert_eq!(done.code, Some(1), "{who}: {done:?}");
+        let what = format!("{} can be changed by {who}", home.display());
+        assert!(done.stderr.contains(&what), "{who}: {done:?}");
+        assert_eq!(all(&home).len(), site.len() + 1, "{who}");
+        assert_eq!(all(&folder.path("home/public")), site, "{who}");
+    };
+    mode(&home, 0o777);
+    refused("every user");
+    mode(&home, 0o755);
+    own(&home, OTHER);
+    refused(&format!("user {OTHER}"));
+    // Of a group that the machine doesn't know, it isn't known who is in it.
+    chown(&home, Some(0), Some(OTHER)).expect("an owner");
+    mode(&home, 0o775);
+    refused(&format!("group {OTHER}"));
+    // No user can exchange what is root's or the owner's there.
+    mode(&home, 0o1777);
+    let done = restore(&folder);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    // The folder above is the owner's own.
+    own(&home, OWNER);
+    mode(&home, 0o755);
+    let done = restore(&folder);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    for (path, uid, ..) in all(&folder.path("home/public")) {
+        assert_eq!(uid, OWNER, "{}", path.display());
+    }
+}
+
+#[test]
+fn restore_and_backup_do_not_go_where_the_owner_leads_them() {
+    if !is_root() {
+        return;
+    }
+    let folder = saved();
+    let archive = fs::read(folder.path("site.tar.gz")).expect("the archive");
+    let before = all(&folder.path("victim"));
+    own(&folder.path("home"), OWNER);
+    fs::rename(folder.path("home/public"), folder.path("home/moved")).expect("moved");
+    symlink(folder.path("victim"), folder.path("home/public")).expect("a link");
+    for done in [restore(&folder), backup(&folder)] {
+        assert_eq!(done.code, Some(1), "{done:?}");
+        assert!(done.stderr.contains("root must not use"), "{done:?}");
+        assert!(
+            done.stderr.contains("could lead root elsewhere"),
+            "{done:?}"
+        );
+    }
+    assert_eq!(all(&folder.path("victim")), before);
+    let names = |path: &str| fs::read_dir(folder.path(path)).expect("a folder").count();
+    assert_eq!((names("home"), names("victim")), (2, 4));
+    // Nor into a new folder, which is made where the path leads.
+    symlink(folder.path("victim"), folder.path("home/led")).expect("a link");
+    let done = anthill(&[
+        "restore".as_ref(),
+        folder.path("site.tar.gz").as_os_str(),
+        "--to".as_ref(),
+        folder.path("home/led/new").as_os_str(),
+    ]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.stderr.contains("root must not use"), "{done:?}");
+    assert_eq!(names("victim"), 4);
+    let now = fs::read(folder.path("site.tar.gz")).expect("the archive");
+    assert_eq!(now, archive);
+}
+
+#[test]
+fn a_backup_has_no_file_that_the_owner_has_linked_to() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder();
+    given(&folder);
+    let public = folder.path("home/public");
+    // The kernel lets a user link to such a file unless fs.protected_hardlinks is 1.
+    fs::hard_link(folder.path("victim/page.html"), public.join("stolen")).expect("a hard link");
+    fs::write(public.join("twice"), "mine").expect("a file");
+    own(&public.join("twice"), OWNER);
+    fs::hard_link(public.join("twice"), public.join("again")).expect("a hard link");
+    let pipe = public.join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
+    let done = backup(&folder);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let warning = format!("{} is a hard link", public.join("stolen").display());
+    assert!(done.stderr.contains(&warning), "{done:?}");
+    assert_eq!(done.stderr.matches("hard link").count(), 1, "{done:?}");
+    let tar = tar(&folder);
+    let has = |bytes: &[u8]| tar.windows(bytes.len()).any(|window| window == bytes);
+    assert!(!has(b"of root") && !has(b"root/stolen"));
+    assert!(has(b"root/twice") && has(b"root/again"));
+}
+
+fn passwd(folder: &Folder, file: &str) -> Done {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
+    command.arg("passwd").arg(folder.path(file)).arg("ant");
+    finish(command, b"honey\n")
+}
+
+#[test]
+fn passwd_changes_and_reads_no_file_outside_of_the_owners_folder() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder();
+    let before = all(&folder.path("victim"));
+    let home = folder.path("home");
+    own(&home, OWNER);
+    symlink(folder.path("victim/page.html"), home.join("link")).expect("a link");
+    symlink(folder.path("victim"), home.join("led")).expect("a link");
+    mknodat(CWD, home.join("pipe"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
+    for (file, why) in [
+        ("home/link", "root must not use"),
+        ("home/led/page.html", "root must not use"),
+        ("home/led/new", "root must not use"),
+        ("home/pipe", "it is no regular file"),
+    ] {
+        let done = passwd(&folder, file);
+        assert_eq!(done.code, Some(1), "{file}: {done:?}");
+        assert!(done.stderr.contains(why), "{file}: {done:?}");
+        assert_eq!(all(&folder.path("victim")), before, "{file}");
+    }
+    let hard = home.join("hard");
+    fs::hard_link(folder.path("victim/page.html"), &hard).expect("a hard link");
+    let done = passwd(&folder, "home/hard");
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.stderr.contains("is a hard link"), "{done:?}");
+    assert_eq!(all(&folder.path("victim")), before);
+    // A file of the owner's own stays the owner's, also behind a link of the owner's.
+    fs::write(home.join("users"), "bee:x\n").expect("a file");
+    own(&home.join("users"), OWNER);
+    symlink("users", home.join("mine")).expect("a link");
+    for file in ["home/users", "home/mine", "home/new"] {
+        let done = passwd(&folder, file);
+        assert_eq!(done.code, Some(0), "{file}: {done:?}");
+    }
+    let text = fs::read_to_string(home.join("users")).expect("users");
+    assert!(text.starts_with("bee:x\nant:$2y$"), "{text}");
+    let stat = home.join("users").symlink_metadata().expect("users");
+    assert_eq!((stat.uid(), stat.mode() & 0o777), (OWNER, 0o640));
+    assert!(home.join("mine").is_symlink());
+}
+
+/// What a server does as root before it becomes its account, and what one does that stays root.
+#[test]
+fn a_server_that_starts_as_root_makes_nothing_where_another_user_leads_it() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder();
+    let before = all(&folder.path("victim"));
+    let home = folder.path("home");
+    own(&home, OWNER);
+    symlink(folder.path("victim"), home.join("led")).expect("a link");
+    symlink(folder.path("victim/page.html"), home.join("log")).expect("a link");
+    fs::hard_link(folder.path("victim/page.html"), home.join("hard")).expect("a hard link");
+    fs::write(home.join("file"), "kept").expect("a file");
+    let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
+    let before = (before, all(&folder.path("victim")).len());
+    let state = |to: &str| text.replace("state = \"state\"", &format!("state = \"{to}\""));
+    let control = |to: &str| text.replace("\"anthill.sock\"", &format!("\"{to}\""));
+    let log = |to: &str| format!("{text}[log]\naccess = \"{to}\"\n");
+    let user = |text: String| text.replace("workers = 1", "workers = 1\nuser = \"nobody\"");
+    for (config, why) in [
+        (user(state("home/led/state")), "root must not use"),
+        (state("home/led/state"), "root must not use"),
+        (control("home/led/x.sock"), "root must not use"),
+        (control("home/led/new/x.sock"), "root must not use"),
+        (control("home/file"), "no socket"),
+        (log("home/log"), "root must not use"),
+        (log("home/hard"), "is a hard link"),
+        (log("home/led/new.log"), "root must not use"),
+    ] {
+        folder.write("anthill.toml", &config);
+        let done = anthill(&["serve".as_ref(), folder.path("anthill.toml").as_os_str()]);
+        assert_eq!(done.code, Some(2), "{config}: {done:?}");
+        assert!(done.stderr.contains(why), "{config}: {done:?}");
+        assert_eq!(all(&folder.path("victim")).len(), before.1, "{config}");
+    }
+    fs::remove_file(home.join("hard")).expect("removed");
+    assert_eq!(all(&folder.path("victim")), before.0);
+    assert_eq!(fs::read_to_string(home.join("file")).expect("it"), "kept");
+    // In the owner's own folder all of it works, and the owner gets the state folder.
+    let config = user(state("home/state")).replace("\"anthill.sock\"", "\"home/state/x.sock\"");
+    let server = Server::start_in(folder, &config);
+    let of = |name: &str| {
+        let stat = server.folder.path(name).symlink_metadata().expect("there");
+        (stat.uid(), stat.mode() & 0o777)
+    };
+    assert_eq!(of("home/state"), (OWNER, 0o700));
+    assert_eq!(of("home/state/x.sock"), (OWNER, 0o600));
+}
+
+/// A server that stays root, with its socket and log in a folder of another user.
+#[test]
+fn a_server_that_stays_root_warns_and_works_in_a_folder_of_another_user() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder();
+    own(&folder.path("home"), OWNER);
+    let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
+    let text = text.replace("\"anthill.sock\"", "\"home/x.sock\"");
+    let text = text.replace("\"state\"", "\"home/state\"") + "[log]\naccess = \"home/log\"\n";
+    let mut server = Server::start_in(folder, &text);
+    server.errors.wait_for("the warning", |line| {
+        line.contains("the state folder: root must not use")
+    });
+    let socket = server.folder.path("home/x.sock");
+    let stat = socket.symlink_metadata().expect("there");
+    assert_eq!(stat.mode() & 0o777, 0o600);
+    assert_eq!(server.ask(&["status"]).code, Some(0));
+    server.keep().get("/");
+    eventually("a line", || {
+        let log = fs::read_to_string(server.folder.path("home/log"));
+        log.is_ok_and(|log| log.contains("GET /")).then_some(())
+    });
+    assert_eq!(server.ask(&["stop"]).code, Some(0));
+    server.wait(std::time::Duration::from_secs(20));
+    assert!(!socket.exists());
+}
+
+/// A program that tells its capabilities, as a CGI script.
+const TELLS: &str =
+    "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\ngrep Cap /proc/self/status\n";
+
+/// The capability sets of a process, by name, without the bounding set.
+fn capabilities(status: &str) -> Vec<(String, u64)> {
+    let lines = status.lines().filter_map(|line| line.split_once(":\t"));
+    let sets = lines.filter(|(name, _)| name.starts_with("Cap") && *name != "CapBnd");
+    sets.map(|(name, set)| {
+        let set = u64::from_str_radix(set.trim(), 16).expect("a set");
+        (name.to_owned(), set)
+    })
+    .collect()
+}
+
+/// As systemd starts it with `User=` and `AmbientCapabilities=CAP_NET_BIND_SERVICE`.
+#[test]
+fn a_script_inherits_no_capability_and_a_reload_still_binds_low_ports() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
+    folder.program("scripts/tells", TELLS);
+    own(&folder.path(""), OWNER);
+    let text = server_table("")
+        + &site_table("http = \"serve\"")
+        + "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
+    let mut command = Command::new(tool("setpriv"));
+    let uid = OWNER.to_string();
+    command
+        .args(["--reuid", &uid, "--regid", &uid, "--clear-groups"])
+        .args(["--inh-caps", "+net_bind_service"])
+        .args(["--ambient-caps", "+net_bind_service"])
+        .arg(env!("CARGO_BIN_EXE_anthill"));
+    let server = Server::start_by(command, folder, &text);
+    let told = Wire::plain(&server).get("/run/tells", "").text();
+    let none = ["CapInh", "CapPrm", "CapEff", "CapAmb"].map(|name| (name.to_owned(), 0));
+    assert_eq!(capabilities(&told), none, "{told}");
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a process");
+    const NET_BIND_SERVICE: u64 = 1 << 10;
+    let kept = [0, NET_BIND_SERVICE, NET_BIND_SERVICE, 0];
+    let sets = capabilities(&status).into_iter().map(|(_, set)| set);
+    assert_eq!(sets.collect::<Vec<u64>>(), kept, "{status}");
+    let port = low_port();
+    let more = format!("http = [\"127.0.0.1:0\", \"127.0.0.1:{port}\"]");
+    server.reload(&text.replace("http = [\"127.0.0.1:0\"]", &more));
+    let connected = std::net::TcpStream::connect(("127.0.0.1", port));
+    assert!(connected.is_ok(), "{connected:?}");
+}
+
+/// The example of docs/src/cgi.md, with accounts that every Debian has: the server is `nobody`, and the
+/// application `daemon`.
+#[test]
+fn a_backend_under_its_own_account_reaches_neither_keys_nor_the_control_socket() {
+    if !is_root() {
+        return;
+    }
+    const TRIES: &str = "<?php header('Content-Type: text/plain');\n\
+        preg_match('/^Uid:\\s+(\\d+)/m', file_get_contents('/proc/self/status'), $uid);\n\
+        $state = dirname(__DIR__) . '/state';\n\
+        echo $uid[1], ' ', json_encode(@scandir($state)), ' ',\n\
+        json_encode((bool) @stream_socket_client(\"unix://$state/x.sock\"));";
+    let folder = Folder::new().with("public/index.php", TRIES);
+    let path = |name: &str| folder.path(name).display().to_string();
+    folder.write(
+        "fpm.conf",
+        format!(
+            "[global]\nerror_log = {}\ndaemonize = no\n[shop]\nuser = daemon\ngroup = daemon\n\
+             listen = {}\nlisten.owner = nobody\nlisten.group = nogroup\nlisten.mode = 0600\n\
+             pm = ondemand\npm.max_children = 8\n",
+            path("fpm.log"),
+            path("fpm.sock"),
+        ),
+    );
+    mode(&folder.path(""), 0o755);
+    let mut fpm = Command::new(tool("php-fpm8.2"));
+    fpm.stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    fpm.arg("-F").arg("-y").arg(folder.path("fpm.conf"));
+    let _fpm = Running(spawn(&mut fpm).expect("php-fpm"));
+    let socket = folder.path("fpm.sock");
+    eventually("the backend's socket", || socket.exists().then_some(()));
+    let text = server_table("user = \"nobody\"").replace("anthill.sock", "state/x.sock")
+        + &site_table("http = \"serve\"\nindex = [\"index.php\"]")
+        + "[[site.route]]\npath = \"/\"\nfastcgi = \"unix:fpm.sock\"\nfiles = \".php\"\n";
+    let server = Server::start_in(folder, &text);
+    let got = eventually("the backend at work", || {
+        let got = Wire::plain(&server).get("/", "");
+        (got.status == 200).then(|| got.text())
+    });
+    assert_eq!(got, "1 false false");
+    // The socket is there, and answers its own account.
+    assert_eq!(server.ask(&["status"]).code, Some(0));
+}
