@@ -3,8 +3,14 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anthill::limits;
 
 use crate::clients::{Answer, anthill, anthill_told, ask, curl, visit_with, wait_until};
+use crate::support::h2::H2;
+use crate::support::wire::{Over, Wire};
 use crate::support::{Folder, Server, run, server_table};
 
 /// One site for every name on plain HTTP and HTTPS, with these routes after its other keys.
@@ -130,8 +136,19 @@ fn every_kind_of_password_file_opens() {
         folder,
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
     );
-    for name in ["six", "apr", "one", "bee"] {
-        let answer = with_login(&server, &format!("{name}:pass wörd:!"), "/private/");
+    for (nth, name) in ["six", "apr", "one", "bee"].iter().enumerate() {
+        // Each from an address of its own: only so many logins of one may fail.
+        let address = format!("127.0.0.{}", nth + 1);
+        let with_login = |login: &str| {
+            let url = server.http("/private/");
+            let ran = curl(
+                &server.folder,
+                &["--interface", &address, "-u", login, &url],
+            );
+            assert!(ran.success, "curl: {}", ran.errors());
+            Answer::parse(&ran.stdout)
+        };
+        let answer = with_login(&format!("{name}:pass wörd:!"));
         assert_eq!(answer.status, 200, "{name}: {answer:?}");
         assert_eq!(answer.body, "secret index", "{name}");
         for login in [
@@ -139,13 +156,13 @@ fn every_kind_of_password_file_opens() {
             format!("{name}:"),
             format!("{}:pass wörd:!", name.to_uppercase()),
         ] {
-            let answer = with_login(&server, &login, "/private/");
+            let answer = with_login(&login);
             assert_eq!(answer.status, 401, "{login}: {answer:?}");
         }
     }
     // Who had the right password is in the log, who hadn't is not.
     server.output.wait_for("a line with the user", |line| {
-        line.starts_with("127.0.0.1 - bee [") && line.contains("\" 200 ")
+        line.starts_with("127.0.0.4 - bee [") && line.contains("\" 200 ")
     });
     for line in server.output.all() {
         let user = line.split(' ').nth(2).expect("a user");
@@ -414,7 +431,9 @@ fn guessing_passwords_holds_nobody_up() {
         folder,
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
     );
-    let mut guesses: Vec<_> = (0..100).map(|_| server.connect()).collect();
+    // From several addresses: one alone may guess only a few times.
+    let connect = |nth: u8| Wire::of(&server, [127, 0, 1, nth / 8].into()).socket;
+    let mut guesses: Vec<_> = (0..100).map(connect).collect();
     for (nth, guess) in guesses.iter_mut().enumerate() {
         // Each is another login, of two letters: the same one is hashed once for all who ask.
         let (third, fourth) = (b"FJNR"[nth % 4], b'A' + (nth / 4) as u8);
@@ -444,6 +463,107 @@ fn guessing_passwords_holds_nobody_up() {
             .then_some(())
     });
     assert!(waiting.count() > 30, "most guesses wait");
+}
+
+/// `Authorization` of `ant` with this password.
+fn authorization(password: &str) -> String {
+    let login = run(
+        "openssl",
+        &["base64", "-A"],
+        format!("ant:{password}").as_bytes(),
+    );
+    format!("Authorization: Basic {}\r\n", login.text().trim())
+}
+
+/// A flood of wrong passwords is refused, over every version of HTTP, and keeps out no client with
+/// another address, nor a login that was right before.
+#[test]
+fn failed_logins_are_limited_by_address() {
+    let server = Server::start_in(
+        colony(),
+        &config("", &["path = \"/private/\"\nusers = \"users\""]),
+    );
+    let get =
+        |nth: u8, fields: &str| Wire::of(&server, [127, 0, 0, nth].into()).get("/private/", fields);
+    let right = authorization("crumb");
+    assert_eq!(get(2, &right).status, 200);
+    // Each client may fail so often, and one more by the time that this takes.
+    let (mut wrong, mut refused) = (0, 0);
+    for guess in 0..3 * limits::LOGIN_FAILURES_MAX {
+        let got = get(2, &authorization(&guess.to_string()));
+        match got.status {
+            401 => wrong += 1,
+            429 => refused += 1,
+            status => panic!("{status}: {got:?}"),
+        }
+        let seconds = (got.status == 429).then(|| limits::LOGIN_FAILURE_SECONDS.to_string());
+        assert_eq!(got.field("retry-after"), seconds.as_deref(), "{got:?}");
+    }
+    assert!(
+        wrong >= limits::LOGIN_FAILURES_MAX && refused > 0,
+        "{wrong}"
+    );
+    server.output.wait_for("a refusal", |line| {
+        line.contains(" 429 ") && line.contains("rule=607")
+    });
+    assert!(server.counter("logins_refused") >= refused);
+    // Nothing was guessed here, and what is known is no guess.
+    assert_eq!(get(2, "").status, 401);
+    assert_eq!(get(2, &right).status, 200);
+    assert_eq!(get(3, &right).status, 200);
+    assert_eq!(get(4, &authorization("wrong")).status, 401);
+    // Over TLS and HTTP/2 as well.
+    let mut refused = None;
+    for guess in 0..3 * limits::LOGIN_FAILURES_MAX {
+        let login = authorization(&format!("h2-{guess}"));
+        let login = login.trim_end().split_once(": ").expect("a field").1;
+        let mut h2 = H2::open(&server, Over::Tls);
+        let id = h2.ask("GET", "/private/", &[("authorization", login)], true);
+        let got = h2.response(id);
+        refused = Some(got).filter(|got| got.status == 429).or(refused);
+    }
+    let refused = refused.expect("429");
+    assert!(refused.field("retry-after").is_some(), "{refused:?}");
+}
+
+/// Guesses that come all at once count before they are hashed; the right login of another client is
+/// answered while they go on.
+#[test]
+fn a_flood_of_guesses_keeps_out_no_other_client() {
+    let server = Server::start_in(
+        colony(),
+        &config("", &["path = \"/private/\"\nusers = \"users\""]),
+    );
+    let is_over = AtomicBool::new(false);
+    let right = authorization("crumb");
+    let flood = |from: usize| {
+        let mut statuses = Vec::new();
+        for nth in 0.. {
+            if is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            let login = authorization(&format!("{from}-{nth}"));
+            let mut wire = Wire::of(&server, [127, 0, 0, 2].into());
+            statuses.push(wire.get("/private/", &login).status);
+        }
+        statuses
+    };
+    thread::scope(|scope| {
+        let flood = &flood;
+        let floods: Vec<_> = (0..4)
+            .map(|from| scope.spawn(move || flood(from)))
+            .collect();
+        crate::support::eventually("refusals", || {
+            (server.counter("logins_refused") > 20).then_some(())
+        });
+        let got = Wire::of(&server, [127, 0, 0, 3].into()).get("/private/", &right);
+        assert_eq!(got.status, 200, "{got:?}");
+        is_over.store(true, Ordering::Relaxed);
+        for flood in floods {
+            let statuses = flood.join().expect("a flood");
+            assert!(statuses.iter().all(|status| [401, 429].contains(status)));
+        }
+    });
 }
 
 #[test]

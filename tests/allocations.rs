@@ -15,9 +15,11 @@ use std::{fs, thread};
 use anthill::base::clock;
 use anthill::base::log::Sinks;
 use anthill::base::pool::Pool;
+use anthill::base::shares::Refusals;
 use anthill::base::stats::Counters;
 use anthill::cache::Cache;
 use anthill::config;
+use anthill::handler::backend::Backends;
 use anthill::handler::pushed::Pushes;
 use anthill::serve::worker::{self, Command, Listening, Shared};
 use anthill::site::Budget;
@@ -144,12 +146,13 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
     let names = ["localhost".to_owned()];
     let self_signed = SelfSigned::load_or_make(&path("state"), &names, now).expect("a certificate");
     let budget = Arc::new(Budget::new(16 << 20));
+    let refusals = Arc::<Refusals>::default();
     let supplies = Supplies {
         hits: Arc::default(),
         cache: Arc::new(Cache::new(Instant::now(), budget.clone())),
         budget,
         sinks: Arc::new(Sinks::default()),
-        logins: Logins::new().expect("a ledger"),
+        logins: Logins::new(&refusals).expect("a ledger"),
         tickets: Some(Arc::new(tickets)),
         self_signed: Some(Arc::new(self_signed)),
         https_port: None,
@@ -158,12 +161,13 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         programs: Arc::new(anthill::handler::program::Programs::new(
             1,
             std::path::Path::new("/"),
+            &refusals,
         )),
-        readers: Arc::new(anthill::handler::git::readers::Readers::new(1)),
-        backends: Arc::default(),
+        readers: Arc::new(anthill::handler::git::readers::Readers::new(1, &refusals)),
+        backends: Arc::new(Backends::new(&refusals)),
         pushes: Pushes::new().0,
         lag: Arc::default(),
-        refusals: Arc::default(),
+        refusals,
     };
     let world = build::build(&config, &supplies, None, now).expect("a World");
     let shared = Arc::new(Shared {

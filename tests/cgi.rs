@@ -1,9 +1,11 @@
 //! CGI with real programs, good ones and every kind of bad one, over every version of HTTP.
 
 use std::fs;
+use std::net::IpAddr;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -1694,6 +1696,132 @@ fn slow_uploads_hold_no_place() {
         assert_eq!(slow.response("POST").status, 408);
     }
     no_zombies(&server);
+}
+
+/// A client that takes nothing of its responses loses its places to calls of other clients. A response
+/// of the same client that is taken quickly goes on.
+#[test]
+fn slow_readers_of_one_address_hold_no_places_that_others_wait_for() {
+    let folder = folder();
+    let flood = format!("echo $$ >> pids\n{PLAIN}exec cat /dev/zero");
+    shell(&folder, "flood", &flood);
+    shell(&folder, "hello", &format!("{PLAIN}echo hello"));
+    let server = Server::start_in(folder, &config("limits = { scripts = 4 }", ""));
+    let flood = "GET /run/flood HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let is_over = AtomicBool::new(false);
+    let mut quick = Wire::of(&server, address(2));
+    quick.send(flood);
+    pids(&server, "pids", 1);
+    thread::scope(|scope| {
+        let takes = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(quick.take(65_536).len(), 65_536);
+            }
+            // More than can be on its way: it has a script still.
+            let left = (0..1_000).all(|_| quick.take(65_536).len() == 65_536);
+            drop(quick);
+            left
+        });
+        let mut slow: Vec<_> = (0..3).map(|_| Wire::of(&server, address(2))).collect();
+        for wire in &mut slow {
+            wire.take_little();
+            wire.send(flood);
+        }
+        pids(&server, "pids", 4);
+        // None of the four comes to an end by itself.
+        for _ in 0..3 {
+            let hello = Wire::of(&server, address(3)).get("/run/hello", "");
+            assert_eq!((hello.status, hello.text().as_str()), (200, "hello\n"));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(takes.join().expect("a reader"));
+    });
+    let refused = server.counter("calls_refused");
+    assert!((1..=3).contains(&refused), "{refused}");
+    no_zombies(&server);
+}
+
+/// The same over HTTP/2, where a client can keep its windows shut; and each that is ended is counted.
+#[test]
+fn streams_that_take_nothing_give_way_to_other_clients() {
+    // Either no more may be sent, or it may, and the client doesn't read it.
+    for is_open in [false, true] {
+        let folder = folder();
+        let flood = format!("echo $$ >> pids\n{PLAIN}head -c 30000000 /dev/zero");
+        shell(&folder, "flood", &flood);
+        shell(&folder, "hello", &format!("{PLAIN}echo hello"));
+        let limits = "h2c = true\nlimits = { scripts = 4 }";
+        let server = Server::start_in(folder, &config(limits, ""));
+        let wire = Wire::of(&server, address(2));
+        wire.take_little();
+        let mut slow = H2::on(wire).begin(b"");
+        if is_open {
+            slow.grant(0, 1 << 30);
+        }
+        for _ in 0..4 {
+            let id = slow.ask("GET", "/run/flood", &[], true);
+            if is_open {
+                slow.grant(id, 1 << 30);
+            }
+        }
+        pids(&server, "pids", 4);
+        let hello = Wire::of(&server, address(3)).get("/run/hello", "");
+        let hello = (hello.status, hello.text());
+        assert_eq!(hello, (200, "hello\n".to_owned()), "{is_open}");
+        assert!(server.counter("calls_refused") > 0, "{is_open}");
+        server.errors.wait_for("why", |line| {
+            line.contains("/run/flood")
+                && line.contains("another client waits")
+                && line.contains("724")
+        });
+        drop(slow);
+        no_zombies(&server);
+    }
+}
+
+/// One address doesn't fill the queue: its newest call makes room for another client's, which is served
+/// before the rest.
+#[test]
+fn the_queue_of_calls_is_shared_between_addresses() {
+    let folder = folder();
+    let wait = "echo $REMOTE_ADDR >> began\nwhile [ ! -e go ]; do sleep 0.05; done\n";
+    shell(&folder, "a", &format!("{wait}{PLAIN}echo done"));
+    let limits = "limits = { scripts = 1, script_queue = 3 }";
+    let server = Server::start_in(folder, &config(limits, ""));
+    let begin = |nth, path: &str| {
+        let mut wire = Wire::of(&server, address(nth));
+        wire.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+        wire
+    };
+    let mut first = begin(2, "/run/a");
+    pids(&server, "began", 1);
+    let mut greedy: Vec<_> = (0..4).map(|_| begin(2, "/run/a")).collect();
+    // The queue is full, and it is this client alone that filled it.
+    assert_eq!(rule(&server, "/run/a"), "714");
+    let mut other = begin(3, "/run/a?other");
+    let is_ended = |line: &str| line.contains("127.0.0.2") && line.contains("rule=724");
+    server.output.wait_for("a call that made room", is_ended);
+    server.folder.write("scripts/go", "");
+    assert_eq!(first.response("GET").status, 200);
+    assert_eq!(other.response("GET").text(), "done\n");
+    let answers = greedy.iter_mut().map(|wire| wire.response("GET"));
+    let mut statuses: Vec<_> = answers
+        .map(|got| (got.status, got.field("retry-after").is_some()))
+        .collect();
+    statuses.sort_unstable();
+    let (ran, refused) = ((200, false), (503, true));
+    assert_eq!(statuses, [ran, ran, refused, refused]);
+    let began = fs::read_to_string(server.folder.path("scripts/began")).expect("addresses");
+    let began: Vec<_> = began.lines().collect();
+    let [one, another] = ["127.0.0.2", "127.0.0.3"];
+    assert_eq!(began, [one, another, one, one]);
+    assert_eq!(server.counter("calls_refused"), 1);
+    no_zombies(&server);
+}
+
+/// One of this machine's own addresses.
+fn address(nth: u8) -> IpAddr {
+    [127, 0, 0, nth].into()
 }
 
 /// Uploads of one client that wait for the place don't keep the one from coming that has it.

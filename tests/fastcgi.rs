@@ -1098,6 +1098,29 @@ fn a_slow_upload_holds_no_connection() {
     assert_eq!(slow.response("POST").status, 408);
 }
 
+/// All processes of a backend write for a client that takes nothing. They are set free for another
+/// client's request, which waits in the backend's own queue.
+#[test]
+fn slow_readers_of_one_address_hold_no_processes_that_others_wait_for() {
+    const FLOOD: &str = "<?php for (;;) { echo str_repeat('x', 8192); }";
+    for keep in ["", "keep = 2"] {
+        let folder = php_folder().with("public/flood.php", FLOOD);
+        let _php = Backend::php(&folder, 2);
+        let server = php_server(folder, "", keep);
+        let from = |nth| Wire::of(&server, [127, 0, 0, nth].into());
+        let mut slow = [from(2), from(2)];
+        for wire in &mut slow {
+            wire.take_little();
+            wire.send("GET /flood.php HTTP/1.1\r\nHost: localhost\r\n\r\n");
+            // It has a process: the head of its response comes.
+            assert_eq!(wire.take(12), b"HTTP/1.1 200");
+        }
+        let got = from(3).get("/pid.php", "");
+        assert_eq!(got.status, 200, "{keep}: {got:?}");
+        assert!(server.counter("calls_refused") > 0, "{keep}");
+    }
+}
+
 /// What was kept and can't be read back is no fault of the backend.
 #[test]
 fn a_body_that_is_lost_on_the_disk_is_said() {

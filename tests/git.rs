@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use anthill::limits;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::support::wire::wait_until;
@@ -206,6 +207,63 @@ fn clone_and_fetch_by_every_protocol() {
     let used_h2 = |line: &str| line.contains("git-upload-pack HTTP/2");
     server.output.wait_for("a fetch by HTTP/2", used_h2);
     assert!(!server.errors.all().iter().any(|line| line.contains("said")));
+}
+
+/// Filters that are little work are for every client, the others for those who have logged in; and for
+/// every client where the repository says so.
+#[test]
+fn filters_that_are_much_work_are_not_for_strangers() {
+    let folder = folder();
+    folder.write("seed/patterns", "/a.txt\n");
+    commit(&folder, "seed", "b.txt", b"b");
+    git(
+        &folder,
+        &["-C", "seed", "push", "-q", "../repos/a.git", "main"],
+    );
+    let server = Server::start_in(folder, &config(""));
+    let folder = &server.folder;
+    let mut nth = 0;
+    let mut clone = |url: &str, filter: &str| {
+        nth += 1;
+        let (filter, to) = (format!("--filter={filter}"), format!("filtered{nth}"));
+        try_git(folder, &["clone", "-q", "--no-checkout", &filter, url, &to])
+    };
+    let stranger = server.http("/git/a.git");
+    let ant = as_ant(&server.http("/read/a.git"));
+    for filter in ["blob:none", "blob:limit=1k", "tree:0"] {
+        let done = clone(&stranger, filter);
+        assert_eq!(done.code, Some(0), "{filter}: {done:?}");
+    }
+    for filter in ["sparse:oid=main:patterns", "tree:3"] {
+        let done = clone(&stranger, filter);
+        assert_ne!(done.code, Some(0), "{filter}");
+        let done = clone(&ant, filter);
+        assert_eq!(done.code, Some(0), "{filter}: {done:?}");
+    }
+    let allowed = ["config", "uploadpackfilter.sparse:oid.allow", "true"];
+    git(folder, &[&["-C", "repos/a.git"][..], &allowed].concat());
+    let done = clone(&stranger, "sparse:oid=main:patterns");
+    assert_eq!(done.code, Some(0), "{done:?}");
+}
+
+/// git and its hooks may take so much memory and time of a processor, and no more.
+#[test]
+fn git_has_bounds() {
+    let server = start();
+    let folder = &server.folder;
+    let hook = "repos/a.git/hooks/pre-receive";
+    folder.write(hook, "#!/bin/sh\necho bounds $(ulimit -d) $(ulimit -t)\n");
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(hook), mode).expect("a mode");
+    commit(folder, "seed", "b.txt", b"bounded");
+    let url = as_ant(&server.http("/push/a.git"));
+    let done = try_git(folder, &["-C", "seed", "push", &url, "main"]);
+    let bounds = format!(
+        "bounds {} {}",
+        limits::GIT_EXCHANGE_MEMORY_BYTES / 1024,
+        limits::GIT_EXCHANGE_CPU_SECONDS
+    );
+    assert!(done.stderr.contains(&bounds), "{done:?}");
 }
 
 #[test]

@@ -180,6 +180,18 @@ pub const POOL_IDLE_SECONDS: u64 = 10;
 pub const LOGIN_THREADS: usize = 2;
 /// Logins waiting to be checked before more are told to come back (503).
 pub const LOGIN_QUEUE_MAX: usize = 64;
+/// Failed logins that one client may have at once: a person mistypes a few times, and a program with an
+/// old password asks for several pages at the same time, with one login.
+pub const LOGIN_FAILURES_MAX: u64 = 10;
+/// One more may fail after this long, seconds: 10 a minute are 14,400 guesses a day, and no password
+/// that is worth its name is among so few. It is the Retry-After of a refusal too.
+pub const LOGIN_FAILURE_SECONDS: u64 = 6;
+/// Clients whose failed logins are counted. Beyond that, clients with the fewest failures are
+/// forgotten first.
+pub const LOGIN_CLIENTS_MAX: usize = 4_096;
+/// A login that was right within this time is no guess, and its client goes before others in the queue
+/// of hashes, seconds.
+pub const LOGIN_TRUSTED_SECONDS: u64 = 3_600;
 /// A checked login, right or wrong, is remembered this long.
 pub const LOGIN_REMEMBERED_SECONDS: u64 = 60;
 /// Logins remembered at the same time; of more, the wrong ones are forgotten first.
@@ -273,6 +285,30 @@ pub const PUSH_PAUSE_SECONDS: u64 = 300;
 pub const UPLOAD_BYTES_PER_SECOND: u64 = 4 * 1024;
 /// So many seconds it may owe, and no more can be saved up.
 pub const UPLOAD_GRACE_SECONDS: u64 = 3;
+/// How often a call looks at how fast its client takes the response, while the client is what the call
+/// waits for, milliseconds.
+pub const DOWNLOAD_LOOK_MILLISECONDS: u64 = 250;
+/// While a call of another client waits for a place, a client that takes less than this of a response
+/// loses its place, bytes per second: a modem on a telephone line takes more.
+pub const DOWNLOAD_BYTES_PER_SECOND: u64 = 4 * 1024;
+/// A client may pause for this long first, seconds: a phone in a tunnel does.
+pub const DOWNLOAD_GRACE_SECONDS: u64 = 10;
+/// The same rate for a client that has more than its share of the places, bytes per second. It is
+/// asked for more, since each of its responses keeps other clients waiting: with the 16 places of
+/// `scripts` it has to take 4 Mbit/s to hold them all.
+pub const DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE: u64 = 32 * 1024;
+/// And its pauses are short, seconds: other clients are to be answered within two.
+pub const DOWNLOAD_GRACE_SECONDS_OVER_SHARE: u64 = 1;
+/// After a client had to wait while another one had more than its share of the places, the last quarter
+/// of them is kept for clients with few for this long, seconds. A flood that goes on is so no obstacle
+/// to the next request, and a client alone soon has all places again.
+pub const CALL_SHARE_SECONDS: u64 = 60;
+/// A backend that hasn't begun to answer a call for this long may have it in its own queue,
+/// milliseconds: most pages take less.
+pub const CALL_UNANSWERED_MILLISECONDS: u64 = 1_000;
+/// Then slow calls end one after the other with this pause, milliseconds: a backend takes a moment to
+/// see that a call has ended, and to take up the next.
+pub const CALL_END_PAUSE_MILLISECONDS: u64 = 250;
 /// What moves at once between a handler's pipe and a program.
 pub const PROGRAM_CHUNK_BYTES: usize = 16 * 1024;
 /// The head of most responses of live calls fits in so much.
@@ -284,6 +320,14 @@ pub const PROGRAM_FIRST_BYTES: usize = 4 * 1024;
 /// Of git's answer to the first question, the list of refs, so much is read before it is sent on: a
 /// repository that can't be read fails within it, and its client gets an error instead of a piece.
 pub const GIT_HELD_BYTES: usize = PIPE_BYTES;
+/// Memory that git may take for a clone, a fetch or a push, bytes for each of its processes. What it maps
+/// of packs doesn't count. A clone of the Linux kernel (11 million objects) takes a little over 1 GiB,
+/// and so does a push of a changed file of 500 MB.
+pub const GIT_EXCHANGE_MEMORY_BYTES: u64 = 2 << 30;
+/// Of the processor git may take for it, seconds for each of its processes. That clone of a repository
+/// without bitmaps takes about 2 minutes, and a push of 1 GiB as much; a repository that was never
+/// packed takes several times as long.
+pub const GIT_EXCHANGE_CPU_SECONDS: u64 = 1_800;
 /// A push that is broken off ends its input, and git gets so long to take away what has come of it.
 pub const GIT_END_SECONDS: u64 = 30;
 /// What a client says of its version of git's protocol: `version=2`, and room for what may come.

@@ -74,7 +74,8 @@ impl H2 {
         }
     }
 
-    fn begin(mut self, settings: &[u8]) -> H2 {
+    /// Says the preface with these SETTINGS.
+    pub fn begin(mut self, settings: &[u8]) -> H2 {
         self.wire.send(PREFACE);
         self.frame(frame::SETTINGS, 0, 0, settings);
         self

@@ -132,6 +132,12 @@ impl Wire {
         }
     }
 
+    /// The kernel takes little for this side that it hasn't read; by itself it takes megabytes.
+    pub fn take_little(&self) {
+        let socket = socket2::SockRef::from(&self.socket);
+        socket.set_recv_buffer_size(4_096).expect("a small buffer");
+    }
+
     /// The certificate is taken as it is.
     pub fn tls(server: &Server) -> Wire {
         Wire::tls_as(server, "localhost", &[])

@@ -77,6 +77,14 @@ impl Pool {
         Pool::with(name, threads_max, queue_max, idle, on_start)
     }
 
+    /// A pool for work that requests wait for, but that is never to slow down other requests: its
+    /// threads have a low priority, and still get on where the processor is busy.
+    pub fn low_priority(name: &'static str, threads_max: usize, queue_max: usize) -> Pool {
+        let idle = Duration::from_secs(POOL_IDLE_SECONDS);
+        let on_start = super::sys::low_priority_thread;
+        Pool::with(name, threads_max, queue_max, idle, on_start)
+    }
+
     fn with(
         name: &'static str,
         threads_max: usize,

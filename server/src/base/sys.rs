@@ -731,6 +731,12 @@ pub fn lowest_priority_thread() {
     let _ = rustix::process::setpriority_process(None, 19);
 }
 
+/// The calling thread goes behind what answers requests, but has its part of a busy processor: about a
+/// tenth of what a thread of the usual priority has (sched(7), nice 10).
+pub fn low_priority_thread() {
+    let _ = rustix::process::setpriority_process(None, 10);
+}
+
 /// Processors that we may use (affinity and cgroup quota counted), at least 1.
 pub fn cpu_count() -> usize {
     std::thread::available_parallelism().map_or(1, |count| count.get())

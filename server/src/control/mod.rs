@@ -15,8 +15,10 @@ mod tests;
 
 use crate::base::clock;
 use crate::base::log::{ErrorLog, Sinks};
+use crate::base::shares::Refusals;
 use crate::cache::Cache;
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
+use crate::handler::backend::Backends;
 use crate::handler::git::readers::Readers;
 use crate::handler::program::Programs;
 use crate::handler::pushed::Pushes;
@@ -73,12 +75,13 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
     let now = clock::unix_seconds_now();
     let made = |error: crate::tls::TlsError| OperatorError::failure(error.to_string());
     let budget = Arc::new(Budget::new(0));
+    let refusals = Arc::<Refusals>::default();
     let supplies = Supplies {
         hits: Arc::default(),
         cache: Arc::new(Cache::new(Instant::now(), budget.clone())),
         budget,
         sinks: Arc::new(Sinks::default()),
-        logins: logins()?,
+        logins: logins(&refusals)?,
         tickets: Some(Arc::new(Tickets::in_memory(now).map_err(made)?)),
         self_signed: Some(Arc::new(SelfSigned::in_memory(&[], now).map_err(made)?)),
         https_port: config.https_port(),
@@ -87,12 +90,13 @@ pub fn check(options: &ServeOptions) -> Result<Checked, OperatorError> {
         programs: Arc::new(Programs::new(
             config.server.limits.scripts,
             config.server.state.get_ref(),
+            &refusals,
         )),
-        readers: Arc::new(Readers::new(config.server.limits.scripts)),
-        backends: Arc::default(),
+        readers: Arc::new(Readers::new(config.server.limits.scripts, &refusals)),
+        backends: Arc::new(Backends::new(&refusals)),
         pushes: Pushes::new().0,
         lag: Arc::default(),
-        refusals: Arc::default(),
+        refusals,
     };
     let world = build::build(&build::quiet(&config), &supplies, None, now)?;
     warnings.extend(world.tls.iter().flat_map(|tls| tls.warnings().to_vec()));

@@ -16,9 +16,11 @@ use crate::acme::Acme;
 use crate::base::clock;
 use crate::base::log::{ErrorLog, Sinks};
 use crate::base::pool::Pool;
+use crate::base::shares::Refusals;
 use crate::base::stats::Stats;
 use crate::base::sys;
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
+use crate::handler::backend::Backends;
 use crate::handler::git::bare;
 use crate::handler::git::readers::Readers;
 use crate::handler::program::Programs;
@@ -167,12 +169,13 @@ impl Plane {
         let origin = Instant::now();
         let pending_head_bytes = pending_head_bytes(memory);
         let budget = Arc::new(Budget::new(memory - pending_head_bytes as u64));
+        let refusals = Arc::<Refusals>::default();
         let supplies = Supplies {
             cache: load_pages(&config, origin, &budget),
             hits: load_hits(&config),
             budget,
             sinks,
-            logins: logins()?,
+            logins: logins(&refusals)?,
             tickets,
             self_signed,
             https_port: https_port(&config, &listeners),
@@ -181,12 +184,13 @@ impl Plane {
             programs: Arc::new(Programs::new(
                 config.server.limits.scripts,
                 config.server.state.get_ref(),
+                &refusals,
             )),
-            readers: Arc::new(Readers::new(config.server.limits.scripts)),
-            backends: Arc::default(),
+            readers: Arc::new(Readers::new(config.server.limits.scripts, &refusals)),
+            backends: Arc::new(Backends::new(&refusals)),
             pushes,
             lag: Arc::default(),
-            refusals: Arc::default(),
+            refusals,
         };
         let seen = look_at_files(&config);
         let world = Arc::new(build::build(

@@ -5,6 +5,7 @@ use super::greeting;
 use super::listeners::Listeners;
 use crate::base::clock;
 use crate::base::log::{Destination, ErrorLog, Sinks};
+use crate::base::shares::Refusals;
 use crate::base::sys;
 use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
 use crate::cache::Cache;
@@ -154,8 +155,8 @@ pub(super) fn load_hits(config: &Config) -> Arc<Hits> {
 }
 
 /// The ledger of logins.
-pub(super) fn logins() -> Result<Arc<Logins>, OperatorError> {
-    Logins::new().map_err(|error| OperatorError::failure(format!("logins: {error}")))
+pub(super) fn logins(refusals: &Arc<Refusals>) -> Result<Arc<Logins>, OperatorError> {
+    Logins::new(refusals).map_err(|error| OperatorError::failure(format!("logins: {error}")))
 }
 
 /// An eighth of what this machine, or our cgroup, has; at most 256 MiB.

@@ -3,7 +3,9 @@
 
 use super::asked::{Asked, Here, Room, line};
 use super::gathered::Gathered;
+use super::paced::Download;
 use super::pipe::{Broken, Writer, pipe};
+use super::slots::{Pace, Slot};
 use super::{Body, Fault, Inside, Response};
 use crate::base::lag::{News, SiteLag};
 use crate::limits;
@@ -35,6 +37,9 @@ pub trait Peer: 'static {
     /// Is it kept waiting for input by a client that sends next to nothing, while others wait for its
     /// place? From then on somebody counts on that.
     fn is_dripped_at(&mut self) -> bool;
+
+    /// The place that the call has, unless it was given back.
+    fn slot(&mut self) -> Option<&mut Slot>;
 
     /// Reads output; 0 bytes are its end.
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize>;
@@ -117,6 +122,10 @@ pub struct Exchange<P> {
     /// Bytes that the response still owes, if its script said how many there are.
     owed: Option<u64>,
     bounds: Bounds,
+    /// How fast the client takes the response.
+    download: Download,
+    /// Other places that the call has, beside the peer's.
+    more_slots: Vec<Slot>,
     started: Instant,
     /// When something last moved.
     moved: Instant,
@@ -139,6 +148,8 @@ enum Late {
     All,
     /// The client, with its body.
     Dripping,
+    /// The client, with its response; a call of another client gets the place.
+    Outpaced,
 }
 
 /// What came of the body.
@@ -164,10 +175,19 @@ impl<P: Peer> Exchange<P> {
             read: Vec::new(),
             owed: None,
             bounds,
+            download: Download::new(),
+            more_slots: Vec::new(),
             started: now,
             moved: now,
             timer: Box::pin(sleep_until(due)),
         }
+    }
+
+    /// The call has these places too for as long as it goes on, and gives way at them as it does at its
+    /// own.
+    pub fn with_slots(mut self, slots: impl IntoIterator<Item = Slot>) -> Exchange<P> {
+        self.more_slots.extend(slots);
+        self
     }
 
     /// Waits for the head of the answer, and makes a response of it.
@@ -210,6 +230,9 @@ impl<P: Peer> Exchange<P> {
             }
             Begun::Late(Late::Dripping) => {
                 return Err(Fault::new(P::NAME, Reject::BODY_SLOW));
+            }
+            Begun::Late(Late::Outpaced) => {
+                return Err(Fault::new(P::NAME, Reject::CALL_SHARE_TAKEN));
             }
             Begun::Late(Late::Silence) => (Reject::HANDLER_SLOW, self.silence()),
             Begun::Late(Late::All) => (Reject::HANDLER_SLOW, self.overtime()),
@@ -422,6 +445,11 @@ impl<P: Peer> Exchange<P> {
                 let what = "others wait, and its client sends next to nothing";
                 (Reject::BODY_SLOW, what.to_owned())
             }
+            Done::Late(Late::Outpaced) => {
+                let what =
+                    "another client waits for its place, and its own takes the response slowly";
+                (Reject::CALL_SHARE_TAKEN, what.to_owned())
+            }
             Done::Late(Late::Silence) => {
                 let what = format!("{} in its response", self.silence());
                 (Reject::HANDLER_SLOW, what)
@@ -444,7 +472,13 @@ impl<P: Peer> Exchange<P> {
                 },
             },
         };
-        log::error!(
+        // There is nothing for the operator to mend where a client is slow.
+        let level = match reject {
+            Reject::CALL_SHARE_TAKEN => log::Level::Warn,
+            _ => log::Level::Error,
+        };
+        log::log!(
+            level,
             "{}: {}: {what}; its response was broken off (rule {})",
             self.line(),
             P::NAME,
@@ -491,6 +525,7 @@ impl<P: Peer> Exchange<P> {
                 Poll::Ready(read) => read,
             };
             self.moved = Instant::now();
+            self.begins();
             self.read.extend_from_slice(&self.scratch[..read]);
             match Answer::parse(&self.read, scanned) {
                 Ok(None) => {}
@@ -511,6 +546,9 @@ impl<P: Peer> Exchange<P> {
                 Poll::Ready(Ok(room)) => room,
                 Poll::Ready(Err(Broken)) => return Poll::Ready(Done::Unwanted),
                 // It is the client that is waited for, which has its own deadline.
+                Poll::Pending if self.is_outpaced(cx) => {
+                    return Poll::Ready(Done::Late(Late::Outpaced));
+                }
                 Poll::Pending => return self.poll_late(cx, false).map(Done::Late),
             };
             let moved = if self.read.is_empty() {
@@ -538,12 +576,37 @@ impl<P: Peer> Exchange<P> {
                 self.read.drain(..taken.min(self.read.len()));
                 taken
             };
+            let pace = self.download.take(moved);
+            self.gives_way(pace);
             self.moved = Instant::now();
             self.owed = self.owed.map(|owed| owed.saturating_sub(moved as u64));
             match self.bounds.output_bytes.checked_sub(moved as u64) {
                 Some(left) => self.bounds.output_bytes = left,
                 None => return Poll::Ready(Done::TooLong),
             }
+        }
+    }
+
+    /// Does the client take the response so slowly that another client gets the place?
+    fn is_outpaced(&mut self, cx: &mut Context<'_>) -> bool {
+        let pace = self.download.wait(cx);
+        self.gives_way(pace)
+    }
+
+    /// Tells the places how fast the client takes the response. True if one was promised to a call of
+    /// another client.
+    fn gives_way(&mut self, pace: Pace) -> bool {
+        let slots = self.peer.slot().into_iter().chain(&mut self.more_slots);
+        // Each is told, whatever the others say.
+        slots.fold(false, |gives_way, slot| {
+            slot.gives_way_to_others(pace) | gives_way
+        })
+    }
+
+    /// The peer has begun to answer.
+    fn begins(&mut self) {
+        if let Some(slot) = self.peer.slot() {
+            slot.begins();
         }
     }
 

@@ -88,9 +88,10 @@ async fn run(
     let mut body = here.body.take();
     let mut tries = 0;
     loop {
-        let slot = settings.backend.enter(settings.bounds.queue);
+        let client = asked.peer.into();
+        let slot = settings.backend.enter(client, settings.bounds.queue);
         let slot = Upload::queued(&mut body, slot).await;
-        let slot = slot.map_err(|_| Fault::new(NAME, Reject::CALLS_BUSY))?;
+        let slot = slot.map_err(|busy| Fault::new(NAME, busy.reject()))?;
         // Only a connection that was kept may be gone by now.
         let told = match keep != Keep::Never && may_retry {
             true => head.clone(),
@@ -458,6 +459,10 @@ impl Peer for Talk {
     fn is_dripped_at(&mut self) -> bool {
         self.reader.as_ref().is_some_and(Paced::is_dripping)
             && self.slot.as_mut().is_some_and(Slot::give_way)
+    }
+
+    fn slot(&mut self) -> Option<&mut Slot> {
+        self.slot.as_mut()
     }
 
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {

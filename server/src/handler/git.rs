@@ -268,8 +268,8 @@ impl Settings {
                 true => Duration::from_secs(limits::GIT_END_SECONDS),
                 false => Duration::ZERO,
             },
-            memory_bytes: None,
-            processor_seconds: None,
+            memory_bytes: Some(limits::GIT_EXCHANGE_MEMORY_BYTES),
+            processor_seconds: Some(limits::GIT_EXCHANGE_CPU_SECONDS),
         })
     }
 
@@ -403,7 +403,7 @@ impl Settings {
             all.push("GIT_PROTOCOL", version);
         }
         all.push("GIT_CONFIG_NOSYSTEM", b"1");
-        self.push_config(&mut all, folder);
+        self.push_config(&mut all, folder, asked.user.is_some());
         for (name, value) in &self.variables {
             all.set(name, value.as_bytes());
         }
@@ -411,17 +411,21 @@ impl Settings {
     }
 
     /// Settings of git that hold whatever the repository says.
-    fn push_config(&self, all: &mut Environment, folder: &Path) {
+    fn push_config(&self, all: &mut Environment, folder: &Path, has_logged_in: bool) {
         // The operator named the folder, so it is no surprise that it belongs to somebody else. Old
         // versions compare with the path as it was given, which is `.` where one part of git calls
         // the next; newer ones take that for the folder that they stand in.
         let safe = |path: &[u8]| ("safe.directory", path.to_vec());
-        let config = [
+        let mut config = vec![
             safe(folder.as_os_str().as_bytes()),
             safe(b"."),
             // Without it `--filter` is ignored; it makes answers smaller.
             ("uploadpack.allowFilter", b"true".to_vec()),
         ];
+        config.extend(PACKING.map(|(key, value)| (key, value.to_vec())));
+        if !has_logged_in {
+            config.extend(FILTERS.map(|(key, value)| (key, value.to_vec())));
+        }
         all.push("GIT_CONFIG_COUNT", config.len().to_string().as_bytes());
         for (nth, (key, value)) in config.iter().enumerate() {
             all.push(&format!("GIT_CONFIG_KEY_{nth}"), key.as_bytes());
@@ -429,6 +433,24 @@ impl Settings {
         }
     }
 }
+
+/// What git may take of the machine to make a pack or to read one, within the bounds of its process:
+/// one thread, and so much memory to look for differences. By default git takes a thread for each
+/// processor, and each looks in as many bytes as ten objects have.
+const PACKING: [(&str, &[u8]); 2] = [("pack.threads", b"1"), ("pack.windowMemory", b"64m")];
+
+/// Which filters of a partial clone are for clients that haven't logged in: those that git can apply
+/// while it walks over the objects once, and to a bitmap (git-config, `uploadpackfilter`). For a
+/// filter by a list of patterns (`sparse:oid`) git compares every path of every commit with each of
+/// them, and a deep `tree:N` may have git walk over a folder once for each depth. An operator can allow
+/// one more in the repository's own configuration, by its name.
+const FILTERS: [(&str, &[u8]); 5] = [
+    ("uploadpackfilter.allow", b"false"),
+    ("uploadpackfilter.blob:none.allow", b"true"),
+    ("uploadpackfilter.blob:limit.allow", b"true"),
+    ("uploadpackfilter.tree.allow", b"true"),
+    ("uploadpackfilter.tree.maxDepth", b"0"),
+];
 
 /// The client's fields that git looks at.
 const FIELDS: [(&str, &str); 2] = [

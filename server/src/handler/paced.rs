@@ -1,12 +1,19 @@
-//! The rest of a request's body, and whether its client is worth the place that its call has.
+//! Whether a client that its call waits for is worth the place that the call has: with the rest of a
+//! request's body, and with the response.
 //!
 //! A place is taken only once a short body is there, or as much of a long one; the rest is streamed. A
 //! client that then drips would have a script wait for it while others wait for the place: so it loses
-//! it, but only to them.
+//! it, but only to them. A client that takes its response slowly loses the place too, to a call of
+//! another client.
 
 use super::asked::Rest;
 use super::pipe::{Broken, Taken};
-use crate::limits::{UPLOAD_BYTES_PER_SECOND, UPLOAD_GRACE_SECONDS};
+use super::slots;
+use crate::limits::{
+    DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE, DOWNLOAD_GRACE_SECONDS,
+    DOWNLOAD_GRACE_SECONDS_OVER_SHARE, DOWNLOAD_LOOK_MILLISECONDS, UPLOAD_BYTES_PER_SECOND,
+    UPLOAD_GRACE_SECONDS,
+};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,21 +24,17 @@ use tokio::time::{Instant, Sleep, sleep};
 pub struct Paced {
     rest: Rest,
     pace: Pace,
-    /// Waited for, but for this time and what `pace` knows of.
-    waited: Duration,
-    since: Option<Instant>,
-    timer: Option<Pin<Box<Sleep>>>,
+    waits: Waits,
 }
 
 impl Paced {
     /// For a client that may pause for `patience`, or for as long as anybody may if that is longer.
     pub fn new(rest: Rest, patience: Duration) -> Paced {
+        let grace_seconds = patience.as_secs().max(UPLOAD_GRACE_SECONDS);
         Paced {
             rest,
-            pace: Pace::new(patience.as_secs().max(UPLOAD_GRACE_SECONDS)),
-            waited: Duration::ZERO,
-            since: None,
-            timer: None,
+            pace: Pace::new(UPLOAD_BYTES_PER_SECOND, grace_seconds),
+            waits: Waits::default(),
         }
     }
 
@@ -49,11 +52,13 @@ impl Paced {
         };
         let taken = reader.poll_take(cx, out, max);
         match &taken {
-            Poll::Pending => self.wait(cx),
-            Poll::Ready(taken) => {
-                if let Some(since) = self.since.take() {
-                    self.waited += since.elapsed();
+            Poll::Pending => {
+                for _ in 0..self.waits.poll(cx, SECOND) {
+                    self.pace.wait();
                 }
+            }
+            Poll::Ready(taken) => {
+                self.waits.end();
                 if let Ok(Taken::Bytes(count)) = taken {
                     self.pace.bring(*count as u64);
                 }
@@ -69,46 +74,123 @@ impl Paced {
 
     /// Is it waited for just now?
     pub fn is_awaited(&self) -> bool {
-        self.since.is_some()
+        self.waits.since.is_some()
     }
 
     /// Is it waited for, and brings next to nothing?
     pub fn is_dripping(&self) -> bool {
         self.is_awaited() && self.pace.is_drip
     }
+}
 
-    /// Looks at the pace, now and every second.
-    fn wait(&mut self, cx: &mut Context<'_>) {
+/// How fast a client takes a response, while its call waits for nothing else.
+pub struct Download {
+    /// By what is asked of any client.
+    pace: Pace,
+    /// By what is asked of a client with more than its share of the places.
+    pace_over_share: Pace,
+    waits: Waits,
+}
+
+impl Download {
+    /// Of which nothing was taken yet.
+    pub fn new() -> Download {
+        const LOOKS: u64 = 1_000 / DOWNLOAD_LOOK_MILLISECONDS;
+        let pace = |bytes_per_second, grace_seconds| {
+            Pace::new(bytes_per_second / LOOKS, grace_seconds * LOOKS)
+        };
+        Download {
+            pace: pace(DOWNLOAD_BYTES_PER_SECOND, DOWNLOAD_GRACE_SECONDS),
+            pace_over_share: pace(
+                DOWNLOAD_BYTES_PER_SECOND_OVER_SHARE,
+                DOWNLOAD_GRACE_SECONDS_OVER_SHARE,
+            ),
+            waits: Waits::default(),
+        }
+    }
+
+    /// The client is waited for: how fast it is. Wakes to look again.
+    pub fn wait(&mut self, cx: &mut Context<'_>) -> slots::Pace {
+        for _ in 0..self.waits.poll(cx, DOWNLOAD_LOOK) {
+            self.pace.wait();
+            self.pace_over_share.wait();
+        }
+        self.pace()
+    }
+
+    fn pace(&self) -> slots::Pace {
+        match (self.pace.is_drip, self.pace_over_share.is_drip) {
+            (true, _) => slots::Pace::Slow,
+            (false, true) => slots::Pace::SlowForMany,
+            (false, false) => slots::Pace::Fast,
+        }
+    }
+
+    /// The client has made room for this much: how fast it is.
+    pub fn take(&mut self, bytes: usize) -> slots::Pace {
+        self.waits.end();
+        self.pace.bring(bytes as u64);
+        self.pace_over_share.bring(bytes as u64);
+        self.pace()
+    }
+}
+
+/// How long a client was waited for.
+#[derive(Default)]
+struct Waits {
+    /// Waited for, but for what was told by [`Waits::poll`] and the time since `since`.
+    waited: Duration,
+    since: Option<Instant>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl Waits {
+    /// The client is waited for: how many periods have gone in which it was, since this was last asked.
+    /// Wakes after each.
+    fn poll(&mut self, cx: &mut Context<'_>, period: Duration) -> u32 {
         self.since.get_or_insert_with(Instant::now);
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(SECOND)));
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(period)));
+        let mut periods = 0;
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            timer.as_mut().reset(now + SECOND);
+            timer.as_mut().reset(now + period);
             if let Some(since) = self.since.replace(now) {
                 self.waited += now - since;
             }
-            while let Some(rest) = self.waited.checked_sub(SECOND) {
+            while let Some(rest) = self.waited.checked_sub(period) {
                 self.waited = rest;
-                self.pace.wait_a_second();
+                periods += 1;
             }
+        }
+        periods
+    }
+
+    /// The client is waited for no more.
+    fn end(&mut self) {
+        if let Some(since) = self.since.take() {
+            self.waited += since.elapsed();
         }
     }
 }
 
-/// What a client may still owe. Each second of waiting costs, what it brings pays, and neither is
-/// remembered for long: no burst at its beginning buys hours, and who was slow then isn't for ever.
+/// What a client may still owe. Each period of waiting costs, what it brings or takes pays, and neither
+/// is remembered for long: no burst at its beginning buys hours, and who was slow then isn't for ever.
 struct Pace {
+    /// What a period costs, bytes.
+    cost: u64,
     credit: u64,
     credit_max: u64,
-    /// Since the last second of waiting was over.
+    /// Since the last period of waiting was over.
     brought: u64,
     is_drip: bool,
 }
 
 impl Pace {
-    fn new(grace_seconds: u64) -> Pace {
-        let credit = grace_seconds.saturating_mul(UPLOAD_BYTES_PER_SECOND);
+    /// Of `cost` bytes for each period; so many periods may be owed.
+    fn new(cost: u64, grace: u64) -> Pace {
+        let credit = grace.saturating_mul(cost);
         Pace {
+            cost,
             credit,
             credit_max: credit,
             brought: 0,
@@ -118,11 +200,12 @@ impl Pace {
 
     fn bring(&mut self, bytes: u64) {
         self.brought = self.brought.saturating_add(bytes);
-        self.is_drip &= self.had() < UPLOAD_BYTES_PER_SECOND;
+        self.is_drip &= self.had() < self.cost;
     }
 
-    fn wait_a_second(&mut self) {
-        let left = self.had().checked_sub(UPLOAD_BYTES_PER_SECOND);
+    /// A period of waiting is over.
+    fn wait(&mut self) {
+        let left = self.had().checked_sub(self.cost);
         self.is_drip = left.is_none();
         self.credit = left.unwrap_or(0);
         self.brought = 0;
@@ -135,6 +218,7 @@ impl Pace {
     }
 }
 
+const DOWNLOAD_LOOK: Duration = Duration::from_millis(DOWNLOAD_LOOK_MILLISECONDS);
 const SECOND: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -145,11 +229,11 @@ mod tests {
 
     /// In which seconds it drips, if it brings so much in each.
     fn drips(grace_seconds: u64, brought: &[u64]) -> Vec<usize> {
-        let mut pace = Pace::new(grace_seconds);
+        let mut pace = Pace::new(RATE, grace_seconds);
         let mut all = Vec::new();
         for (second, bytes) in brought.iter().enumerate() {
             pace.bring(*bytes);
-            pace.wait_a_second();
+            pace.wait();
             if pace.is_drip {
                 all.push(second);
             }
@@ -172,14 +256,14 @@ mod tests {
 
     #[test]
     fn what_comes_ends_a_drip() {
-        let mut pace = Pace::new(0);
-        pace.wait_a_second();
+        let mut pace = Pace::new(RATE, 0);
+        pace.wait();
         assert!(pace.is_drip);
         pace.bring(RATE - 1);
         assert!(pace.is_drip, "not enough");
-        let mut pace = Pace::new(1);
-        pace.wait_a_second();
-        pace.wait_a_second();
+        let mut pace = Pace::new(RATE, 1);
+        pace.wait();
+        pace.wait();
         assert!(pace.is_drip);
         pace.bring(RATE);
         assert!(!pace.is_drip);

@@ -6,15 +6,16 @@
 
 use super::asked::{Asked, Here, Upload};
 use super::exchange::{BODY_LOST, Bounds, Ended, Exchange, Peer};
-use super::gathered::{Gathered, Share};
+use super::gathered::{self, Gathered};
 use super::paced::Paced;
 use super::pipe::Taken;
 use super::reaper::{Reaper, reap};
 use super::said::Said;
-use super::slots::{Slot, Slots};
+use super::slots::{Begins, Slot, Slots};
 use super::spool::Spools;
 use super::{Fault, Response};
 use crate::base::pool::{Gone, Pool};
+use crate::base::shares::{Refusals, Share};
 use crate::base::sys;
 use crate::limits;
 use crate::wire::cgi::Environment;
@@ -67,12 +68,14 @@ pub struct Order {
 }
 
 impl Programs {
-    /// With so many places, and bodies that are kept until they are whole in `folder`.
-    pub fn new(max: usize, folder: &Path) -> Programs {
+    /// With so many places, and bodies that are kept until they are whole in `folder`. What clients
+    /// are refused for their shares is counted in `refusals`.
+    pub fn new(max: usize, folder: &Path, refusals: &Arc<Refusals>) -> Programs {
+        let slots = Slots::new(max, Begins::AtOnce, Share::Calls, refusals);
         Programs {
-            slots: Arc::new(Slots::new(max)),
+            slots: Arc::new(slots),
             gathered: Arc::default(),
-            spools: Arc::new(Spools::new(folder)),
+            spools: Arc::new(Spools::new(folder, refusals)),
             reaper: Arc::default(),
             pool: Pool::new("anthill-spawn", limits::PROGRAM_THREADS, SPAWN_QUEUE_MAX),
         }
@@ -133,9 +136,9 @@ impl Programs {
         F: FnOnce(&Asked) -> Result<Order, Fault> + Send + 'static,
     {
         let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
-        let slot = self.slots.enter(bounds.queue, patience);
+        let slot = self.slots.enter(asked.peer.into(), bounds.queue, patience);
         let slot = Upload::queued(&mut body, slot).await;
-        let slot = slot.map_err(|_| Fault::new("script", Reject::CALLS_BUSY))?;
+        let slot = slot.map_err(|busy| Fault::new("script", busy.reject()))?;
         let (reaper, for_job) = (Arc::clone(&self.reaper), Arc::clone(asked));
         let has_body = body.is_some();
         let started = self.pool.run(move || {
@@ -276,7 +279,8 @@ pub fn bound_memory(leader: Pid, most: u64) -> io::Result<()> {
     bound(leader, Resource::Data, most)
 }
 
-/// What it maps of files doesn't count. It has begun by now, and can't have taken much.
+/// What it maps of files doesn't count. It has begun by now, and can't have taken much; but it may have
+/// started another program already, which is bounded too.
 fn bound(leader: Pid, resource: Resource, most: u64) -> io::Result<()> {
     let limit = Rlimit {
         current: Some(most),
@@ -284,9 +288,25 @@ fn bound(leader: Pid, resource: Resource, most: u64) -> io::Result<()> {
     };
     match prlimit(Some(leader), resource, limit) {
         // It has ended already.
-        Ok(_) | Err(Errno::SRCH) => Ok(()),
-        Err(error) => Err(error.into()),
+        Ok(_) | Err(Errno::SRCH) => {}
+        Err(error) => return Err(error.into()),
     }
+    // What it starts from now on has the same bound, so the list is complete.
+    for child in children(leader) {
+        bound(child, resource, most)?;
+    }
+    Ok(())
+}
+
+/// The processes that this one has started, where the kernel tells (proc(5), since Linux 3.5 with
+/// CONFIG_PROC_CHILDREN).
+fn children(of: Pid) -> Vec<Pid> {
+    let pid = of.as_raw_nonzero();
+    let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let listed = listed.unwrap_or_default();
+    let pids = listed.split_ascii_whitespace();
+    pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+        .collect()
 }
 
 const BEING_WRITTEN_LOOKS: u32 = 5;
@@ -469,6 +489,10 @@ impl Peer for Running {
             && self.group.slot.as_mut().is_some_and(Slot::give_way)
     }
 
+    fn slot(&mut self) -> Option<&mut Slot> {
+        self.group.slot.as_mut()
+    }
+
     fn poll_output(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<usize> {
         if self.input.is_lost {
             return Poll::Ready(0);
@@ -553,7 +577,7 @@ struct Input {
     reader: Option<Paced>,
     chunk: Vec<u8>,
     /// Of what was gathered, while that is in `chunk`.
-    share: Option<Share>,
+    share: Option<gathered::Share>,
     at: usize,
     /// The body can't be read back from where it was kept.
     is_lost: bool,
@@ -620,5 +644,29 @@ impl Input {
             }
         }
         has_moved
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn what_a_program_has_started_before_it_was_bounded_is_bounded_too() {
+        // Two shells in one another: the inner one is asked for its bound once both have it.
+        let mut program = Command::new("/bin/sh")
+            .args(["-c", "sh -c 'echo begun; read go; ulimit -t'; :"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(program.stdout.take().unwrap()).lines();
+        assert_eq!(said.next().unwrap().unwrap(), "begun");
+        bound(Pid::from_child(&program), Resource::Cpu, 1_234).unwrap();
+        program.stdin.take().unwrap().write_all(b"go\n").unwrap();
+        assert_eq!(said.next().unwrap().unwrap(), "1234");
+        assert!(program.wait().unwrap().success());
     }
 }

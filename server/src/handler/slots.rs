@@ -1,186 +1,331 @@
-//! So many at a time, and a short queue for the next: what keeps a flood of calls from becoming a
-//! flood of processes or connections. One ledger for all workers; who waits is served in order.
+//! Places for calls, so that a flood of requests doesn't become a flood of processes or connections:
+//! a number of calls run at the same time, and a short queue waits for their places. One ledger for
+//! all workers.
+//!
+//! Clients share the places and the queue fairly. One client may have all of both while no other
+//! client comes. When another client has to wait:
+//! - a place that becomes free goes to the waiting client that holds the fewest, in turns among those
+//!   with the same number, oldest call first;
+//! - a full queue makes room by refusing the newest call of the client with the most calls in it;
+//! - a call whose client takes its response too slowly ends, those of the client with most places
+//!   first ([`Slot::gives_way_to_others`]);
+//! - for a minute after that, the last quarter of the places is kept for clients with few
+//!   ([`may_take`]).
 
+use crate::base::shares::{ClientNetwork, Refusals, Share, may_take};
+use crate::limits::{
+    CALL_END_PAUSE_MILLISECONDS, CALL_SHARE_SECONDS, CALL_UNANSWERED_MILLISECONDS,
+};
+use crate::wire::reject::Reject;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-/// A place; dropping it gives it to who waits.
+/// A place. Dropping it gives it back.
 pub struct Slot {
-    /// None before there is one.
-    permit: Option<OwnedSemaphorePermit>,
     slots: Arc<Slots>,
+    client: ClientNetwork,
+    /// Tells it from the other places.
+    id: u64,
+    has_begun: bool,
+    is_slow: bool,
+    /// It was promised to a waiting call.
     is_leaving: bool,
 }
 
-/// There is no place, and none in the queue.
+/// Why a call gets no place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Busy;
+pub enum Busy {
+    /// There is none, and none in the queue.
+    Full,
+    /// There is none for this client, which has its share already.
+    ShareTaken,
+}
+
+impl Busy {
+    /// The answer to the client.
+    pub fn reject(self) -> Reject {
+        match self {
+            Busy::Full => Reject::CALLS_BUSY,
+            Busy::ShareTaken => Reject::CALL_SHARE_TAKEN,
+        }
+    }
+}
+
+/// When a call that has a place is at work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Begins {
+    /// At once: a program is started for it.
+    AtOnce,
+    /// When its backend begins to answer: until then it may wait in a queue of the backend's own.
+    WithAnswer,
+}
+
+/// How fast a client takes the response of its call.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Pace {
+    /// Fast enough, or the client isn't what is waited for.
+    Fast,
+    /// Too slowly for a client that has more than its share of the places.
+    SlowForMany,
+    /// Too slowly for any client.
+    Slow,
+}
 
 /// The places.
 pub struct Slots {
-    free: Arc<Semaphore>,
-    waiting: AtomicUsize,
-    /// All that have a place or wait for one.
-    inside: AtomicUsize,
-    /// Places that were promised to who waits, and aren't free yet.
-    leaving: AtomicUsize,
-    size: Mutex<Size>,
-}
-
-struct Size {
-    /// So many there are to be.
-    full: usize,
-    /// So many there are for now.
-    max: usize,
-    /// So many places still have to be taken away, once they are free.
-    owed: usize,
+    begins: Begins,
+    /// Which share a refusal counts for, and where.
+    share: Share,
+    refusals: Arc<Refusals>,
+    state: Mutex<State>,
 }
 
 impl Slots {
-    /// With `max` places, at least one.
-    pub fn new(max: usize) -> Slots {
-        let max = max.clamp(1, Semaphore::MAX_PERMITS);
+    /// With `max` places, at least one. What is refused counts as `share` in `refusals`.
+    pub fn new(max: usize, begins: Begins, share: Share, refusals: &Arc<Refusals>) -> Slots {
         Slots {
-            free: Arc::new(Semaphore::new(max)),
-            waiting: AtomicUsize::new(0),
-            inside: AtomicUsize::new(0),
-            leaving: AtomicUsize::new(0),
-            size: Mutex::new(Size {
-                full: max,
-                max,
-                owed: 0,
-            }),
+            begins,
+            share,
+            refusals: Arc::clone(refusals),
+            state: Mutex::new(State::new(max.max(1))),
         }
     }
 
-    /// From now on with `max` places. Who has one keeps it.
+    /// From now on with `max` places. Calls that have one keep it.
     pub fn resize(&self, max: usize) {
-        let max = max.clamp(1, Semaphore::MAX_PERMITS);
-        let mut size = self.lock();
-        size.full = max;
-        self.set(&mut size, max);
+        let mut state = self.lock();
+        state.full = max.max(1);
+        self.set(&mut state, max);
     }
 
-    /// For now with so many places, at least one, and no more than there are to be.
+    /// For now with `max` places, at least one, and no more than there are to be.
     pub fn set_for_now(&self, max: usize) {
-        let mut size = self.lock();
-        let max = max.clamp(1, size.full);
-        self.set(&mut size, max);
+        self.set(&mut self.lock(), max);
     }
 
     /// With all places again.
     pub fn widen(&self) {
-        let mut size = self.lock();
-        let full = size.full;
-        self.set(&mut size, full);
+        self.set(&mut self.lock(), usize::MAX);
     }
 
-    /// So many places more than there are for now; no more than there are to be.
+    /// With `more` places than there are for now; no more than there are to be.
     pub fn add(&self, more: usize) {
-        let mut size = self.lock();
-        let max = (size.max + more).min(size.full);
-        self.set(&mut size, max);
+        let mut state = self.lock();
+        let max = state.max.saturating_add(more);
+        self.set(&mut state, max);
     }
 
-    fn set(&self, size: &mut Size, max: usize) {
-        let there = size.max + size.owed;
-        size.max = max;
-        size.owed = there.saturating_sub(max);
-        if there < max {
-            self.free.add_permits(max - there);
-        }
-        size.owed -= self.free.forget_permits(size.owed);
+    fn set(&self, state: &mut State, max: usize) {
+        state.max = max.clamp(1, state.full);
+        self.hand_out(state, Instant::now());
     }
 
-    /// So many places fewer than there are to be.
+    /// How many places are missing for now of those that there are to be.
     pub fn missing(&self) -> usize {
-        let size = self.lock();
-        size.full - size.max
+        let state = self.lock();
+        state.full - state.max
     }
 
-    /// Places that somebody has.
+    /// Places that calls have.
     pub fn taken(&self) -> usize {
-        let size = self.lock();
-        (size.max + size.owed).saturating_sub(self.free.available_permits())
+        self.lock().all.taken
     }
 
-    /// Is there somebody who waits for a place?
+    /// Does any call wait for a place?
     pub fn are_wanted(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+        self.lock().all.waiting > 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, Size> {
-        self.size.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place, waiting for it in a queue of at most `queue_max` for at most `patience`. The queue
-    /// is longer by the places that there are to be and aren't for now.
+    /// Takes a place for a call of `client`, waiting for it in a queue of at most `queue_max` for at
+    /// most `patience`. The queue is longer by the places that are missing for now.
     pub fn enter(
         self: &Arc<Self>,
+        client: ClientNetwork,
         queue_max: usize,
         patience: Duration,
     ) -> impl Future<Output = Result<Slot, Busy>> + use<> {
         let slots = Arc::clone(self);
         async move {
-            slots.settle();
-            let others = slots.inside.fetch_add(1, Ordering::Relaxed);
-            let mut slot = Slot {
-                permit: None,
-                slots: Arc::clone(&slots),
-                is_leaving: false,
+            let mut waiting = match slots.begin(client, queue_max)? {
+                Entered::Place(slot) => return Ok(slot),
+                Entered::Queue(waiting) => waiting,
             };
-            if let Ok(permit) = Arc::clone(&slots.free).try_acquire_owned() {
-                slot.permit = Some(permit);
-                return Ok(slot);
+            let until = Instant::now() + patience;
+            loop {
+                let left = until.saturating_duration_since(Instant::now());
+                match timeout(left.min(LOOK), &mut waiting.told).await {
+                    Ok(Ok(Ok(()))) => return Ok(waiting.into_slot()),
+                    Ok(Ok(Err(busy))) => return Err(busy),
+                    Ok(Err(_)) => return Err(Busy::Full),
+                    Err(_) if left <= LOOK => return Err(waiting.late()),
+                    // What is kept for clients with few places may be kept no longer.
+                    Err(_) => slots.hand_out(&mut slots.lock(), Instant::now()),
+                }
             }
-            if others >= slots.most() + queue_max {
-                return Err(Busy);
-            }
-            slots.waiting.fetch_add(1, Ordering::Relaxed);
-            let _waiting = Waiting(&slots.waiting);
-            let permit = Arc::clone(&slots.free).acquire_owned();
-            let Ok(Ok(permit)) = tokio::time::timeout(patience, permit).await else {
-                return Err(Busy);
-            };
-            slot.permit = Some(permit);
-            Ok(slot)
         }
     }
 
-    /// So many places there are to be, or still are.
-    fn most(&self) -> usize {
-        let size = self.lock();
-        size.full.max(size.max + size.owed)
+    fn begin(self: &Arc<Self>, client: ClientNetwork, queue_max: usize) -> Result<Entered, Busy> {
+        let now = Instant::now();
+        let mut state = self.lock();
+        self.hand_out(&mut state, now);
+        state.note_contention(client, now);
+        let id = state.number();
+        if state.all.taken < state.max && state.may_take(client, now) {
+            state.take(client, id, self.begins, now);
+            return Ok(Entered::Place(self.slot(client, id)));
+        }
+        match state.make_room(client, queue_max) {
+            Room::Free => {}
+            Room::Given => self.refusals.one(self.share),
+            Room::None(busy) => {
+                if busy == Busy::ShareTaken {
+                    self.refusals.one(self.share);
+                }
+                return Err(busy);
+            }
+        }
+        let (tell, told) = oneshot::channel();
+        state.queue.push_back(Waiter { id, client, tell });
+        state.count(client, |counts| counts.waiting += 1);
+        Ok(Entered::Queue(Waiting {
+            slots: Arc::clone(self),
+            client,
+            id,
+            told,
+            is_over: false,
+        }))
     }
 
-    /// Takes away what is owed, if it is free by now.
-    fn settle(&self) {
-        let mut size = self.lock();
-        if size.owed > 0 {
-            size.owed -= self.free.forget_permits(size.owed);
+    fn slot(self: &Arc<Self>, client: ClientNetwork, id: u64) -> Slot {
+        Slot {
+            slots: Arc::clone(self),
+            client,
+            id,
+            has_begun: self.begins == Begins::AtOnce,
+            is_slow: false,
+            is_leaving: false,
+        }
+    }
+
+    /// Gives places that are free to calls that wait.
+    fn hand_out(&self, state: &mut State, now: Instant) {
+        while state.all.taken < state.max
+            && let Some(waiter) = state.next(now)
+        {
+            state.take(waiter.client, waiter.id, self.begins, now);
+            // Where the call waits no more, its guard gives the place back.
+            let _ = waiter.tell.send(Ok(()));
+        }
+    }
+}
+
+/// How long a waiting call waits before it looks again by itself.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What a call got at once.
+enum Entered {
+    Place(Slot),
+    Queue(Waiting),
+}
+
+/// A call in the queue. Dropping it leaves the queue.
+struct Waiting {
+    slots: Arc<Slots>,
+    client: ClientNetwork,
+    id: u64,
+    told: oneshot::Receiver<Result<(), Busy>>,
+    is_over: bool,
+}
+
+impl Waiting {
+    /// The place that it was told of.
+    fn into_slot(mut self) -> Slot {
+        self.is_over = true;
+        self.slots.slot(self.client, self.id)
+    }
+
+    /// Why it waited in vain. Where a place is free all the same, it is kept for other clients.
+    fn late(self) -> Busy {
+        let state = self.slots.lock();
+        let is_kept = state.all.taken < state.max;
+        drop(state);
+        if !is_kept {
+            return Busy::Full;
+        }
+        self.slots.refusals.one(self.slots.share);
+        Busy::ShareTaken
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let mut state = self.slots.lock();
+        if let Some(at) = state.queue.iter().position(|it| it.id == self.id) {
+            state.queue.remove(at);
+            state.count(self.client, |counts| counts.waiting -= 1);
+        } else if self.told.try_recv() == Ok(Ok(())) {
+            // It got a place, and the call didn't live to hear of it.
+            let has_begun = self.slots.begins == Begins::AtOnce;
+            state.give_back(self.client, self.id, has_begun);
+            self.slots.hand_out(&mut state, Instant::now());
         }
     }
 }
 
 impl Slot {
-    /// Promises this place to somebody who waits; true if somebody does to whom no other was promised.
-    /// Nobody has to where the missing places would do for all.
-    pub fn give_way(&mut self) -> bool {
-        let slots = &self.slots;
-        let are_few = slots.inside.load(Ordering::Relaxed) <= slots.most();
-        if slots.missing() > 0 && are_few {
-            return false;
+    /// The call's backend begins to answer.
+    pub fn begins(&mut self) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.slots.lock().begins(self.client, self.id);
         }
-        let (set, read) = (Ordering::Relaxed, Ordering::Relaxed);
-        let more = |leaving| {
-            let is_wanted = leaving < slots.waiting.load(Ordering::Relaxed);
-            is_wanted.then_some(leaving + 1)
-        };
+    }
+
+    /// Promises this place to a waiting call, whichever client's; true if one waits to which no other
+    /// place was promised. No place is given up where those that are missing for now would do.
+    pub fn give_way(&mut self) -> bool {
         if !self.is_leaving {
-            self.is_leaving = slots.leaving.fetch_update(set, read, more).is_ok();
+            let mut state = self.slots.lock();
+            self.is_leaving = !state.would_do() && state.leaving < state.all.waiting;
+            state.leaving += usize::from(self.is_leaving);
+        }
+        self.is_leaving
+    }
+
+    /// Promises this place to a call of another client, where this place's client takes the response
+    /// at this pace; true if such a call waits to which no other place was promised.
+    ///
+    /// A client with more than its share of the places has to take its responses faster than one
+    /// with no more, and the client with the most places gives way first.
+    pub fn gives_way_to_others(&mut self, pace: Pace) -> bool {
+        let is_slow = pace > Pace::Fast;
+        if self.is_leaving || !(is_slow || self.is_slow) {
+            return self.is_leaving;
+        }
+        let mut state = self.slots.lock();
+        if std::mem::replace(&mut self.is_slow, is_slow) != is_slow {
+            state.count(self.client, |counts| match is_slow {
+                true => counts.slow += 1,
+                false => counts.slow -= 1,
+            });
+        }
+        let now = Instant::now();
+        if state.is_to_leave(self.client, pace, now) {
+            self.is_leaving = true;
+            state.leaving += 1;
+            state.ended_at = Some(now);
+            self.slots.refusals.one(self.slots.share);
         }
         self.is_leaving
     }
@@ -188,40 +333,269 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.give_back();
-        // Whoever waits has it before the promise is forgotten.
-        if self.is_leaving {
-            self.slots.leaving.fetch_sub(1, Ordering::Relaxed);
+        let mut state = self.slots.lock();
+        if self.is_slow {
+            state.count(self.client, |counts| counts.slow -= 1);
         }
-        self.slots.inside.fetch_sub(1, Ordering::Relaxed);
+        state.give_back(self.client, self.id, self.has_begun);
+        // A waiting call has the place before the promise is forgotten.
+        self.slots.hand_out(&mut state, Instant::now());
+        state.leaving -= usize::from(self.is_leaving);
     }
 }
 
-impl Slot {
-    fn give_back(&mut self) {
-        let Some(permit) = self.permit.take() else {
+/// All that is known of the places and the queue.
+struct State {
+    /// Places that there are to be.
+    full: usize,
+    /// Places that there are for now. More may be taken: those that are too many go as they are
+    /// given back.
+    max: usize,
+    /// Of all clients together.
+    all: Counts,
+    /// Each client that has a place or waits for one.
+    clients: HashMap<ClientNetwork, Counts>,
+    /// In the order in which they came.
+    queue: VecDeque<Waiter>,
+    /// Places whose backends haven't begun to answer.
+    silent: Vec<Silent>,
+    /// Places that were promised to waiting calls, and aren't free yet.
+    leaving: usize,
+    /// Until then the last places are kept for clients with few.
+    contended_until: Option<Instant>,
+    /// When a slow call was ended last.
+    ended_at: Option<Instant>,
+    numbers: u64,
+}
+
+/// Calls of one client, or of all.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    /// That have places.
+    taken: usize,
+    /// That wait for one.
+    waiting: usize,
+    /// That have places and are at work.
+    begun: usize,
+    /// Whose client takes the response too slowly.
+    slow: usize,
+    /// Counts up with each place that any client gets: when this one got its last.
+    last_place: u64,
+}
+
+impl Counts {
+    fn is_none(self) -> bool {
+        self.taken + self.waiting + self.begun + self.slow == 0
+    }
+}
+
+/// A call that waits for a place.
+struct Waiter {
+    id: u64,
+    client: ClientNetwork,
+    tell: oneshot::Sender<Result<(), Busy>>,
+}
+
+/// A call that has a place and no answer yet.
+struct Silent {
+    id: u64,
+    client: ClientNetwork,
+    since: Instant,
+}
+
+/// Whether the queue has room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Room {
+    Free,
+    /// A call of another client was refused for it.
+    Given,
+    None(Busy),
+}
+
+impl State {
+    fn new(max: usize) -> State {
+        State {
+            full: max,
+            max,
+            all: Counts::default(),
+            clients: HashMap::new(),
+            queue: VecDeque::new(),
+            silent: Vec::new(),
+            leaving: 0,
+            contended_until: None,
+            ended_at: None,
+            numbers: 0,
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn of(&self, client: ClientNetwork) -> Counts {
+        self.clients.get(&client).copied().unwrap_or_default()
+    }
+
+    /// Changes what is counted of a client, and of all.
+    fn count(&mut self, client: ClientNetwork, change: impl Fn(&mut Counts)) {
+        change(&mut self.all);
+        let counts = self.clients.entry(client).or_default();
+        change(counts);
+        if counts.is_none() {
+            self.clients.remove(&client);
+        }
+    }
+
+    fn take(&mut self, client: ClientNetwork, id: u64, begins: Begins, since: Instant) {
+        let has_begun = begins == Begins::AtOnce;
+        let turn = self.number();
+        self.count(client, |counts| {
+            counts.taken += 1;
+            counts.begun += usize::from(has_begun);
+            counts.last_place = turn;
+        });
+        if !has_begun {
+            self.silent.push(Silent { id, client, since });
+        }
+    }
+
+    fn begins(&mut self, client: ClientNetwork, id: u64) {
+        self.silent.retain(|it| it.id != id);
+        self.count(client, |counts| counts.begun += 1);
+    }
+
+    fn give_back(&mut self, client: ClientNetwork, id: u64, has_begun: bool) {
+        if !has_begun {
+            self.silent.retain(|it| it.id != id);
+        }
+        self.count(client, |counts| {
+            counts.taken -= 1;
+            counts.begun -= usize::from(has_begun);
+        });
+    }
+
+    /// Takes the call out of the queue that gets the next place: the one that came first, of the
+    /// client with the fewest places, or of those the one that got its last place longest ago.
+    fn next(&mut self, now: Instant) -> Option<Waiter> {
+        let mut best = None;
+        let mut last = None;
+        for (at, waiter) in self.queue.iter().enumerate() {
+            // Calls of one client often come one behind the other, and only the first counts.
+            if last.replace(waiter.client) == Some(waiter.client) {
+                continue;
+            }
+            let counts = self.of(waiter.client);
+            let rank = (counts.taken, counts.last_place);
+            let is_better = best.is_none_or(|(_, least)| rank < least);
+            if is_better && self.may_take(waiter.client, now) {
+                best = Some((at, rank));
+            }
+            if best.is_some_and(|(_, least)| least == (0, 0)) {
+                break;
+            }
+        }
+        let waiter = self.queue.remove(best?.0)?;
+        self.count(waiter.client, |counts| counts.waiting -= 1);
+        Some(waiter)
+    }
+
+    /// May this client have a place that is free?
+    fn may_take(&self, client: ClientNetwork, now: Instant) -> bool {
+        let is_contended = self.contended_until.is_some_and(|until| now < until);
+        !is_contended || may_take(self.of(client).taken, self.all.taken, self.full)
+    }
+
+    /// A call of this client comes. If another client has so many places that this one has to wait, or
+    /// would have to if no places were kept, that is remembered for a while.
+    fn note_contention(&mut self, client: ClientNetwork, now: Instant) {
+        let is_scarce = self.all.taken >= self.full - self.full / 4;
+        let is_contended = self.contended_until.is_some_and(|until| now < until);
+        if !is_scarce || !(is_contended || self.all.taken >= self.max) {
             return;
-        };
-        let mut size = self.slots.lock();
-        if size.owed > 0 {
-            size.owed -= 1;
-            permit.forget();
+        }
+        let is_new = !self.clients.contains_key(&client);
+        let share = self.all.taken / (self.clients.len() + usize::from(is_new));
+        let has_much = |counts: &Counts| counts.taken > share.max(1);
+        let mut others = self.clients.iter().filter(|(other, _)| **other != client);
+        if others.any(|(_, counts)| has_much(counts)) {
+            self.contended_until = Some(now + Duration::from_secs(CALL_SHARE_SECONDS));
         }
     }
-}
 
-/// One who waits; dropping it leaves the queue.
-struct Waiting<'s>(&'s AtomicUsize);
+    /// Is this more than what each client would have of all, were they the same?
+    fn is_over_share(&self, own: usize, all: usize) -> bool {
+        own > (all / self.clients.len().max(1)).max(1)
+    }
 
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    /// Whether one more call of this client may wait. A full queue makes room at the cost of a client
+    /// that has more calls in it.
+    fn make_room(&mut self, client: ClientNetwork, queue_max: usize) -> Room {
+        let most = self.full.max(self.all.taken).saturating_add(queue_max);
+        if self.all.taken + self.all.waiting < most {
+            return Room::Free;
+        }
+        let own = self.of(client).waiting;
+        let waiting = self
+            .clients
+            .iter()
+            .map(|(it, counts)| (counts.waiting, *it));
+        if let Some((largest, its)) = waiting.max()
+            && largest > own + 1
+            && let Some(at) = self.queue.iter().rposition(|it| it.client == its)
+            && let Some(newest) = self.queue.remove(at)
+        {
+            self.count(its, |counts| counts.waiting -= 1);
+            let _ = newest.tell.send(Err(Busy::ShareTaken));
+            return Room::Given;
+        }
+        match own > 0 && own < self.all.waiting {
+            true => Room::None(Busy::ShareTaken),
+            false => Room::None(Busy::Full),
+        }
+    }
+
+    /// Would the places that are missing for now do for all that wait?
+    fn would_do(&self) -> bool {
+        let inside = self.all.taken + self.all.waiting;
+        self.full > self.max && inside <= self.full.max(self.all.taken)
+    }
+
+    /// Has a call of this client to end, whose response is taken at this pace?
+    fn is_to_leave(&self, client: ClientNetwork, pace: Pace, now: Instant) -> bool {
+        let own = self.of(client);
+        let is_enough = match self.is_over_share(own.begun, self.all.begun) {
+            true => Pace::SlowForMany,
+            false => Pace::Slow,
+        };
+        let has_more = |it: &Counts| it.slow > 0 && it.begun > own.begun;
+        pace >= is_enough
+            && self.is_wanted_by_others(client, own, now)
+            && !self.clients.values().any(has_more)
+    }
+
+    /// Does a call of another client wait, here or in the backend's own queue?
+    fn is_wanted_by_others(&self, client: ClientNetwork, own: Counts, now: Instant) -> bool {
+        if !self.would_do() && self.leaving < self.all.waiting - own.waiting {
+            return true;
+        }
+        // How many wait in the backend's queue isn't known, so calls end one after the other.
+        let after = |then: Instant, pause| now.saturating_duration_since(then) >= pause;
+        self.ended_at.is_none_or(|then| after(then, END_PAUSE))
+            && self
+                .silent
+                .iter()
+                .any(|it| it.client != client && after(it.since, UNANSWERED))
     }
 }
+
+const UNANSWERED: Duration = Duration::from_millis(CALL_UNANSWERED_MILLISECONDS);
+const END_PAUSE: Duration = Duration::from_millis(CALL_END_PAUSE_MILLISECONDS);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
 
     fn wait<F: Future>(future: F) -> F::Output {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -231,67 +605,271 @@ mod tests {
     }
 
     const NONE: Duration = Duration::from_millis(1);
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn client(nth: u8) -> ClientNetwork {
+        IpAddr::from([192, 0, 2, nth]).into()
+    }
+
+    fn slots(max: usize) -> Arc<Slots> {
+        begun(max, Begins::AtOnce)
+    }
+
+    fn begun(max: usize, begins: Begins) -> Arc<Slots> {
+        Arc::new(Slots::new(max, begins, Share::Calls, &Arc::default()))
+    }
+
+    fn refused(slots: &Slots) -> u64 {
+        slots.refusals.each().map(|(_, count)| count).sum()
+    }
+
+    /// A call that got a place at once.
+    fn place(slots: &Arc<Slots>, nth: u8) -> Slot {
+        match slots.begin(client(nth), 0) {
+            Ok(Entered::Place(slot)) => slot,
+            _ => panic!("no place for {nth}"),
+        }
+    }
+
+    /// A call that waits.
+    fn queued(slots: &Arc<Slots>, nth: u8, queue_max: usize) -> Waiting {
+        match slots.begin(client(nth), queue_max) {
+            Ok(Entered::Queue(waiting)) => waiting,
+            Ok(Entered::Place(_)) => panic!("a place for {nth}"),
+            Err(busy) => panic!("{busy:?} for {nth}"),
+        }
+    }
+
+    /// What a waiting call was told by now.
+    fn told(waiting: &mut Waiting) -> Option<Result<(), Busy>> {
+        waiting.told.try_recv().ok()
+    }
 
     #[test]
     fn places_are_given_on_in_order_and_the_queue_is_short() {
         wait(async {
-            let slots = Arc::new(Slots::new(1));
-            let first = slots.enter(1, NONE).await.unwrap();
-            assert_eq!(slots.enter(0, NONE).await.err(), Some(Busy));
+            let slots = slots(1);
+            let first = slots.enter(client(1), 1, NONE).await.unwrap();
+            let none = slots.enter(client(1), 0, NONE).await;
+            assert_eq!(none.err(), Some(Busy::Full));
             // In the queue, but not for long.
-            assert_eq!(slots.enter(1, NONE).await.err(), Some(Busy));
-            let second = slots.enter(1, Duration::from_secs(60));
+            let none = slots.enter(client(1), 1, NONE).await;
+            assert_eq!(none.err(), Some(Busy::Full));
+            let second = slots.enter(client(1), 1, LONG);
             let (second, ()) = tokio::join!(second, async { drop(first) });
             assert!(second.is_ok());
+            assert_eq!(refused(&slots), 0);
         });
     }
 
     #[test]
     fn as_many_give_way_as_wait() {
-        wait(async {
-            let slots = Arc::new(Slots::new(2));
-            let mut first = slots.enter(0, NONE).await.unwrap();
-            let mut other = slots.enter(0, NONE).await.unwrap();
-            assert!(!first.give_way());
-            let waits = slots.enter(1, Duration::from_secs(60));
-            let gives = async {
-                assert!(first.give_way());
-                assert!(!other.give_way(), "one waits, and one goes already");
-                assert!(first.give_way());
-                drop(first);
-            };
-            let (third, ()) = tokio::join!(waits, gives);
-            assert!(third.is_ok());
-            assert!(!other.give_way(), "nobody waits any more");
-            let waits = slots.enter(1, Duration::from_secs(60));
-            let gives = async {
-                assert!(other.give_way());
-                drop(other);
-            };
-            assert!(tokio::join!(waits, gives).0.is_ok());
-        });
+        let slots = slots(2);
+        let [mut first, mut other] = [place(&slots, 1), place(&slots, 1)];
+        assert!(!first.give_way());
+        let third = queued(&slots, 1, 1);
+        assert!(first.give_way());
+        assert!(!other.give_way(), "one waits, and one goes already");
+        assert!(first.give_way());
+        drop(first);
+        let third = third.into_slot();
+        assert!(!other.give_way(), "no call waits any more");
+        let _fourth = queued(&slots, 1, 1);
+        assert!(other.give_way());
+        drop((third, other));
     }
 
     #[test]
     fn more_and_fewer_places() {
-        wait(async {
-            let slots = Arc::new(Slots::new(3));
-            let mut held = Vec::new();
-            for _ in 0..3 {
-                held.push(slots.enter(0, NONE).await.unwrap());
+        let slots = slots(3);
+        let mut held: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
+        slots.resize(1);
+        for _ in 0..2 {
+            assert!(slots.begin(client(1), 0).is_err());
+            held.pop();
+        }
+        assert!(slots.begin(client(1), 0).is_err());
+        held.pop();
+        held.push(place(&slots, 1));
+        let mut waits = queued(&slots, 1, 1);
+        assert_eq!(told(&mut waits), None);
+        slots.resize(2);
+        assert_eq!(told(&mut waits), Some(Ok(())));
+        drop(waits.into_slot());
+        drop(held);
+        assert_eq!(slots.taken(), 0);
+        assert!(slots.lock().clients.is_empty());
+    }
+
+    #[test]
+    fn one_client_has_all_places_while_no_other_comes() {
+        let slots = slots(16);
+        let held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
+        let waits: Vec<_> = (0..128).map(|_| queued(&slots, 1, 128)).collect();
+        assert_eq!(slots.begin(client(1), 128).err(), Some(Busy::Full));
+        drop((held, waits));
+        assert_eq!(refused(&slots), 0);
+    }
+
+    #[test]
+    fn a_free_place_goes_to_the_client_with_the_fewest() {
+        let slots = slots(3);
+        let mut held = [1, 1, 2].map(|nth| Some(place(&slots, nth)));
+        let mut own = [1, 1].map(|nth| queued(&slots, nth, 9));
+        let [mut one, mut two, mut new] = [2, 2, 3].map(|nth| queued(&slots, nth, 9));
+        held[0] = None;
+        assert_eq!((told(&mut own[0]), told(&mut one)), (None, None));
+        assert_eq!(told(&mut new), Some(Ok(())));
+        // Client 1 has no place now, and its oldest call comes first.
+        held[1] = None;
+        assert_eq!((told(&mut own[1]), told(&mut one)), (None, None));
+        assert_eq!(told(&mut own[0]), Some(Ok(())));
+        held[2] = None;
+        assert_eq!((told(&mut one), told(&mut two)), (Some(Ok(())), None));
+        let [own, other] = own;
+        drop(other);
+        for got in [one, new, own] {
+            drop(got.into_slot());
+        }
+        assert_eq!(told(&mut two), Some(Ok(())));
+        drop(two.into_slot());
+        assert_eq!(slots.taken(), 0);
+    }
+
+    #[test]
+    fn a_call_that_left_before_it_heard_of_its_place_gives_it_back() {
+        let slots = slots(1);
+        let first = place(&slots, 1);
+        let [second, mut third] = [1, 1].map(|nth| queued(&slots, nth, 2));
+        drop(first);
+        drop(second);
+        assert_eq!(told(&mut third), Some(Ok(())));
+        drop(third.into_slot());
+        assert_eq!(slots.taken(), 0);
+    }
+
+    #[test]
+    fn a_full_queue_makes_room_for_clients_with_fewer_calls_in_it() {
+        let slots = slots(1);
+        let _held = place(&slots, 1);
+        let mut greedy: Vec<_> = (0..4).map(|_| queued(&slots, 1, 4)).collect();
+        let mut others = vec![queued(&slots, 2, 4)];
+        assert_eq!(told(&mut greedy[3]), Some(Err(Busy::ShareTaken)), "newest");
+        others.push(queued(&slots, 2, 4));
+        assert_eq!(told(&mut greedy[2]), Some(Err(Busy::ShareTaken)));
+        // Now both have 2.
+        for nth in [1, 2] {
+            let none = slots.begin(client(nth), 4).err();
+            assert_eq!(none, Some(Busy::ShareTaken));
+        }
+        others.push(queued(&slots, 3, 4));
+        others.push(queued(&slots, 4, 4));
+        assert_eq!(slots.begin(client(5), 4).err(), Some(Busy::Full));
+        assert_eq!(refused(&slots), 6);
+        assert_eq!(told(&mut greedy[0]), None, "the oldest");
+    }
+
+    #[test]
+    fn slow_calls_of_a_client_over_its_share_give_way_to_others() {
+        let slots = slots(3);
+        let mut held = [1, 1, 1].map(|nth| Some(place(&slots, nth)));
+        let mut gives_way = |nth: usize, pace| {
+            let slot: &mut Slot = held[nth].as_mut().unwrap();
+            let gives_way = slot.gives_way_to_others(pace);
+            if gives_way {
+                held[nth] = None;
             }
-            slots.resize(1);
-            assert!(slots.enter(0, NONE).await.is_err());
-            held.pop();
-            assert!(slots.enter(0, NONE).await.is_err());
-            held.pop();
-            assert!(slots.enter(0, NONE).await.is_err());
-            held.pop();
-            held.push(slots.enter(0, NONE).await.unwrap());
-            assert!(slots.enter(0, NONE).await.is_err());
-            slots.resize(2);
-            held.push(slots.enter(0, NONE).await.unwrap());
-            assert!(slots.enter(0, NONE).await.is_err());
-        });
+            gives_way
+        };
+        assert!(!gives_way(0, Pace::Slow), "no call waits");
+        let own = queued(&slots, 1, 9);
+        assert!(!gives_way(0, Pace::Slow), "no other client's call waits");
+        let mut other = queued(&slots, 2, 9);
+        assert!(!gives_way(1, Pace::Fast));
+        assert!(gives_way(1, Pace::SlowForMany));
+        assert_eq!(told(&mut other), Some(Ok(())));
+        assert!(
+            !gives_way(0, Pace::Slow),
+            "no other client's call waits any more"
+        );
+        drop(own);
+        let mut next = queued(&slots, 2, 9);
+        assert!(gives_way(2, Pace::SlowForMany), "it still has more");
+        assert_eq!(told(&mut next), Some(Ok(())));
+        // Now it has less.
+        let mut last = queued(&slots, 2, 9);
+        assert!(!gives_way(0, Pace::SlowForMany));
+        assert!(gives_way(0, Pace::Slow), "too slow for any client");
+        assert_eq!(told(&mut last), Some(Ok(())));
+        assert_eq!(refused(&slots), 3);
+        drop([other, next, last].map(Waiting::into_slot));
+        assert!(slots.lock().clients.is_empty());
+        assert_eq!(slots.lock().leaving, 0);
+    }
+
+    #[test]
+    fn one_place_is_given_up_for_one_call_that_waits() {
+        let slots = slots(4);
+        let mut held = [1; 4].map(|nth| place(&slots, nth));
+        let _waits = queued(&slots, 2, 9);
+        assert!(held[0].gives_way_to_others(Pace::Slow));
+        assert!(!held[1].gives_way_to_others(Pace::Slow));
+        assert!(held[0].gives_way_to_others(Pace::Fast), "it was promised");
+    }
+
+    #[test]
+    fn the_client_with_the_most_places_gives_way_first() {
+        let slots = slots(5);
+        let mut most: Vec<_> = (0..3).map(|_| place(&slots, 1)).collect();
+        let mut some: Vec<_> = (0..2).map(|_| place(&slots, 2)).collect();
+        assert!(!most[0].gives_way_to_others(Pace::SlowForMany));
+        let _waits = queued(&slots, 3, 9);
+        assert!(!some[0].gives_way_to_others(Pace::Slow));
+        assert!(most[0].gives_way_to_others(Pace::SlowForMany));
+        drop(most);
+    }
+
+    #[test]
+    fn after_a_client_had_to_wait_the_last_places_are_kept_for_a_while() {
+        let slots = slots(16);
+        let mut held: Vec<_> = (0..16).map(|_| place(&slots, 1)).collect();
+        let other = queued(&slots, 2, 9);
+        held.truncate(12);
+        let mut own = queued(&slots, 1, 9);
+        drop(other.into_slot());
+        assert_eq!(slots.taken(), 12);
+        assert_eq!(told(&mut own), None);
+        let _others = [place(&slots, 2), place(&slots, 3)];
+        let until = slots.lock().contended_until.unwrap();
+        slots.hand_out(&mut slots.lock(), until - NONE);
+        assert_eq!(told(&mut own), None);
+        slots.hand_out(&mut slots.lock(), until);
+        assert_eq!(told(&mut own), Some(Ok(())));
+        own.is_over = true;
+    }
+
+    #[test]
+    fn calls_that_a_backend_has_not_answered_wait_in_its_queue() {
+        let slots = begun(128, Begins::WithAnswer);
+        let mut slow: Vec<_> = (0..4).map(|_| place(&slots, 1)).collect();
+        slow.iter_mut().for_each(Slot::begins);
+        let mut other = place(&slots, 2);
+        assert!(
+            !slow[0].gives_way_to_others(Pace::Slow),
+            "it has just begun"
+        );
+        let is_to_leave = |slots: &Slots, after| {
+            let state = slots.lock();
+            let then = Instant::now() + after;
+            state.is_to_leave(client(1), Pace::SlowForMany, then)
+        };
+        assert!(is_to_leave(&slots, UNANSWERED));
+        slots.lock().ended_at = Some(Instant::now() + UNANSWERED);
+        assert!(!is_to_leave(&slots, UNANSWERED), "one has just ended");
+        assert!(is_to_leave(&slots, UNANSWERED + END_PAUSE));
+        other.begins();
+        assert!(!is_to_leave(&slots, UNANSWERED + END_PAUSE));
+        drop((slow, other));
+        assert!(slots.lock().silent.is_empty() && slots.lock().clients.is_empty());
     }
 }

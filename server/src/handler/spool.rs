@@ -11,6 +11,7 @@ use super::asked::{Rest, Ungathered};
 use super::paced::Paced;
 use super::pipe::{Broken, Reader, Taken};
 use crate::base::pool::{Gone, Pool};
+use crate::base::shares::{ClientNetwork, Refusals, Share};
 use crate::base::sys;
 use crate::limits::{
     GATHERED_BODY_BYTES, SPOOL_PEER_PARTS, SPOOL_QUEUE_MAX, SPOOL_THREADS, SPOOLS_MAX,
@@ -23,7 +24,7 @@ use std::fs::File;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write as _};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -37,13 +38,14 @@ pub struct Spools {
     folder: PathBuf,
     pool: Pool,
     ledger: Mutex<Ledger>,
+    refusals: Arc<Refusals>,
 }
 
 #[derive(Default)]
 struct Ledger {
     all: Sum,
     /// Of each client that has any.
-    peers: HashMap<IpAddr, Sum>,
+    peers: HashMap<ClientNetwork, Sum>,
 }
 
 /// Bodies, and bytes of them.
@@ -65,13 +67,15 @@ pub struct Spooled {
 type Reading = Pin<Box<dyn Future<Output = Result<io::Result<Vec<u8>>, Gone>>>>;
 
 impl Spools {
-    /// With files in this folder, which needs to be there once there is such a body.
-    pub fn new(folder: &Path) -> Spools {
+    /// With files in this folder, which needs to be there once there is such a body. What clients are
+    /// refused for their shares is counted in `refusals`.
+    pub fn new(folder: &Path, refusals: &Arc<Refusals>) -> Spools {
         sweep(folder);
         Spools {
             folder: folder.to_owned(),
             pool: Pool::new("anthill-spool", SPOOL_THREADS, SPOOL_QUEUE_MAX),
             ledger: Mutex::default(),
+            refusals: Arc::clone(refusals),
         }
     }
 
@@ -128,7 +132,7 @@ impl Spools {
     }
 
     /// Has this client no room for another part, be it because all have none?
-    fn is_full(&self, peer: IpAddr, bytes_max: u64) -> bool {
+    fn is_full(&self, peer: ClientNetwork, bytes_max: u64) -> bool {
         let ledger = self.ledger();
         let own = ledger.peers.get(&peer).copied().unwrap_or_default();
         let is_full = |sum: Sum, parts: u64| {
@@ -303,10 +307,14 @@ struct Place {
 
 impl Place {
     fn enter(spools: &Arc<Spools>, peer: IpAddr) -> Option<Place> {
-        let peer = network(peer);
+        let peer = peer.into();
         let mut ledger = spools.ledger();
         let own = ledger.peers.get(&peer).map_or(0, |own| own.count);
-        if ledger.all.count >= SPOOLS_MAX || own >= SPOOLS_MAX / SPOOL_PEER_PARTS as usize {
+        if own >= SPOOLS_MAX / SPOOL_PEER_PARTS as usize {
+            spools.refusals.one(Share::SpooledBytes);
+            return None;
+        }
+        if ledger.all.count >= SPOOLS_MAX {
             return None;
         }
         ledger.all.count += 1;
@@ -341,7 +349,11 @@ impl Place {
         let Ledger { all, peers } = &mut *ledger;
         let own = peers.entry(self.held.peer).or_default();
         let fits = |sum: &Sum, max| sum.bytes.checked_add(bytes).is_some_and(|sum| sum <= max);
-        let has_room = fits(all, bytes_max) && fits(own, bytes_max / SPOOL_PEER_PARTS);
+        let fits_share = fits(own, bytes_max / SPOOL_PEER_PARTS);
+        if !fits_share {
+            self.held.spools.refusals.one(Share::SpooledBytes);
+        }
+        let has_room = fits_share && fits(all, bytes_max);
         if has_room {
             all.bytes += bytes;
             own.bytes += bytes;
@@ -364,7 +376,7 @@ struct Held {
     /// None before it is made, and when it has been freed.
     file: Mutex<Option<File>>,
     bytes: AtomicU64,
-    peer: IpAddr,
+    peer: ClientNetwork,
     spools: Arc<Spools>,
 }
 
@@ -399,17 +411,6 @@ impl Drop for Leaving {
     }
 }
 
-/// Whoever has an address of IPv6 has all of its network.
-fn network(peer: IpAddr) -> IpAddr {
-    match peer {
-        IpAddr::V4(_) => peer,
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -432,7 +433,7 @@ mod tests {
 
     fn spools() -> (tempfile::TempDir, Arc<Spools>) {
         let folder = tempfile::tempdir().unwrap();
-        let spools = Arc::new(Spools::new(folder.path()));
+        let spools = Arc::new(Spools::new(folder.path(), &Arc::default()));
         (folder, spools)
     }
 
@@ -518,7 +519,7 @@ mod tests {
         drop(writer);
         let kept = wait(spools.keep(ONE, reader, b"ab".to_vec(), 100));
         assert_eq!(kept.err(), Some(Ungathered::Broken));
-        let spools = Arc::new(Spools::new(&folder.path().join("gone")));
+        let spools = Arc::new(Spools::new(&folder.path().join("gone"), &Arc::default()));
         let kept = wait(spools.keep(ONE, body(b"a"), Vec::new(), 100));
         let Some(Ungathered::NoDisk(why)) = kept.err() else {
             panic!("no word of the disk");
@@ -561,7 +562,7 @@ mod tests {
         std::fs::write(folder.path().join("other"), "").unwrap();
         let names = || std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(names(), 2);
-        let _spools = Spools::new(folder.path());
+        let _spools = Spools::new(folder.path(), &Arc::default());
         assert_eq!(names(), 1);
         let files: Vec<File> = (0..3).map(|_| named(folder.path()).unwrap()).collect();
         assert_eq!(names(), 1);

@@ -94,7 +94,7 @@ pub(super) enum Next {
     /// A file; then the same request again.
     Load(Load),
     /// A password; then the same request again.
-    Login(Ask),
+    Login(Box<Ask>),
     /// The disk's changes; then the same request again.
     Behind(CatchUp),
     /// A live call.

@@ -76,7 +76,7 @@ pub enum Reply {
     /// Load this on the pool, then ask again.
     Load(Load),
     /// Check this password on the pool, then ask again.
-    Login(Ask),
+    Login(Box<Ask>),
     /// Wait for this, then ask again: what isn't there may have come.
     Behind(CatchUp),
     /// Stream this listing.
@@ -371,11 +371,9 @@ impl Gate<'_, '_> {
                     page: None,
                 });
             };
-            match self
-                .world
-                .logins
-                .check(users, authorization, self.facts.now_ms)
-            {
+            let (client, now_ms) = (self.facts.peer.into(), self.facts.now_ms);
+            let logins = &self.world.logins;
+            match logins.check(users, authorization, client, now_ms) {
                 Check::Known(user) => self.user = Some(user),
                 Check::Wrong => {
                     return Err(Reply::Refuse {
@@ -383,7 +381,13 @@ impl Gate<'_, '_> {
                         page: None,
                     });
                 }
-                Check::Ask(ask) => return Err(Reply::Login(ask)),
+                Check::TooManyFailed => {
+                    return Err(Reply::Refuse {
+                        reject: Reject::LOGINS_FAILED,
+                        page: None,
+                    });
+                }
+                Check::Ask(ask) => return Err(Reply::Login(Box::new(ask))),
             }
         }
         Ok(())

@@ -186,7 +186,7 @@ enum Looked {
     /// They let the client in, with this user.
     Admitted(Option<String>),
     /// This password must be checked first.
-    Login(Ask),
+    Login(Box<Ask>),
 }
 
 struct Asking {

@@ -423,7 +423,10 @@ impl Exchange<'_> {
         loop {
             let is_all = self.gather(cx);
             match self.poll_out(cx) {
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => {
+                    self.poll_work(cx);
+                    return Poll::Pending;
+                }
                 Poll::Ready(false) => return Poll::Ready(End::Close),
                 Poll::Ready(true) => {}
             }
@@ -441,6 +444,17 @@ impl Exchange<'_> {
                 Download::Streaming { .. } if is_all => return Poll::Pending,
                 Download::Streaming { .. } => {}
             }
+        }
+    }
+
+    /// What makes the body goes on while the client takes nothing: it may have to give way to another
+    /// client's call.
+    fn poll_work(&mut self, cx: &mut Context<'_>) {
+        if let Download::Streaming { work, .. } = &mut self.download
+            && let Some(running) = work
+            && running.as_mut().poll(cx).is_ready()
+        {
+            *work = None;
         }
     }
 

@@ -76,6 +76,9 @@ pub(super) fn server_line(response: &Response) -> &'static [u8] {
 
 /// The fields that a refusal must carry (RFC 9110 §15.5.2, §15.5.6, §15.6.4).
 pub(super) fn refusal_fields(reject: Reject) -> &'static [u8] {
+    if reject == Reject::LOGINS_FAILED {
+        return RETRY_AFTER_FAILED_LOGINS;
+    }
     match reject.status {
         Status::UNAUTHORIZED => b"WWW-Authenticate: Basic realm=\"anthill\", charset=\"UTF-8\"\r\n",
         Status::METHOD_NOT_ALLOWED => ALLOW,
@@ -86,4 +89,18 @@ pub(super) fn refusal_fields(reject: Reject) -> &'static [u8] {
 
 /// To be tried again in a moment.
 pub(super) const RETRY_AFTER: &[u8] = b"Retry-After: 1\r\n";
+/// After [`LOGIN_FAILURE_SECONDS`](crate::limits::LOGIN_FAILURE_SECONDS) one more login may fail.
+const RETRY_AFTER_FAILED_LOGINS: &[u8] = b"Retry-After: 6\r\n";
 const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::LOGIN_FAILURE_SECONDS;
+
+    #[test]
+    fn a_client_with_too_many_failed_logins_is_told_when_to_come_back() {
+        let seconds = format!("Retry-After: {LOGIN_FAILURE_SECONDS}\r\n");
+        assert_eq!(refusal_fields(Reject::LOGINS_FAILED), seconds.as_bytes());
+    }
+}

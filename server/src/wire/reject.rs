@@ -20,7 +20,13 @@ pub struct Reject {
 impl Reject {
     /// Was it only because of who asked, so that others who ask for the same may get it?
     pub fn is_of_one_client(self) -> bool {
-        matches!(self, Reject::ASKED_TOO_OFTEN | Reject::SHARE_TAKEN)
+        [
+            Reject::ASKED_TOO_OFTEN,
+            Reject::SHARE_TAKEN,
+            Reject::LOGINS_FAILED,
+            Reject::CALL_SHARE_TAKEN,
+        ]
+        .contains(&self)
     }
 }
 
@@ -105,6 +111,7 @@ rejects! {
     LOGINS_BUSY = 604 503 false "too many logins at once";
     ASKED_TOO_OFTEN = 605 429 false "too many pages in a minute";
     SHARE_TAKEN = 606 503 false "too many large pages on their way to one address";
+    LOGINS_FAILED = 607 429 false "too many failed logins";
     REQUESTS_SHARE_TAKEN = 608 503 true "too many requests under way";
     // 7xx: live calls.
     HANDLER_FAILED = 701 502 false "handler failed";
@@ -124,6 +131,7 @@ rejects! {
     SCRIPT_FAILED = 721 502 false "script failed in its response";
     BODIES_FULL = 722 503 false "no room for a body of unknown length";
     BODY_NOT_KEPT = 723 507 false "body can't be kept on the disk";
+    CALL_SHARE_TAKEN = 724 503 false "too many calls at once from one address";
 }
 
 impl Reject {

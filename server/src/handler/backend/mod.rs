@@ -14,7 +14,8 @@ mod tests;
 
 pub use link::{Kept, Link};
 
-use super::slots::{Busy, Slot, Slots};
+use super::slots::{Begins, Busy, Slot, Slots};
+use crate::base::shares::{ClientNetwork, Refusals, Share};
 use crate::limits::{
     BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_CONNECTIONS_MAX,
     BACKEND_PASSED_MILLISECONDS, BACKEND_RETRY_MILLISECONDS, BACKEND_WAIT_MILLISECONDS,
@@ -54,21 +55,34 @@ impl fmt::Display for Address {
 
 /// The ledger of backends, each once, over all Worlds.
 #[derive(Default)]
-pub struct Backends(Mutex<Vec<(Address, Weak<Backend>)>>);
+pub struct Backends {
+    all: Mutex<Vec<(Address, Weak<Backend>)>>,
+    refusals: Arc<Refusals>,
+}
 
 impl Backends {
+    /// Without any. What clients are refused for their shares is counted in `refusals`.
+    pub fn new(refusals: &Arc<Refusals>) -> Backends {
+        Backends {
+            all: Mutex::default(),
+            refusals: Arc::clone(refusals),
+        }
+    }
+
     /// The one at this address. One that is new does so with its connections; one that isn't goes on as
     /// it does until [`Backend::keeps_from_now_on`].
     pub fn at(&self, address: &Address, keep: Keep) -> Arc<Backend> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(_, backend)| backend.strong_count() > 0);
         let known = all.iter().find(|(its, _)| its == address);
         if let Some(backend) = known.and_then(|(_, backend)| backend.upgrade()) {
             return backend;
         }
+        let max = keep.connections_max();
+        let slots = Slots::new(max, Begins::WithAnswer, Share::Calls, &self.refusals);
         let backend = Arc::new(Backend {
             address: address.clone(),
-            slots: Arc::new(Slots::new(keep.connections_max())),
+            slots: Arc::new(slots),
             connections: Mutex::new(Connections {
                 keep,
                 idle: Vec::new(),
@@ -163,11 +177,15 @@ impl Backend {
         drop(closed);
     }
 
-    /// Takes the place of a connection, waiting for it in a queue of at most `queue_max`; that is longer
-    /// by the places that are missing for now.
-    pub fn enter(&self, queue_max: usize) -> impl Future<Output = Result<Slot, Busy>> + use<> {
+    /// Takes the place of a connection for a call of `client`, waiting for it in a queue of at most
+    /// `queue_max`; that is longer by the places that are missing for now.
+    pub fn enter(
+        &self,
+        client: ClientNetwork,
+        queue_max: usize,
+    ) -> impl Future<Output = Result<Slot, Busy>> + use<> {
         let patience = Duration::from_secs(CALL_QUEUE_SECONDS);
-        self.slots.enter(queue_max, patience)
+        self.slots.enter(client, queue_max, patience)
     }
 
     /// What becomes of a request's connection when it is answered; it may be one that can be asked

@@ -21,6 +21,10 @@ struct Play {
 const REQUEST: &[u8] = b"variables, and the end";
 const PATIENCE: Duration = Duration::from_secs(30);
 
+fn client() -> ClientNetwork {
+    std::net::IpAddr::from([127, 0, 0, 1]).into()
+}
+
 fn play<F: Future<Output = ()>>(scene: impl FnOnce(Play) -> F) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
@@ -40,7 +44,7 @@ fn play<F: Future<Output = ()>>(scene: impl FnOnce(Play) -> F) {
 
 impl Play {
     async fn place(&self) -> Slot {
-        self.backend.enter(100).await.expect("a place")
+        self.backend.enter(client(), 100).await.expect("a place")
     }
 
     /// A request, on a connection that was kept if there is one.
@@ -190,7 +194,7 @@ fn a_slow_backend_gets_all() {
         assert_eq!(play.backend.slots.missing(), BACKEND_CONNECTIONS_MAX - 1);
         assert_eq!(play.backend.slots.taken(), 1);
         // The other is still at it.
-        let third = play.backend.enter(0);
+        let third = play.backend.enter(client(), 0);
         let third = tokio::time::timeout(PATIENCE, third).await;
         assert!(third.expect("in time").is_ok());
         drop(waits);

@@ -7,9 +7,7 @@ use super::place::Place;
 use super::readers::{Download, Place as DownloadPlace, Work};
 use super::reading::{Command, For, From, Reading};
 use super::said_by_git::{self as said, Hidden, Kind, Ref};
-use super::sent::{
-    FILE_POLICY, PAGE_POLICY, README_POLICY, fields, holding, html, owned, refused, whole,
-};
+use super::sent::{FILE_POLICY, PAGE_POLICY, README_POLICY, fields, html, owned, refused, whole};
 use super::shown::{Log, Summary, about, atom, refs};
 use super::tag::Tag;
 use super::wanted_page::{Aspect, Id, WantedPage};
@@ -78,15 +76,19 @@ impl Making {
             false => Ok(()),
         };
         // Of both it is the longer time that counts.
-        light.err().max(heavy.err()).map_or(Ok(()), Err)?;
+        if let Some(why) = light.err().max(heavy.err()) {
+            return Err(readers.refused(why));
+        }
         let slot = self.enter(Work::Light).await?;
         self.hidden = self.hidden().await?;
         Ok(slot)
     }
 
     async fn enter(&self, work: Work) -> Result<Slot, Fault> {
-        let queue = self.reading.settings.bounds.queue;
-        self.own.readers.enter(work, queue).await
+        let reading = &self.reading;
+        let queue = reading.settings.bounds.queue;
+        let readers = &self.own.readers;
+        readers.enter(work, reading.asked.peer, queue).await
     }
 
     async fn download(&self, what: Download) -> Result<DownloadPlace, Fault> {
@@ -146,7 +148,9 @@ impl Making {
         let peer = self.reading.asked.peer;
         let per_minute = self.own.heavy_per_minute;
         if is_heavy {
-            self.own.readers.ask(peer, Work::Heavy, per_minute)?;
+            let readers = &self.own.readers;
+            let asked = readers.ask(peer, Work::Heavy, per_minute);
+            asked.map_err(|why| readers.refused(why))?;
         }
         let _slot = match &self.wanted.aspect {
             Aspect::Plain(path) => return self.plain(commit, path, slot).await,
@@ -347,17 +351,18 @@ impl Making {
         let entry = own.filter(|entry| is_file(entry.kind));
         let entry = entry.ok_or(refused(Reject::NOT_FOUND))?;
         drop(slot);
-        let slot = self.download(Download::File).await?;
+        let slots = self.download(Download::File).await?;
         let command = Command::new(&["cat-file", "blob", entry.id.digits()]);
         let from = From::objects_of(commit);
         let reading = &self.reading;
         let exchange = reading.start(from, command, Vec::new(), For::File).await?;
+        let exchange = exchange.with_slots(slots);
         let head = |beginning: &[u8]| Document {
             status: 200,
             fields: owned(fields(plain::content_type(path, beginning), FILE_POLICY)),
             length: entry.size,
         };
-        Ok(holding(exchange.send_on(head).await?, slot))
+        exchange.send_on(head).await
     }
 
     async fn of_commit(&self, commit: &Id) -> Result<Response, Fault> {
@@ -427,14 +432,15 @@ impl Making {
                 }
             })
             .collect();
-        let slot = self.download(Download::Snapshot).await?;
+        let slots = self.download(Download::Snapshot).await?;
         let prefix = format!("--prefix={base}/");
         let command = Command::new(&["archive", "--format=tar.gz", &prefix, commit.digits()]);
         let from = From::objects_of(commit);
         let reading = &self.reading;
         let exchange = reading
             .start(from, command, Vec::new(), For::Snapshot)
-            .await?;
+            .await?
+            .with_slots(slots);
         let is_plain = |it: &char| it.is_ascii_alphanumeric() || "._-+".contains(*it);
         let file: String = base.chars().filter(is_plain).collect();
         let mut fields = owned(fields("application/gzip", FILE_POLICY));
@@ -445,7 +451,7 @@ impl Making {
             fields,
             length: None,
         };
-        Ok(holding(exchange.send_on(head).await?, slot))
+        exchange.send_on(head).await
     }
 }
 

@@ -205,7 +205,8 @@ async fn with_slash_if_any(
 
 fn is_allowed(own: &OfPages, request: &Request) -> Result<(), Fault> {
     let per_minute = own.pages_per_minute;
-    Ok(own.readers.ask(request.peer, Work::Light, per_minute)?)
+    let asked = own.readers.ask(request.peer, Work::Light, per_minute);
+    asked.map_err(|why| own.readers.refused(why))
 }
 
 /// The page that is wanted of a repository.

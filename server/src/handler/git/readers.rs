@@ -4,8 +4,9 @@
 use super::Settings;
 use super::looked::List;
 use crate::base::pool::{Gone, Pool};
+use crate::base::shares::{ClientNetwork, Refusals, Share};
 use crate::handler::Fault;
-use crate::handler::slots::{Busy, Slot, Slots};
+use crate::handler::slots::{Begins, Busy, Slot, Slots};
 use crate::limits::{
     CALL_QUEUE_SECONDS, GIT_ASKERS_MAX, GIT_HEAVY_MAX, GIT_LIST_KEPT_MILLIS, GIT_LISTS_KEPT,
     GIT_LOOK_QUEUE_MAX, GIT_LOOK_THREADS, GIT_PAGES_HELD_BYTES, GIT_PAGES_HELD_BYTES_EACH,
@@ -13,7 +14,7 @@ use crate::limits::{
 };
 use crate::wire::reject::Reject;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 /// The ledger.
 pub struct Readers {
+    refusals: Arc<Refusals>,
     light: Arc<Slots>,
     heavy: Arc<Slots>,
     files: Downloads,
@@ -30,8 +32,8 @@ pub struct Readers {
     walks: Pool,
     lists: Mutex<HashMap<WalkOf, (Instant, Arc<List>)>>,
     origin: Instant,
-    heavy_askers: Mutex<HashMap<IpAddr, u64>>,
-    askers: Mutex<HashMap<IpAddr, u64>>,
+    heavy_askers: Mutex<HashMap<ClientNetwork, u64>>,
+    askers: Mutex<HashMap<ClientNetwork, u64>>,
 }
 
 /// The folder of a route, whether all in it are exported and whether guards need their names, and a folder
@@ -40,28 +42,29 @@ type WalkOf = (PathBuf, [bool; 2], Vec<u8>);
 
 /// Places for what is on its way for as long as the client takes it; one address has half of them.
 struct Downloads {
+    refusals: Arc<Refusals>,
     all: Arc<Slots>,
     each_max: AtomicUsize,
-    by_address: Mutex<HashMap<IpAddr, Weak<Slots>>>,
+    by_address: Mutex<HashMap<ClientNetwork, Weak<Slots>>>,
 }
 
 /// Bytes of pages on their way to clients.
 #[derive(Default)]
 struct HeldBytes {
     all: usize,
-    by_address: HashMap<IpAddr, usize>,
+    by_address: HashMap<ClientNetwork, usize>,
 }
 
 /// Room for a page on its way; dropping it makes room for others.
 pub struct Held {
     all: Arc<Mutex<HeldBytes>>,
-    peer: IpAddr,
+    peer: ClientNetwork,
     bytes: usize,
 }
 
 impl HeldBytes {
     /// So many more. Errors: there is no room for them, for this address or for anybody.
-    fn take(&mut self, peer: IpAddr, bytes: usize) -> Result<(), Reject> {
+    fn take(&mut self, peer: ClientNetwork, bytes: usize) -> Result<(), Reject> {
         let all = self.all + bytes;
         let own = self.by_address.get(&peer).copied().unwrap_or(0) + bytes;
         if own > GIT_PAGES_HELD_BYTES_EACH {
@@ -89,17 +92,20 @@ impl Drop for Held {
     }
 }
 
-/// A place for a download; dropping it gives it to who waits.
-pub struct Place {
-    _own: Slot,
-    _own_slots: Arc<Slots>,
-    _slot: Slot,
+/// A place for a download: one of its client's, and one of all. Dropping them gives them back.
+pub type Place = [Slot; 2];
+
+/// `max` places for what git does for pages.
+fn slots(max: usize, refusals: &Arc<Refusals>) -> Arc<Slots> {
+    let slots = Slots::new(max, Begins::AtOnce, Share::GitPages, refusals);
+    Arc::new(slots)
 }
 
 impl Downloads {
-    fn new() -> Downloads {
+    fn new(refusals: &Arc<Refusals>) -> Downloads {
         Downloads {
-            all: Arc::new(Slots::new(1)),
+            refusals: Arc::clone(refusals),
+            all: slots(1, refusals),
             each_max: AtomicUsize::new(1),
             by_address: Mutex::default(),
         }
@@ -110,31 +116,30 @@ impl Downloads {
         self.each_max.store(max / 2, Ordering::Relaxed);
     }
 
-    /// The places of this address. They are gone with the last who has or wants one.
-    fn of(&self, peer: IpAddr) -> Arc<Slots> {
+    /// The places of this client. They are gone with the last call that has or wants one.
+    fn of(&self, client: ClientNetwork) -> Arc<Slots> {
         let mut all = self
             .by_address
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(slots) = all.get(&peer).and_then(Weak::upgrade) {
+        if let Some(slots) = all.get(&client).and_then(Weak::upgrade) {
             return slots;
         }
         all.retain(|_, slots| slots.strong_count() > 0);
-        let slots = Arc::new(Slots::new(self.each_max.load(Ordering::Relaxed)));
-        all.insert(peer, Arc::downgrade(&slots));
+        let slots = slots(self.each_max.load(Ordering::Relaxed), &self.refusals);
+        all.insert(client, Arc::downgrade(&slots));
         slots
     }
 
-    async fn enter(&self, peer: IpAddr, queue_max: usize) -> Result<Place, Busy> {
+    async fn enter(&self, client: ClientNetwork, queue_max: usize) -> Result<Place, Busy> {
         let patience = Duration::from_secs(CALL_QUEUE_SECONDS);
-        let own_slots = self.of(neighbourhood(peer));
-        let own = own_slots.enter(queue_max, patience).await?;
-        let slot = self.all.enter(queue_max, patience).await?;
-        Ok(Place {
-            _own: own,
-            _own_slots: own_slots,
-            _slot: slot,
-        })
+        let own = self.of(client).enter(client, queue_max, patience).await;
+        let own = own.map_err(|_| {
+            self.refusals.one(Share::GitPages);
+            Busy::ShareTaken
+        })?;
+        let slot = self.all.enter(client, queue_max, patience).await?;
+        Ok([own, slot])
     }
 }
 
@@ -163,23 +168,15 @@ pub struct TooOften {
     pub after_seconds: u64,
 }
 
-impl From<TooOften> for Fault {
-    fn from(why: TooOften) -> Fault {
-        Fault {
-            after_seconds: Some(why.after_seconds),
-            ..Fault::new("git page", Reject::ASKED_TOO_OFTEN)
-        }
-    }
-}
-
 impl Readers {
-    /// Beside so many scripts.
-    pub fn new(scripts: usize) -> Readers {
+    /// Beside so many scripts. What clients are refused for their shares is counted in `refusals`.
+    pub fn new(scripts: usize, refusals: &Arc<Refusals>) -> Readers {
         let readers = Readers {
-            light: Arc::new(Slots::new(1)),
-            heavy: Arc::new(Slots::new(1)),
-            files: Downloads::new(),
-            snapshots: Downloads::new(),
+            refusals: Arc::clone(refusals),
+            light: slots(1, refusals),
+            heavy: slots(1, refusals),
+            files: Downloads::new(refusals),
+            snapshots: Downloads::new(refusals),
             held: Arc::default(),
             looks: Pool::new("anthill-git", GIT_LOOK_THREADS, GIT_LOOK_QUEUE_MAX),
             walks: Pool::new("anthill-git-walk", GIT_WALK_THREADS, GIT_LOOK_QUEUE_MAX),
@@ -201,14 +198,14 @@ impl Readers {
     }
 
     /// Takes a place, waiting for it for a while.
-    pub async fn enter(&self, work: Work, queue_max: usize) -> Result<Slot, Fault> {
+    pub async fn enter(&self, work: Work, peer: IpAddr, queue_max: usize) -> Result<Slot, Fault> {
         let slots = match work {
             Work::Light => &self.light,
             Work::Heavy => &self.heavy,
         };
         let patience = Duration::from_secs(CALL_QUEUE_SECONDS);
-        let slot = slots.enter(queue_max, patience).await;
-        slot.map_err(|_| Fault::new("git page", Reject::CALLS_BUSY))
+        let slot = slots.enter(peer.into(), queue_max, patience).await;
+        slot.map_err(|busy| Fault::new("git page", busy.reject()))
     }
 
     /// Takes a place for a download, waiting for it for a while.
@@ -222,21 +219,26 @@ impl Readers {
             Download::File => &self.files,
             Download::Snapshot => &self.snapshots,
         };
-        let place = downloads.enter(peer, queue_max).await;
-        place.map_err(|_| Fault::new("git page", Reject::CALLS_BUSY))
+        let place = downloads.enter(peer.into(), queue_max).await;
+        place.map_err(|busy| Fault::new("git page", busy.reject()))
     }
 
     /// Room for a page of so many bytes until it has been sent to this address.
     pub fn hold(&self, peer: IpAddr, bytes: usize) -> Result<Held, Fault> {
-        let peer = neighbourhood(peer);
+        let client = peer.into();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        match held.take(peer, bytes) {
+        match held.take(client, bytes) {
             Ok(()) => Ok(Held {
                 all: Arc::clone(&self.held),
-                peer,
+                peer: client,
                 bytes,
             }),
-            Err(reject) => Err(Fault::new("git page", reject)),
+            Err(reject) => {
+                if reject == Reject::SHARE_TAKEN {
+                    self.refusals.one(Share::GitPages);
+                }
+                Err(Fault::new("git page", reject))
+            }
         }
     }
 
@@ -320,17 +322,26 @@ impl Readers {
     pub fn ask(&self, peer: IpAddr, work: Work, per_minute: u32) -> Result<(), TooOften> {
         let now = self.origin.elapsed().as_micros() as u64;
         let mut askers = self.askers_of(work);
-        ask(&mut askers, neighbourhood(peer), per_minute, now)
+        ask(&mut askers, peer.into(), per_minute, now)
+    }
+
+    /// The answer to a request that is refused for this.
+    pub fn refused(&self, why: TooOften) -> Fault {
+        self.refusals.one(Share::GitPages);
+        Fault {
+            after_seconds: Some(why.after_seconds),
+            ..Fault::new("git page", Reject::ASKED_TOO_OFTEN)
+        }
     }
 
     /// Might it ask for one?
     pub fn may_ask(&self, peer: IpAddr, work: Work, per_minute: u32) -> Result<(), TooOften> {
         let now = self.origin.elapsed().as_micros() as u64;
         let askers = self.askers_of(work);
-        after(&askers, neighbourhood(peer), per_minute, now).map(drop)
+        after(&askers, peer.into(), per_minute, now).map(drop)
     }
 
-    fn askers_of(&self, work: Work) -> MutexGuard<'_, HashMap<IpAddr, u64>> {
+    fn askers_of(&self, work: Work) -> MutexGuard<'_, HashMap<ClientNetwork, u64>> {
         let askers = match work {
             Work::Light => &self.askers,
             Work::Heavy => &self.heavy_askers,
@@ -352,8 +363,8 @@ const LIST_KEPT: Duration = Duration::from_millis(GIT_LIST_KEPT_MILLIS);
 /// Of each address is known until when its work so far would take, were it done at the pace that is
 /// allowed, in microseconds: a minute's worth may be taken in advance.
 fn ask(
-    askers: &mut HashMap<IpAddr, u64>,
-    peer: IpAddr,
+    askers: &mut HashMap<ClientNetwork, u64>,
+    peer: ClientNetwork,
     per_minute: u32,
     now: u64,
 ) -> Result<(), TooOften> {
@@ -371,8 +382,8 @@ fn ask(
 
 /// What would be known of this address then.
 fn after(
-    askers: &HashMap<IpAddr, u64>,
-    peer: IpAddr,
+    askers: &HashMap<ClientNetwork, u64>,
+    peer: ClientNetwork,
     per_minute: u32,
     now: u64,
 ) -> Result<u64, TooOften> {
@@ -389,17 +400,6 @@ fn after(
 
 const MINUTE_US: u64 = 60_000_000;
 
-/// Whoever has an address of IPv6 has all of its network.
-fn neighbourhood(peer: IpAddr) -> IpAddr {
-    match peer {
-        IpAddr::V4(_) => peer,
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn a_minutes_worth_at_once_and_then_by_and_by() {
         let mut askers = HashMap::new();
-        let peer = address(1);
+        let peer = address(1).into();
         // The seconds to wait for each, 0 for what is allowed.
         let mut waits = |at: [u64; 4]| {
             at.map(|second| {
@@ -429,7 +429,7 @@ mod tests {
     fn parts_of_a_second_are_waited_for_whole() {
         let mut askers = HashMap::new();
         let wait = |askers: &mut _, per_minute, now| {
-            let asked = ask(askers, address(1), per_minute, now);
+            let asked = ask(askers, address(1).into(), per_minute, now);
             asked.map_or_else(|why| why.after_seconds, |()| 0)
         };
         assert_eq!(wait(&mut askers, 1, 0), 0);
@@ -445,16 +445,16 @@ mod tests {
     #[test]
     fn the_ledger_is_bounded_and_forgets_those_who_asked_least() {
         let mut askers = HashMap::new();
-        let greedy = address(usize::MAX & 0xff_ffff);
+        let greedy = address(usize::MAX & 0xff_ffff).into();
         for _ in 0..10 {
             assert!(ask(&mut askers, greedy, 10, 0).is_ok());
         }
         for nth in 0..3 * GIT_ASKERS_MAX {
-            assert!(ask(&mut askers, address(nth), 10, 0).is_ok());
+            assert!(ask(&mut askers, address(nth).into(), 10, 0).is_ok());
             assert!(askers.len() <= GIT_ASKERS_MAX);
         }
         assert!(ask(&mut askers, greedy, 10, 0).is_err());
-        assert!(ask(&mut askers, address(0x50_0000), 10, MINUTE_US).is_ok());
+        assert!(ask(&mut askers, address(0x50_0000).into(), 10, MINUTE_US).is_ok());
         assert_eq!(askers.len(), 1);
     }
 
@@ -468,7 +468,7 @@ mod tests {
     #[test]
     fn one_address_has_half_of_the_downloads() {
         wait(async {
-            let readers = Readers::new(16);
+            let readers = Readers::new(16, &Arc::default());
             let take = |nth| readers.download(Download::File, address(nth), 0);
             let mut one = vec![take(1).await.unwrap(), take(1).await.unwrap()];
             assert!(take(1).await.is_err());
@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn pages_under_way_have_so_much_memory() {
-        let readers = Readers::new(16);
+        let readers = Readers::new(16, &Arc::default());
         let each = GIT_PAGES_HELD_BYTES_EACH;
         let all: Vec<_> = (0..GIT_PAGES_HELD_BYTES / each)
             .map(|nth| readers.hold(address(nth), each).unwrap())
@@ -503,7 +503,7 @@ mod tests {
 
     #[test]
     fn one_address_has_a_share_of_that_memory() {
-        let readers = Readers::new(16);
+        let readers = Readers::new(16, &Arc::default());
         let one = readers
             .hold(address(1), GIT_PAGES_HELD_BYTES_EACH - 1)
             .unwrap();
@@ -515,13 +515,5 @@ mod tests {
         assert!(readers.hold(address(1), GIT_PAGES_HELD_BYTES_EACH).is_err());
         drop(last);
         assert!(readers.hold(address(1), GIT_PAGES_HELD_BYTES_EACH).is_ok());
-    }
-
-    #[test]
-    fn a_network_is_one() {
-        let of = |text: &str| neighbourhood(text.parse().expect("an address"));
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
     }
 }

@@ -86,18 +86,6 @@ pub(super) fn owned(fields: Vec<(Cow<'static, str>, Vec<u8>)>) -> Vec<(String, V
     fields.into_iter().map(name).collect()
 }
 
-/// The place is taken for as long as something is sent.
-pub(super) fn holding<T: 'static>(mut response: Response, place: T) -> Response {
-    if let Body::Stream { work, .. } = &mut response.body {
-        let sending = std::mem::replace(work, Box::pin(async {}));
-        *work = Box::pin(async move {
-            sending.await;
-            drop(place);
-        });
-    }
-    response
-}
-
 /// A page that is large is sent from memory that is counted until it has been taken, for its client may
 /// take its time. One of no content is gone at once.
 pub(super) fn counted(

@@ -200,6 +200,7 @@ impl Session<'_> {
                 Poll::Pending => {
                     let now_ms = self.worker.clock.millis();
                     self.stuck.note(true, self.socket_bytes, now_ms);
+                    self.poll_downloads(cx);
                     return Poll::Pending;
                 }
             }
@@ -480,6 +481,17 @@ impl Session<'_> {
                 stream.ready = false;
                 let job = worker.pool.run(move || read.run());
                 stream.work.wait_for_disk(Box::pin(job));
+            }
+        }
+    }
+
+    /// What makes the bodies of live calls goes on while the client takes nothing: it may have to give
+    /// way to another client's call.
+    fn poll_downloads(&mut self, cx: &mut Context<'_>) {
+        for stream in self.h2.streams() {
+            if let State::Live(call) = &mut stream.work.state {
+                // Whether something is there is asked again once it can be sent.
+                call.poll_ready(cx);
             }
         }
     }

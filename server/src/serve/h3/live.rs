@@ -178,7 +178,13 @@ impl Live {
         loop {
             while self.is_sending() {
                 let (out, send) = (&mut self.out, &mut exchange.send);
-                ready!(poll_write(out, send, cx))?;
+                let written = poll_write(out, send, cx);
+                if written.is_pending() {
+                    // What makes the body goes on while the client takes nothing: it may have to
+                    // give way to another client's call.
+                    self.call.poll_ready(cx);
+                }
+                ready!(written)?;
                 self.moved_ms = exchange.worker().clock.millis();
             }
             if self.is_last {

@@ -2,7 +2,8 @@
 //!
 //! A browser sends the password with each request, and its hash takes a tenth of a second. So the
 //! first request asks the pool (two hashes at a time, a bounded queue), others with the same login
-//! wait for the same answer, and later ones find it here. What is remembered is keyed by an HMAC
+//! wait for the same answer, and later ones find it here. A login that isn't known is a guess, and
+//! each client may be wrong with so many only ([`LoginLimiter`]). What is remembered is keyed by an HMAC
 //! under a key of this process, so the ledger holds no password; it counts only for the very file
 //! content it was found with.
 
@@ -14,16 +15,23 @@ use tokio::sync::watch;
 
 use super::Users;
 use super::basic::{self, Credentials};
+use super::hash_queue::{HashQueue, Pushed};
+use super::login_limiter::LoginLimiter;
 use crate::base::pool::{Gone, Pool};
+use crate::base::shares::{ClientNetwork, Refusals, Share};
 use crate::limits::{
-    LOGIN_QUEUE_MAX, LOGIN_REMEMBERED_SECONDS, LOGIN_THREADS, LOGINS_MAX, PASSWORD_BYTES_MAX,
+    LOGIN_QUEUE_MAX, LOGIN_REMEMBERED_SECONDS, LOGIN_THREADS, LOGIN_TRUSTED_SECONDS, LOGINS_MAX,
+    PASSWORD_BYTES_MAX,
 };
 
 /// The ledger, one for the process.
 pub struct Logins {
     key: hmac::Key,
     pool: Pool,
+    /// What the pool is to hash: one job of the pool for each.
+    queue: Arc<Mutex<HashQueue<Hashing>>>,
     ledger: Arc<Mutex<Ledger>>,
+    refusals: Arc<Refusals>,
 }
 
 /// What is known about a login right away.
@@ -34,6 +42,8 @@ pub enum Check {
     Wrong,
     /// It must be hashed first.
     Ask(Ask),
+    /// It isn't known, and too many logins of this client have failed.
+    TooManyFailed,
 }
 
 /// A login that must be hashed; owns all it needs.
@@ -42,6 +52,7 @@ pub struct Ask {
     users: Arc<Users>,
     login: Login,
     credentials: Credentials,
+    client: ClientNetwork,
     now_ms: u64,
 }
 
@@ -53,29 +64,50 @@ struct Ledger {
     answers: HashMap<Login, Answer>,
     /// Logins that are being hashed.
     asked: HashMap<Login, watch::Receiver<Option<bool>>>,
+    limiter: LoginLimiter,
 }
 
 #[derive(Copy, Clone)]
 struct Answer {
     is_right: bool,
+    /// Until then it isn't hashed again.
     until_ms: u64,
 }
 
+impl Answer {
+    /// A right one is known for longer than it is good for.
+    fn kept_until_ms(self) -> u64 {
+        match self.is_right {
+            true => self.until_ms + (LOGIN_TRUSTED_SECONDS - LOGIN_REMEMBERED_SECONDS) * 1_000,
+            false => self.until_ms,
+        }
+    }
+}
+
 impl Logins {
-    /// An empty ledger with a fresh key. Fails when the system has no randomness to give.
-    pub fn new() -> std::io::Result<Arc<Logins>> {
+    /// An empty ledger with a fresh key. What clients are refused for their shares is counted in
+    /// `refusals`. Fails when the system has no randomness to give.
+    pub fn new(refusals: &Arc<Refusals>) -> std::io::Result<Arc<Logins>> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
         let key = key.map_err(|_| std::io::Error::other("no random numbers to be had"))?;
         Ok(Arc::new(Logins {
             key,
-            pool: Pool::new("login", LOGIN_THREADS, LOGIN_QUEUE_MAX),
+            pool: Pool::low_priority("login", LOGIN_THREADS, LOGIN_QUEUE_MAX),
+            queue: Arc::new(Mutex::new(HashQueue::new(LOGIN_QUEUE_MAX))),
             ledger: Arc::default(),
+            refusals: Arc::clone(refusals),
         }))
     }
 
-    /// What is known about the Authorization field `value` at `now_ms` (monotonic, the same for all
-    /// workers).
-    pub fn check(self: &Arc<Logins>, users: &Arc<Users>, value: &[u8], now_ms: u64) -> Check {
+    /// What is known about the Authorization field `value` that `client` sends at `now_ms` (monotonic,
+    /// the same for all workers).
+    pub fn check(
+        self: &Arc<Logins>,
+        users: &Arc<Users>,
+        value: &[u8],
+        client: ClientNetwork,
+        now_ms: u64,
+    ) -> Check {
         let Some(credentials) = basic::decode(value) else {
             return Check::Wrong;
         };
@@ -83,17 +115,25 @@ impl Logins {
             return Check::Wrong;
         }
         let login = self.login(users, &credentials);
-        match lock(&self.ledger).answer(&login, now_ms) {
-            Some(true) => Check::Known(credentials.user),
-            Some(false) => Check::Wrong,
-            None => Check::Ask(Ask {
-                logins: Arc::clone(self),
-                users: Arc::clone(users),
-                login,
-                credentials,
-                now_ms,
-            }),
+        let ledger = lock(&self.ledger);
+        match ledger.answer(&login, now_ms) {
+            Some(true) => return Check::Known(credentials.user),
+            Some(false) => return Check::Wrong,
+            None => {}
         }
+        if !ledger.may_ask(&login, client, now_ms) {
+            self.refusals.one(Share::Logins);
+            return Check::TooManyFailed;
+        }
+        drop(ledger);
+        Check::Ask(Ask {
+            logins: Arc::clone(self),
+            users: Arc::clone(users),
+            login,
+            credentials,
+            client,
+            now_ms,
+        })
     }
 
     fn login(&self, users: &Users, credentials: &Credentials) -> Login {
@@ -108,12 +148,26 @@ impl Logins {
     }
 }
 
+impl Drop for Logins {
+    /// Who waits for a login that nobody hashes any more finds out.
+    fn drop(&mut self) {
+        while let Some(hashing) = next(&self.queue) {
+            drop(hashing);
+        }
+    }
+}
+
+/// The user, and where the answer comes.
+type Asked = (String, watch::Receiver<Option<bool>>);
+
 impl Ask {
-    /// Hashes on the pool, or waits for who does so already. `None`: the login is wrong.
-    /// [`Gone::Busy`]: too many wait; the client may come back (503). If the future is dropped, the
-    /// answer is remembered all the same.
+    /// Hashes on the pool, or waits for who does so already. `None`: the login is wrong, or may not be
+    /// tried; [`Logins::check`] knows which. [`Gone::Busy`]: too many wait; the client may come back
+    /// (503). If the future is dropped, the answer is remembered all the same.
     pub async fn answer(self) -> Result<Option<String>, Gone> {
-        let (user, mut answered) = self.ask()?;
+        let Some((user, mut answered)) = self.ask()? else {
+            return Ok(None);
+        };
         let is_right = match answered.wait_for(Option::is_some).await {
             Ok(answer) => answer.unwrap_or(false),
             Err(_) => return Err(Gone::Failed),
@@ -121,31 +175,92 @@ impl Ask {
         Ok(is_right.then_some(user))
     }
 
-    fn ask(self) -> Result<(String, watch::Receiver<Option<bool>>), Gone> {
+    /// `None` where the login may not be tried.
+    fn ask(self) -> Result<Option<Asked>, Gone> {
         let user = self.credentials.user.clone();
-        let ledger = &self.logins.ledger;
-        let mut locked = lock(ledger);
-        if let Some(is_right) = locked.answer(&self.login, self.now_ms) {
-            return Ok((user, watch::channel(Some(is_right)).1));
+        let (client, now_ms) = (self.client, self.now_ms);
+        let mut ledger = lock(&self.logins.ledger);
+        if let Some(is_right) = ledger.answer(&self.login, now_ms) {
+            return Ok(Some((user, watch::channel(Some(is_right)).1)));
         }
-        if let Some(answered) = locked.asked.get(&self.login) {
-            return Ok((user, answered.clone()));
+        if let Some(answered) = ledger.asked.get(&self.login) {
+            return Ok(Some((user, answered.clone())));
         }
+        let is_guess = !ledger.was_right(&self.login, now_ms);
+        if is_guess && !ledger.limiter.tries(client, now_ms) {
+            return Ok(None);
+        }
+        let is_trusted = !is_guess || ledger.limiter.trusts(client, now_ms);
         let (sender, answered) = watch::channel(None);
-        locked.asked.insert(self.login, answered.clone());
-        drop(locked);
-        let question = Question {
-            ledger: Arc::clone(ledger),
-            login: self.login,
-            sender,
+        ledger.asked.insert(self.login, answered.clone());
+        drop(ledger);
+        let hashing = Hashing {
+            question: Question {
+                ledger: Arc::clone(&self.logins.ledger),
+                login: self.login,
+                client,
+                now_ms,
+                is_guess,
+                sender,
+            },
+            users: self.users,
+            credentials: self.credentials,
         };
-        let (users, credentials) = (self.users, self.credentials);
-        let until_ms = self.now_ms + LOGIN_REMEMBERED_SECONDS * 1_000;
-        self.logins.pool.spawn(move || {
-            let is_right = users.verify(&credentials.user, &credentials.password);
-            question.answer(Answer { is_right, until_ms });
-        })?;
-        Ok((user, answered))
+        self.logins.queue(client, is_trusted, hashing)?;
+        Ok(Some((user, answered)))
+    }
+}
+
+impl Logins {
+    /// Has this login hashed in its turn.
+    fn queue(&self, client: ClientNetwork, is_trusted: bool, hashing: Hashing) -> Result<(), Gone> {
+        let pushed = lock(&self.queue).push(client, is_trusted, hashing);
+        match pushed {
+            Pushed::In(number) => {
+                let queue = Arc::clone(&self.queue);
+                let job = move || {
+                    if let Some(hashing) = next(&queue) {
+                        hashing.run();
+                    }
+                };
+                self.pool.spawn(job).inspect_err(|_| {
+                    let unqueued = lock(&self.queue).remove(number);
+                    drop(unqueued);
+                })
+            }
+            // The pool's job for that one is now for this one.
+            Pushed::Displacing(other) => {
+                self.refusals.one(Share::Logins);
+                drop(other);
+                Ok(())
+            }
+            Pushed::Full(unqueued) => {
+                self.refusals.one(Share::Logins);
+                drop(unqueued);
+                Err(Gone::Busy)
+            }
+        }
+    }
+}
+
+/// The next login in the queue. (In a function of its own, for the lock must not be held while a login
+/// is hashed or dropped.)
+fn next(queue: &Mutex<HashQueue<Hashing>>) -> Option<Hashing> {
+    lock(queue).pop()
+}
+
+/// A login in the queue, or at the pool.
+struct Hashing {
+    question: Question,
+    users: Arc<Users>,
+    credentials: Credentials,
+}
+
+impl Hashing {
+    fn run(self) {
+        let Credentials { user, password } = &self.credentials;
+        let is_right = self.users.verify(user, password);
+        self.question.answer(is_right);
     }
 }
 
@@ -154,20 +269,38 @@ impl Ask {
 struct Question {
     ledger: Arc<Mutex<Ledger>>,
     login: Login,
+    client: ClientNetwork,
+    /// When it was asked.
+    now_ms: u64,
+    /// It counts as a failure until it has another answer.
+    is_guess: bool,
     sender: watch::Sender<Option<bool>>,
 }
 
 impl Question {
-    fn answer(self, answer: Answer) {
-        lock(&self.ledger).remember(self.login, answer);
+    fn answer(mut self, is_right: bool) {
+        let until_ms = self.now_ms + LOGIN_REMEMBERED_SECONDS * 1_000;
+        let was_guess = std::mem::take(&mut self.is_guess);
+        let mut ledger = lock(&self.ledger);
+        ledger.remember(self.login, Answer { is_right, until_ms });
+        match (is_right, was_guess) {
+            (true, true) => ledger.limiter.succeeded(self.client, self.now_ms),
+            (true, false) => ledger.limiter.is_known(self.client, self.now_ms),
+            (false, _) => {}
+        }
+        drop(ledger);
         // Nobody may wait any more.
-        let _ = self.sender.send(Some(answer.is_right));
+        let _ = self.sender.send(Some(is_right));
     }
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
-        lock(&self.ledger).asked.remove(&self.login);
+        let mut ledger = lock(&self.ledger);
+        ledger.asked.remove(&self.login);
+        if self.is_guess {
+            ledger.limiter.was_not_tried(self.client);
+        }
     }
 }
 
@@ -177,16 +310,33 @@ impl Ledger {
         (now_ms < answer.until_ms).then_some(answer.is_right)
     }
 
+    /// Was it right not long ago? Then it is no guess: it stands for the very same user, password and
+    /// file.
+    fn was_right(&self, login: &Login, now_ms: u64) -> bool {
+        let answer = self.answers.get(login);
+        answer.is_some_and(|answer| answer.is_right && now_ms < answer.kept_until_ms())
+    }
+
+    /// May this client ask for a login that has no answer?
+    fn may_ask(&self, login: &Login, client: ClientNetwork, now_ms: u64) -> bool {
+        self.limiter.may_try(client, now_ms)
+            || self.was_right(login, now_ms)
+            || self.asked.contains_key(login)
+    }
+
     /// Of too many, those go first whose time is over, then the wrong ones (somebody may be guessing),
-    /// then all.
+    /// then those that have to be hashed again, then all.
     fn remember(&mut self, login: Login, answer: Answer) {
         let now_ms = answer.until_ms - LOGIN_REMEMBERED_SECONDS * 1_000;
         let answers = &mut self.answers;
         if answers.len() >= LOGINS_MAX {
-            answers.retain(|_, old| now_ms < old.until_ms);
+            answers.retain(|_, old| now_ms < old.kept_until_ms());
         }
         if answers.len() >= LOGINS_MAX {
             answers.retain(|_, old| old.is_right);
+        }
+        if answers.len() >= LOGINS_MAX {
+            answers.retain(|_, old| now_ms < old.until_ms);
         }
         if answers.len() >= LOGINS_MAX {
             answers.clear();
@@ -195,7 +345,7 @@ impl Ledger {
     }
 }
 
-fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
+fn lock<T>(ledger: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that could panic half-way runs under the lock.
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }

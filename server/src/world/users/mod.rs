@@ -5,6 +5,8 @@
 
 mod basic;
 mod hash;
+mod hash_queue;
+mod login_limiter;
 mod logins;
 
 use std::collections::HashMap;

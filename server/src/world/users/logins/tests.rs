@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::mpsc;
 
 use super::*;
+use crate::limits::LOGIN_FAILURES_MAX;
 
 /// `ant` with the password `secret`; MD5-crypt, since it is quick.
 const FILE: &[u8] = b"ant:$1$K5F2asA3$TBWAhsdkL0PKWVjbGaqaQ.\n";
@@ -21,9 +22,22 @@ fn users() -> Arc<Users> {
     Arc::new(Users::parse(FILE).unwrap())
 }
 
+fn client(nth: u8) -> ClientNetwork {
+    std::net::IpAddr::from([192, 0, 2, nth]).into()
+}
+
+fn check(logins: &Arc<Logins>, users: &Arc<Users>, value: &[u8], nth: u8, now_ms: u64) -> Check {
+    logins.check(users, value, client(nth), now_ms)
+}
+
 fn ask(logins: &Arc<Logins>, users: &Arc<Users>, value: &[u8], now_ms: u64) -> Ask {
-    match logins.check(users, value, now_ms) {
+    ask_as(logins, users, value, 1, now_ms)
+}
+
+fn ask_as(logins: &Arc<Logins>, users: &Arc<Users>, value: &[u8], nth: u8, now_ms: u64) -> Ask {
+    match check(logins, users, value, nth, now_ms) {
         Check::Ask(ask) => ask,
+        Check::TooManyFailed => panic!("too many failed"),
         Check::Known(user) => panic!("{user} is known already"),
         Check::Wrong => panic!("known to be wrong already"),
     }
@@ -31,20 +45,25 @@ fn ask(logins: &Arc<Logins>, users: &Arc<Users>, value: &[u8], now_ms: u64) -> A
 
 #[test]
 fn answers_are_remembered_for_a_while() {
-    let (logins, users) = (Logins::new().unwrap(), users());
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let right = wait(ask(&logins, &users, RIGHT, 1_000).answer());
     assert_eq!(right, Ok(Some("ant".to_owned())));
     assert_eq!(wait(ask(&logins, &users, WRONG, 1_000).answer()), Ok(None));
     for now_ms in [1_000, 60_999] {
-        assert!(matches!(logins.check(&users, RIGHT, now_ms), Check::Known(user) if user == "ant"));
-        assert!(matches!(logins.check(&users, WRONG, now_ms), Check::Wrong));
+        assert!(
+            matches!(check(&logins, &users, RIGHT, 1, now_ms), Check::Known(user) if user == "ant")
+        );
+        assert!(matches!(
+            check(&logins, &users, WRONG, 1, now_ms),
+            Check::Wrong
+        ));
     }
     drop(ask(&logins, &users, RIGHT, 61_000));
     drop(ask(&logins, &users, WRONG, 61_000));
     // The same text read again is the same; another is not.
     let again = Arc::new(Users::parse(FILE).unwrap());
     assert!(matches!(
-        logins.check(&again, RIGHT, 2_000),
+        check(&logins, &again, RIGHT, 1, 2_000),
         Check::Known(_)
     ));
     let changed = Arc::new(Users::parse(&[FILE, b"# changed\n"].concat()).unwrap());
@@ -53,14 +72,14 @@ fn answers_are_remembered_for_a_while() {
 
 #[test]
 fn what_is_no_login_is_wrong_at_once() {
-    let (logins, users) = (Logins::new().unwrap(), users());
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     for value in [
         &b""[..],
         b"Basic",
         b"Bearer YW50OnNlY3JldA==",
         b"Basic YW50",
     ] {
-        assert!(matches!(logins.check(&users, value, 0), Check::Wrong));
+        assert!(matches!(check(&logins, &users, value, 1, 0), Check::Wrong));
     }
     // `aaaa…` without a colon within the longest password allowed, then with one and too long.
     let long = [
@@ -69,15 +88,15 @@ fn what_is_no_login_is_wrong_at_once() {
         b"FhYWFh".to_vec(),
     ]
     .concat();
-    assert!(matches!(logins.check(&users, &long, 0), Check::Wrong));
+    assert!(matches!(check(&logins, &users, &long, 1, 0), Check::Wrong));
 }
 
 #[test]
 fn the_same_login_is_hashed_once() {
-    let (logins, users) = (Logins::new().unwrap(), users());
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let release = occupy(&logins);
     let asked: Vec<_> = (0..100)
-        .map(|_| ask(&logins, &users, RIGHT, 0).ask().unwrap())
+        .map(|_| ask(&logins, &users, RIGHT, 0).ask().unwrap().unwrap())
         .collect();
     assert_eq!(logins.pool.queued(), 1);
     assert_eq!(lock(&logins.ledger).asked.len(), 1);
@@ -110,7 +129,7 @@ fn occupy(logins: &Arc<Logins>) -> mpsc::Sender<()> {
 
 #[test]
 fn too_many_are_told_to_come_back() {
-    let (logins, users) = (Logins::new().unwrap(), users());
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let release = occupy(&logins);
     for _ in 0..LOGIN_QUEUE_MAX {
         logins.pool.spawn(|| ()).unwrap();
@@ -125,11 +144,11 @@ fn too_many_are_told_to_come_back() {
 
 #[test]
 fn a_question_without_an_answer_is_a_failure() {
-    let (logins, users) = (Logins::new().unwrap(), users());
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
     let release = occupy(&logins);
     let ask = ask(&logins, &users, RIGHT, 0);
     let ledger = Arc::clone(&logins.ledger);
-    let (_, mut answered) = ask.ask().unwrap();
+    let (_, mut answered) = ask.ask().unwrap().unwrap();
     drop(logins);
     assert!(wait(answered.wait_for(Option::is_some)).is_err());
     assert!(lock(&ledger).asked.is_empty());
@@ -157,9 +176,136 @@ fn the_ledger_is_bounded_and_forgets_the_wrong_first() {
     assert!(ledger.answers.len() <= LOGINS_MAX);
     let last = login(LOGINS_MAX);
     assert_eq!(ledger.answer(&last, 0), Some(true));
-    // Once the time of all is over, they make room.
-    for n in 0..2 * LOGINS_MAX {
-        ledger.remember(login(n), answer(false, 300_000 + n as u64));
+    // Those that have to be hashed again make room after the wrong ones.
+    let mut ledger = Ledger::default();
+    ledger.remember(login(0), answer(true, 100_000));
+    for n in 1..3 * LOGINS_MAX {
+        ledger.remember(login(n), answer(false, 300_000));
     }
-    assert_eq!(ledger.answer(&last, 100_000), Some(false));
+    assert!(ledger.was_right(&login(0), 240_000));
+    assert_eq!(ledger.answer(&login(0), 240_000), None);
+    for n in 1..=LOGINS_MAX {
+        ledger.remember(login(n), answer(true, 300_000));
+    }
+    assert!(!ledger.was_right(&login(0), 240_000));
+    assert!(ledger.was_right(&login(1), 240_000));
+    // Once the time of all is over, they make room.
+    ledger.remember(login(0), answer(false, 10_000_000));
+    assert_eq!(ledger.answers.len(), 1);
+}
+
+/// The n-th wrong password for `ant`.
+fn guess(nth: usize) -> Vec<u8> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut value = b"Basic ".to_vec();
+    for three in format!("ant:{nth:05}").as_bytes().chunks(3) {
+        let bits = three
+            .iter()
+            .fold(0, |bits, byte| bits << 8 | usize::from(*byte));
+        value.extend([18, 12, 6, 0].map(|shift| DIGITS[bits >> shift & 63]));
+    }
+    value
+}
+
+#[test]
+fn guesses_at_the_same_time_count_before_they_are_hashed() {
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
+    let release = occupy(&logins);
+    let most = LOGIN_FAILURES_MAX as usize;
+    let all: Vec<_> = (0..80)
+        .map(|nth| ask(&logins, &users, &guess(nth), 0))
+        .collect();
+    let asked: Vec<_> = all
+        .into_iter()
+        .filter_map(|ask| ask.ask().unwrap())
+        .collect();
+    assert_eq!((asked.len(), logins.pool.queued()), (most, most));
+    // All the others are refused before they get so far.
+    let next = check(&logins, &users, &guess(80), 1, 0);
+    assert!(matches!(next, Check::TooManyFailed));
+    // What is being hashed is no further guess, and neither is another client's.
+    assert!(matches!(
+        check(&logins, &users, &guess(0), 1, 0),
+        Check::Ask(_)
+    ));
+    assert!(matches!(
+        check(&logins, &users, &guess(80), 2, 0),
+        Check::Ask(_)
+    ));
+    drop(release);
+    for (_, mut answered) in asked {
+        assert!(wait(answered.wait_for(Option::is_some)).is_ok());
+    }
+    let right = check(&logins, &users, RIGHT, 1, 0);
+    assert!(
+        matches!(right, Check::TooManyFailed),
+        "a guess like any other"
+    );
+    let refused: u64 = logins.refusals.each().map(|(_, count)| count).sum();
+    assert_eq!(refused, 2);
+}
+
+#[test]
+fn a_login_that_was_right_is_no_guess_whatever_else_its_client_tries() {
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
+    let hashed = |value: &[u8], now_ms| wait(ask(&logins, &users, value, now_ms).answer());
+    assert_eq!(hashed(RIGHT, 0), Ok(Some("ant".to_owned())));
+    for nth in 0..LOGIN_FAILURES_MAX as usize {
+        assert_eq!(hashed(&guess(nth), 0), Ok(None));
+    }
+    let guess = guess(99);
+    assert!(matches!(
+        check(&logins, &users, &guess, 1, 0),
+        Check::TooManyFailed
+    ));
+    assert!(matches!(
+        check(&logins, &users, RIGHT, 1, 0),
+        Check::Known(_)
+    ));
+    // It has to be hashed again, and isn't limited.
+    let now_ms = LOGIN_REMEMBERED_SECONDS * 1_000;
+    assert_eq!(hashed(RIGHT, now_ms), Ok(Some("ant".to_owned())));
+    assert!(matches!(
+        check(&logins, &users, RIGHT, 7, now_ms),
+        Check::Known(_)
+    ));
+}
+
+#[test]
+fn a_client_whose_login_was_right_gets_in_front_of_guesses() {
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
+    lock(&logins.ledger).limiter.is_known(client(2), 0);
+    let release = occupy(&logins);
+    let mut asked = Vec::new();
+    for nth in 0..LOGIN_FAILURES_MAX as usize {
+        asked.push(ask(&logins, &users, &guess(nth), 0).ask().unwrap().unwrap());
+    }
+    let right = ask_as(&logins, &users, RIGHT, 2, 0).ask().unwrap().unwrap();
+    let first = lock(&logins.queue).pop().unwrap();
+    assert_eq!(
+        (first.credentials.user.as_str(), first.question.client),
+        ("ant", client(2))
+    );
+    first.run();
+    assert_eq!(*right.1.borrow(), Some(true));
+    assert!(
+        asked
+            .iter()
+            .all(|(_, answered)| answered.borrow().is_none())
+    );
+    drop(release);
+}
+
+#[test]
+fn a_guess_that_is_not_hashed_is_none() {
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
+    let release = occupy(&logins);
+    for _ in 0..LOGIN_QUEUE_MAX {
+        logins.pool.spawn(|| ()).unwrap();
+    }
+    for nth in 0..3 * LOGIN_FAILURES_MAX as usize {
+        let busy = wait(ask(&logins, &users, &guess(nth), 0).answer());
+        assert_eq!(busy, Err(Gone::Busy));
+    }
+    drop(release);
 }

@@ -1,0 +1,178 @@
+//! Logins that wait for a thread that hashes them: a bounded queue that no client can fill, and in
+//! which none has to wait for all that another one asks. Pure.
+
+use crate::base::shares::{ClientNetwork, may_take};
+
+/// The queue.
+pub(super) struct HashQueue<T> {
+    max: usize,
+    queued: Vec<Queued<T>>,
+    /// The turn of the last that was taken, of strangers and of trusted clients.
+    turns: [u64; 2],
+    numbers: u64,
+}
+
+struct Queued<T> {
+    client: ClientNetwork,
+    is_trusted: bool,
+    /// Those of an earlier turn are taken first. The logins of one client each have a turn of their
+    /// own, so each client has one login in each turn.
+    turn: u64,
+    number: u64,
+    job: T,
+}
+
+/// What became of a login that was to be queued.
+pub(super) enum Pushed<T> {
+    /// It waits, and this is its number.
+    In(u64),
+    /// It waits in place of this one.
+    Displacing(T),
+    /// There is no room for it.
+    Full(T),
+}
+
+impl<T> HashQueue<T> {
+    /// For at most `max` logins.
+    pub(super) fn new(max: usize) -> HashQueue<T> {
+        HashQueue {
+            max,
+            queued: Vec::new(),
+            turns: [0; 2],
+            numbers: 0,
+        }
+    }
+
+    /// Puts a login of this client into the queue. A client that is trusted goes before all that are
+    /// not, and displaces one of them where the queue is full.
+    pub(super) fn push(&mut self, client: ClientNetwork, is_trusted: bool, job: T) -> Pushed<T> {
+        let own = self.queued.iter().filter(|it| it.client == client);
+        let (count, last) = own.fold((0, 0), |(count, last), it| (count + 1, it.turn.max(last)));
+        let mut displaced = None;
+        if is_trusted && self.queued.len() >= self.max {
+            let strangers = self.queued.iter().filter(|it| !it.is_trusted);
+            displaced = strangers.max_by_key(|it| (it.turn, it.number));
+        }
+        let all = self.queued.len() - usize::from(displaced.is_some());
+        if !may_take(count, all, self.max) {
+            return Pushed::Full(job);
+        }
+        let displaced = displaced.map(|it| it.number);
+        let displaced = displaced.and_then(|number| self.remove(number));
+        self.numbers += 1;
+        let number = self.numbers;
+        self.queued.push(Queued {
+            client,
+            is_trusted,
+            turn: last.max(self.turns[usize::from(is_trusted)]) + 1,
+            number,
+            job,
+        });
+        match displaced {
+            Some(displaced) => Pushed::Displacing(displaced),
+            None => Pushed::In(number),
+        }
+    }
+
+    /// Takes the next out.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let order = |it: &&Queued<T>| (!it.is_trusted, it.turn, it.number);
+        let next = self.queued.iter().min_by_key(order)?;
+        let (number, turn) = (next.number, next.turn);
+        self.turns[usize::from(next.is_trusted)] = turn;
+        self.remove(number)
+    }
+
+    /// Takes the one with this number out, if it still waits.
+    pub(super) fn remove(&mut self, number: u64) -> Option<T> {
+        let at = self.queued.iter().position(|it| it.number == number)?;
+        Some(self.queued.remove(at).job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    fn client(nth: u8) -> ClientNetwork {
+        IpAddr::from([192, 0, 2, nth]).into()
+    }
+
+    fn push(queue: &mut HashQueue<u32>, nth: u8, is_trusted: bool, job: u32) {
+        let pushed = queue.push(client(nth), is_trusted, job);
+        assert!(matches!(pushed, Pushed::In(_)), "{job}");
+    }
+
+    fn all(queue: &mut HashQueue<u32>) -> Vec<u32> {
+        std::iter::from_fn(|| queue.pop()).collect()
+    }
+
+    #[test]
+    fn clients_take_turns() {
+        let mut queue = HashQueue::new(64);
+        for job in 10..14 {
+            push(&mut queue, 1, false, job);
+        }
+        push(&mut queue, 2, false, 20);
+        push(&mut queue, 2, false, 21);
+        assert_eq!(queue.pop(), Some(10));
+        // A client that comes later has its first turn after the one that is on.
+        push(&mut queue, 3, false, 30);
+        assert_eq!(all(&mut queue), [20, 11, 21, 30, 12, 13]);
+    }
+
+    #[test]
+    fn no_client_waits_for_ever_for_clients_that_come_later() {
+        let mut queue = HashQueue::new(64);
+        for job in 0..3 {
+            push(&mut queue, 1, false, job);
+        }
+        let mut taken = Vec::new();
+        for nth in 2..10 {
+            push(&mut queue, nth, false, u32::from(nth) * 10);
+            taken.extend(queue.pop());
+        }
+        assert!(taken.contains(&2), "{taken:?}");
+    }
+
+    #[test]
+    fn trusted_clients_go_first() {
+        let mut queue = HashQueue::new(64);
+        push(&mut queue, 1, false, 10);
+        push(&mut queue, 2, true, 20);
+        push(&mut queue, 2, true, 21);
+        push(&mut queue, 3, true, 30);
+        assert_eq!(all(&mut queue), [20, 30, 21, 10]);
+    }
+
+    #[test]
+    fn no_client_fills_the_queue_and_trusted_ones_displace_strangers() {
+        let mut queue = HashQueue::new(16);
+        for job in 0..12 {
+            push(&mut queue, 1, false, job);
+        }
+        assert!(matches!(queue.push(client(1), false, 12), Pushed::Full(12)));
+        for nth in 2..6 {
+            push(&mut queue, nth, false, 100 + u32::from(nth));
+        }
+        assert!(matches!(queue.push(client(9), false, 0), Pushed::Full(0)));
+        let displaced = queue.push(client(9), true, 90);
+        assert!(matches!(displaced, Pushed::Displacing(11)));
+        assert_eq!(queue.pop(), Some(90));
+        assert_eq!(queue.queued.len(), 15);
+    }
+
+    #[test]
+    fn one_can_be_taken_back() {
+        let mut queue = HashQueue::new(2);
+        let Pushed::In(number) = queue.push(client(1), false, 1) else {
+            panic!("no room");
+        };
+        assert_eq!(
+            (queue.remove(number), queue.remove(number)),
+            (Some(1), None)
+        );
+        assert_eq!(queue.pop(), None);
+    }
+}

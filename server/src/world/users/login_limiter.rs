@@ -1,0 +1,187 @@
+//! How many logins of one client may fail: a token bucket for each, in a bounded table.
+//!
+//! A password that isn't known takes a token before it is hashed, so that guesses that are made at the
+//! same time count at once. A right one gives its token back. Pure: the caller brings the time.
+
+use crate::base::shares::ClientNetwork;
+use crate::limits::{
+    LOGIN_CLIENTS_MAX, LOGIN_FAILURE_SECONDS, LOGIN_FAILURES_MAX, LOGIN_TRUSTED_SECONDS,
+};
+use std::collections::HashMap;
+
+/// The limiter of failed logins, one for the process.
+#[derive(Default)]
+pub struct LoginLimiter {
+    clients: HashMap<ClientNetwork, Client>,
+}
+
+/// What is known of one client. Times are in milliseconds, monotonic.
+#[derive(Copy, Clone, Default)]
+struct Client {
+    /// When the last token that was taken is there again. All are there once that is past.
+    full_at_ms: u64,
+    /// Until then it counts that a login of this client was right.
+    trusted_until_ms: u64,
+}
+
+const TOKEN_MS: u64 = LOGIN_FAILURE_SECONDS * 1_000;
+const TOKENS_MS: u64 = LOGIN_FAILURES_MAX * TOKEN_MS;
+
+impl Client {
+    fn is_worth_keeping(self, now_ms: u64) -> bool {
+        now_ms < self.full_at_ms || now_ms < self.trusted_until_ms
+    }
+
+    /// When all tokens would be there again with one more taken; None where there is none.
+    fn with_one_more(self, now_ms: u64) -> Option<u64> {
+        let full_at_ms = self.full_at_ms.max(now_ms) + TOKEN_MS;
+        (full_at_ms <= now_ms + TOKENS_MS).then_some(full_at_ms)
+    }
+}
+
+impl LoginLimiter {
+    /// May this client try a login that isn't known? If not, it may within [`LOGIN_FAILURE_SECONDS`].
+    pub fn may_try(&self, client: ClientNetwork, now_ms: u64) -> bool {
+        self.of(client).with_one_more(now_ms).is_some()
+    }
+
+    /// This client tries one, which counts as a failure until [`LoginLimiter::succeeded`] or
+    /// [`LoginLimiter::was_not_tried`]. False where it may not.
+    #[must_use]
+    pub fn tries(&mut self, client: ClientNetwork, now_ms: u64) -> bool {
+        let Some(full_at_ms) = self.of(client).with_one_more(now_ms) else {
+            return false;
+        };
+        self.make_room(client, now_ms);
+        self.clients.entry(client).or_default().full_at_ms = full_at_ms;
+        true
+    }
+
+    /// It was right.
+    pub fn succeeded(&mut self, client: ClientNetwork, now_ms: u64) {
+        self.was_not_tried(client);
+        self.is_known(client, now_ms);
+    }
+
+    /// A login that took no token was right.
+    pub fn is_known(&mut self, client: ClientNetwork, now_ms: u64) {
+        self.make_room(client, now_ms);
+        let trusted_until_ms = now_ms + LOGIN_TRUSTED_SECONDS * 1_000;
+        self.clients.entry(client).or_default().trusted_until_ms = trusted_until_ms;
+    }
+
+    /// It was never hashed: its token comes back.
+    pub fn was_not_tried(&mut self, client: ClientNetwork) {
+        if let Some(known) = self.clients.get_mut(&client) {
+            known.full_at_ms = known.full_at_ms.saturating_sub(TOKEN_MS);
+        }
+    }
+
+    /// Was a login of this client right a while ago?
+    pub fn trusts(&self, client: ClientNetwork, now_ms: u64) -> bool {
+        now_ms < self.of(client).trusted_until_ms
+    }
+
+    fn of(&self, client: ClientNetwork) -> Client {
+        self.clients.get(&client).copied().unwrap_or_default()
+    }
+
+    /// Where the table is full, the client with the fewest failures makes room, one that isn't trusted
+    /// before one that is: a flood from many addresses brings failures, but no right logins.
+    fn make_room(&mut self, client: ClientNetwork, now_ms: u64) {
+        if self.clients.len() < LOGIN_CLIENTS_MAX || self.clients.contains_key(&client) {
+            return;
+        }
+        self.clients
+            .retain(|_, known| known.is_worth_keeping(now_ms));
+        if self.clients.len() < LOGIN_CLIENTS_MAX {
+            return;
+        }
+        let value = |known: &Client| (now_ms < known.trusted_until_ms, known.full_at_ms);
+        let least = self.clients.iter().min_by_key(|(_, known)| value(known));
+        if let Some(least) = least.map(|(client, _)| *client) {
+            self.clients.remove(&least);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv6Addr};
+
+    fn client(nth: usize) -> ClientNetwork {
+        let address = IpAddr::from([10, (nth >> 16) as u8, (nth >> 8) as u8, nth as u8]);
+        address.into()
+    }
+
+    /// How many logins this client may try at this time.
+    fn tries(limiter: &mut LoginLimiter, client: ClientNetwork, now_ms: u64) -> u64 {
+        (0..).take_while(|_| limiter.tries(client, now_ms)).count() as u64
+    }
+
+    #[test]
+    fn failures_are_limited_for_each_client_and_come_back_by_and_by() {
+        let mut limiter = LoginLimiter::default();
+        assert_eq!(tries(&mut limiter, client(1), 5), LOGIN_FAILURES_MAX);
+        assert!(!limiter.may_try(client(1), 5));
+        assert_eq!(tries(&mut limiter, client(2), 5), LOGIN_FAILURES_MAX);
+        assert_eq!(tries(&mut limiter, client(1), 4 + TOKEN_MS), 0);
+        assert_eq!(tries(&mut limiter, client(1), 5 + TOKEN_MS), 1);
+        assert_eq!(tries(&mut limiter, client(1), 5 + 4 * TOKEN_MS), 3);
+        let all = tries(&mut limiter, client(1), 1_000 * TOKEN_MS);
+        assert_eq!(all, LOGIN_FAILURES_MAX, "no more can be saved up");
+    }
+
+    #[test]
+    fn what_was_right_or_not_tried_is_no_failure() {
+        let mut limiter = LoginLimiter::default();
+        for _ in 0..100 {
+            assert!(limiter.tries(client(1), 0));
+            limiter.succeeded(client(1), 0);
+            assert!(limiter.tries(client(1), 0));
+            limiter.was_not_tried(client(1));
+        }
+        assert_eq!(tries(&mut limiter, client(1), 0), LOGIN_FAILURES_MAX);
+        limiter.was_not_tried(client(1));
+        assert_eq!(tries(&mut limiter, client(1), 0), 1);
+    }
+
+    #[test]
+    fn trust_lasts_for_a_while_and_is_no_licence_to_guess() {
+        let mut limiter = LoginLimiter::default();
+        assert!(!limiter.trusts(client(1), 0));
+        limiter.is_known(client(1), 7);
+        let until = 7 + LOGIN_TRUSTED_SECONDS * 1_000;
+        assert!(limiter.trusts(client(1), until - 1));
+        assert!(!limiter.trusts(client(1), until) && !limiter.trusts(client(2), 7));
+        assert_eq!(tries(&mut limiter, client(1), 7), LOGIN_FAILURES_MAX);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        let mut limiter = LoginLimiter::default();
+        let address = |last| IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, last));
+        for last in 0..LOGIN_FAILURES_MAX as u16 {
+            assert!(limiter.tries(address(last).into(), 0));
+        }
+        assert!(!limiter.may_try(address(0x1234).into(), 0));
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_forgets_clients_with_few_failures_first() {
+        let mut limiter = LoginLimiter::default();
+        let guessing = client(0xff_0000);
+        tries(&mut limiter, guessing, 0);
+        let trusted = client(0xff_0001);
+        limiter.is_known(trusted, 0);
+        for nth in 0..3 * LOGIN_CLIENTS_MAX {
+            assert!(limiter.tries(client(nth), 0));
+            assert!(limiter.clients.len() <= LOGIN_CLIENTS_MAX);
+        }
+        assert!(!limiter.may_try(guessing, 0) && limiter.trusts(trusted, 0));
+        // All that is past makes room.
+        assert!(limiter.tries(client(0xff_0002), 10_000_000));
+        assert_eq!(limiter.clients.len(), 1);
+    }
+}
