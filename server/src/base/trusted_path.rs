@@ -509,7 +509,7 @@ pub fn names(folder: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
             names.push(OsStr::from_bytes(name).to_owned());
         }
     }
-    names.sort();
+    names.sort_unstable();
     Ok(names)
 }
 

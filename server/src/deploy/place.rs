@@ -292,7 +292,7 @@ mod tests {
         let mut names: Vec<String> = all
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
-        names.sort();
+        names.sort_unstable();
         names
     }
 

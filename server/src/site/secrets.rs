@@ -16,7 +16,7 @@ impl Secrets {
     /// These absolute paths; nothing need be there yet.
     pub fn new(mut paths: Vec<PathBuf>) -> Secrets {
         // In one order, so that a configuration that says the same in another order hides the same.
-        paths.sort();
+        paths.sort_unstable();
         paths.dedup();
         Secrets(paths)
     }

@@ -864,7 +864,7 @@ fn guards_number(config: &Config) -> u64 {
     for site in &config.sites {
         let names: Vec<_> = site.names.iter().map(|name| name.get_ref()).collect();
         let mut paths: Vec<_> = guards(site).map(|route| route.path.get_ref()).collect();
-        paths.sort();
+        paths.sort_unstable();
         (names, paths).hash(&mut hasher);
     }
     hasher.finish()

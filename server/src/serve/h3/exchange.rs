@@ -25,7 +25,7 @@ use crate::wire::request::Request;
 use crate::wire::status::Status;
 use crate::world::{Host, SecureFields, World};
 use bytes::Bytes;
-use quinn::{RecvStream, SendStream, VarInt};
+use quinn::{RecvStream, SendStream};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -125,9 +125,7 @@ impl Drop for Exchange {
             let _ = self.send.reset(varint(Code::H3_INTERNAL_ERROR));
         }
         if self.held.is_some() {
-            let id = self.id();
-            self.session.waiting.borrow_mut().remove(&id);
-            self.session.note_stalls();
+            self.session.end_wait(&self.waiting);
         }
         self.session.leave();
     }
@@ -165,10 +163,6 @@ impl Exchange {
         }
     }
 
-    fn id(&self) -> u64 {
-        VarInt::from(self.send.id()).into()
-    }
-
     /// The request has to wait: from now on it is in the ledger, with `head_bytes` of its head in
     /// memory.
     fn take_up(&mut self, head_bytes: usize) -> Result<(), Stop> {
@@ -195,8 +189,7 @@ impl Exchange {
 
     fn enter(&mut self, held: Held) {
         self.held = Some(held);
-        let mut waiting = self.session.waiting.borrow_mut();
-        waiting.insert(self.id(), Rc::clone(&self.waiting));
+        self.session.begin_wait(&self.waiting);
     }
 
     pub(super) fn worker(&self) -> &Rc<Worker> {

@@ -18,7 +18,6 @@ use crate::wire::h3::{Code, Control, Fatal, Inbound, frame};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connecting, Connection, RecvStream, SendStream, VarInt};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
@@ -41,8 +40,8 @@ pub(super) struct Session {
     calm: RefCell<Calm>,
     /// What it holds in the ledger of requests under way.
     pub(super) holder: Rc<Holder>,
-    /// Requests that wait for something, by the numbers of their streams.
-    pub(super) waiting: RefCell<BTreeMap<u64, Rc<Waiting>>>,
+    /// Requests that wait for something: one connection has at most `H3_STREAMS_MAX` of them.
+    waiting: RefCell<Vec<Rc<Waiting>>>,
     /// Told when the connection is to end requests for other clients.
     shed: Arc<Shed>,
     /// Requests under way.
@@ -351,7 +350,7 @@ impl Session {
     /// Notes since when which of the requests have been stalled.
     pub(super) fn note_stalls(&self) {
         let waiting = self.waiting.borrow();
-        let longest_ms = waiting.values().map(|it| it.stalled_ms()).min();
+        let longest_ms = waiting.iter().map(|it| it.stalled_ms()).min();
         self.holder.stalled_since(longest_ms.unwrap_or(u64::MAX));
     }
 
@@ -359,12 +358,27 @@ impl Session {
     /// clients.
     fn end_stalled(&self, count: usize) {
         let waiting = self.waiting.borrow();
-        let mut stalled: Vec<&Rc<Waiting>> = waiting.values().collect();
-        stalled.sort_by_key(|it| it.stalled_ms());
-        for waiting in stalled.iter().take(count) {
+        for _ in 0..count {
+            let left = waiting.iter().filter(|it| !it.is_told());
+            let Some(worst) = left.min_by_key(|it| it.stalled_ms()) else {
+                return;
+            };
             self.worker.pending.refused(Share::Streams, 1);
-            waiting.shed();
+            worst.shed();
         }
+    }
+
+    /// A request has to wait.
+    pub(super) fn begin_wait(&self, waiting: &Rc<Waiting>) {
+        self.waiting.borrow_mut().push(Rc::clone(waiting));
+    }
+
+    /// A request that had to wait has ended.
+    pub(super) fn end_wait(&self, waiting: &Rc<Waiting>) {
+        self.waiting
+            .borrow_mut()
+            .retain(|it| !Rc::ptr_eq(it, waiting));
+        self.note_stalls();
     }
 
     /// A request begins.

@@ -11,6 +11,8 @@ use tokio::sync::Notify;
 pub(super) struct Waiting {
     /// Milliseconds of the worker's clock; the largest number while the client doesn't hold it.
     stalled_ms: Cell<u64>,
+    /// It was told to end.
+    is_told: Cell<bool>,
     end: Notify,
 }
 
@@ -22,6 +24,7 @@ impl Waiting {
     pub(super) fn new() -> Waiting {
         Waiting {
             stalled_ms: Cell::new(u64::MAX),
+            is_told: Cell::new(false),
             end: Notify::new(),
         }
     }
@@ -37,7 +40,12 @@ impl Waiting {
 
     /// Ends the request, when it is next polled.
     pub(super) fn shed(&self) {
+        self.is_told.set(true);
         self.end.notify_one();
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        self.is_told.get()
     }
 
     /// Ready when the request is to end.
