@@ -341,6 +341,100 @@ fn unfinished_heads_are_bounded_too() {
     assert!(lines.iter().any(|line| line.contains(" 503 ")), "{lines:?}");
 }
 
+/// POSTs with heads of 15 KB whose bodies go on for ever hold their heads. Where several addresses hold
+/// nearly all, one of theirs ends for a client that holds nothing.
+#[test]
+fn heads_of_http_1_make_room_for_other_clients() {
+    let server = small_server();
+    let field = format!("X-Large: {}\r\n", "x".repeat(15_000));
+    let mut wires = Vec::new();
+    for last in 10..16 {
+        for _ in 0..40 {
+            let mut wire = Wire::tls_from(&server, address(last), "localhost", &[]);
+            wire.send(format!(
+                "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n{field}\r\n"
+            ));
+            wires.push(wire);
+        }
+    }
+    // 240 of them were sent, and 69 are 1 MiB.
+    let refused = || (server.counter("heads_refused") >= 160).then_some(());
+    wait_until(PATIENCE, "refusals", refused);
+    for last in 3..8 {
+        let mut victim = H2::open_from(&server, address(last));
+        let large = "x".repeat(10_000);
+        let id = victim.ask("POST", "/echo", &[("x-large", &large)], false);
+        victim.data(id, b"hello", true);
+        let got = victim.response(id);
+        assert_eq!((got.status, got.text().as_str()), (200, "hello"), "{last}");
+    }
+}
+
+/// A request that finds no room behind a response that is on its way ends the connection, and leaves the
+/// response as it is.
+#[test]
+fn a_refusal_never_stands_within_a_response() {
+    let server = small_server();
+    let mut warm = Wire::plain(&server);
+    let large = warm.get("/large.bin", "").body;
+    let head = format!(
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX-Large: {}",
+        "x".repeat(15_000)
+    );
+    let mut wires = Vec::new();
+    for last in 10..16 {
+        for _ in 0..20 {
+            let mut wire = Wire::of(&server, address(last).into());
+            wire.send(&head);
+            wires.push(wire);
+        }
+    }
+    let refused = || (server.counter("heads_refused") >= 40).then_some(());
+    wait_until(PATIENCE, "refusals", refused);
+    // Its own share is taken as well, so that nothing is ended for it.
+    let mut own: Vec<Wire> = Vec::new();
+    for _ in 0..20 {
+        let mut wire = Wire::of(&server, address(20).into());
+        wire.send(&head);
+        own.push(wire);
+    }
+    let mut wire = Wire::of(&server, address(20).into());
+    wire.send(format!(
+        "GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n{head}"
+    ));
+    let got = wire.response("GET");
+    assert_eq!(got.status, 200);
+    assert!(got.whole && got.body == large, "{} bytes", got.body.len());
+}
+
+/// A listing is made as its client takes it: one that takes a byte of each holds little.
+#[test]
+fn listings_that_nobody_takes_hold_little() {
+    let server = server("limits = { streams = 1000 }");
+    for nth in 0..1_000 {
+        let name = format!("public/sub/{}-{nth:04}.txt", "n".repeat(100));
+        server.folder.write(&name, "x");
+    }
+    let is_seen = || {
+        let page = Wire::plain(&server).get("/sub/?format=json", "").text();
+        page.contains("-0999.txt").then_some(())
+    };
+    wait_until(PATIENCE, "the files to be seen", is_seen);
+    let before = server.resident_kib();
+    let one_byte = b"\0\x04\0\0\0\x01";
+    let mut all: Vec<_> = (0..8)
+        .map(|_| H2::open_from_with(&server, address(2), one_byte))
+        .collect();
+    for h2 in &mut all {
+        for _ in 0..90 {
+            h2.ask("GET", "/sub/", &[], true);
+        }
+        h2.settle();
+    }
+    let held = server.resident_kib().saturating_sub(before);
+    assert!(held < 8 * 90 * 12, "{held} KiB are held by 720 listings");
+}
+
 /// A body that comes while the password is checked reaches the handler, over each version of HTTP.
 #[test]
 fn a_body_that_comes_during_a_login_reaches_its_handler() {

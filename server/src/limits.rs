@@ -124,9 +124,9 @@ pub const PENDING_HEAD_BYTES_MIN: usize = 256 * 1024;
 /// Bytes of a head that isn't whole which a connection may have without being counted: the beginning of
 /// an ordinary request that came in two parts.
 pub const UNFINISHED_HEAD_BYTES_FREE: usize = 1_024;
-/// What a head over HTTP/3 that isn't whole is counted as, bytes: the rest of it lies in the windows of
-/// its stream.
-pub const H3_UNFINISHED_HEAD_BYTES: usize = 4 * 1024;
+/// The first part of a response's body that is put together for HTTP/3, bytes: it waits in memory until
+/// the client takes it, and each part after it is no larger than what the client has taken.
+pub const H3_FIRST_DATA_BYTES: usize = 2 * 1024;
 /// Never more response bytes waiting unsent in a connection: 1,500 silent readers stay cheap.
 pub const UNSENT_BYTES_MAX: usize = 32 * 1024;
 /// A client loses at most so many idle connections at once when no more may be opened. Finding them takes

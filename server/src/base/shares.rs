@@ -29,6 +29,16 @@ impl From<IpAddr> for ClientNetwork {
     }
 }
 
+impl ClientNetwork {
+    /// Its bytes, IPv4 as in an address that is mapped into IPv6.
+    pub fn octets(self) -> [u8; 16] {
+        match self.0 {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        }
+    }
+}
+
 /// Whether a client that holds `own` units of a bound may take one more, while all clients together
 /// hold `all` of `bound`. See [`may_take_more`].
 pub fn may_take(own: usize, all: usize, bound: usize) -> bool {

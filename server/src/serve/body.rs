@@ -17,8 +17,8 @@ pub(super) struct Body {
 enum Source {
     Stored(Stored),
     Bytes(Vec<u8>),
-    /// Made while it is sent; the bytes of it that are made and not yet taken.
-    Listing(Box<Listing>, Vec<u8>),
+    /// Made while it is sent.
+    Listing(Box<Listing>),
 }
 
 /// How far a look for bytes came.
@@ -45,7 +45,7 @@ impl Body {
     }
 
     pub(super) fn listing(listing: Box<Listing>) -> Body {
-        Body::new(Source::Listing(listing, Vec::new()))
+        Body::new(Source::Listing(listing))
     }
 
     fn new(source: Source) -> Body {
@@ -54,6 +54,15 @@ impl Body {
             piece: 0,
             at: 0,
             fed: None,
+        }
+    }
+
+    /// Bytes that it takes in memory while it waits, beside what files and pages share.
+    pub(super) fn held_bytes(&self) -> usize {
+        match &self.source {
+            Source::Stored(_) => 0,
+            Source::Bytes(bytes) => bytes.len(),
+            Source::Listing(listing) => listing.held_bytes(),
         }
     }
 
@@ -73,18 +82,10 @@ impl Body {
                     false => Filled::Some,
                 }
             }
-            Source::Listing(listing, made) => {
-                let mut goes_on = true;
-                while goes_on && made.len() < bytes_max {
-                    goes_on = listing.next_chunk(made);
-                }
-                let taken = copy(made, out, end);
-                made.drain(..taken);
-                match goes_on || !made.is_empty() {
-                    true => Filled::Some,
-                    false => Filled::Last,
-                }
-            }
+            Source::Listing(listing) => match listing.next_part(out, bytes_max) {
+                true => Filled::Some,
+                false => Filled::Last,
+            },
             Source::Stored(_) => self.fill_stored(out, end),
         }
     }

@@ -10,7 +10,7 @@ use super::dispatch::{Dispatched, Facts, Reply, Way, dispatch, too_large};
 use super::h2;
 use super::live::{self, Call};
 use super::outgoing::{Outgoing, Progress, Source};
-use super::pending::Held as PendingHead;
+use super::pending::{Held as PendingHead, Holder};
 use super::small::{RETRY_AFTER, Small, refusal_fields};
 use super::stream::Stream;
 use super::worker::{Phase, Worker};
@@ -49,6 +49,8 @@ pub struct Connection {
     pub(super) rest: Vec<u8>,
     /// What they hold in the ledger of requests under way, where they are many.
     unfinished: Option<Box<PendingHead>>,
+    /// The connection ends behind the next response: what followed found no room.
+    closes: bool,
     /// How many of them hold no end of head.
     scanned: usize,
     /// A request whose body is still coming and is thrown away; its head leads `rest`.
@@ -174,6 +176,7 @@ impl Connection {
             peer,
             rest: Vec::new(),
             unfinished: None,
+            closes: false,
             scanned: 0,
             held: None,
             body_read: false,
@@ -233,6 +236,7 @@ impl Connection {
             };
             match end {
                 // What waits in `rest` sets its own phase when it is looked at.
+                End::Keep if self.closes && self.rest.is_empty() => break,
                 End::Keep if self.rest.is_empty() => self.worker.phase(self.slot, Phase::Idle),
                 End::Keep => {}
                 End::Close => break,
@@ -399,10 +403,15 @@ impl Connection {
                     rest.extend_from_slice(&bytes[at..at + keep]);
                     rest.extend_from_slice(&bytes[at + from..]);
                     self.rest = rest;
-                    return match self.keep_rest() {
-                        true => next,
-                        false => self.no_room(cx),
-                    };
+                    if !self.keep_rest() {
+                        // What follows goes first: the request itself may still be answered.
+                        self.rest.truncate(keep);
+                        self.closes = true;
+                        if !self.keep_rest() {
+                            return self.no_room(cx);
+                        }
+                    }
+                    return next;
                 }
             }
         }
@@ -429,9 +438,16 @@ impl Connection {
                 self.worker.phase(self.slot, Phase::Head);
             }
         }
-        match self.keep_rest() {
-            true => next,
-            false => self.no_room(cx),
+        match (self.keep_rest(), &next) {
+            (true, _) => next,
+            (false, None) => self.no_room(cx),
+            (false, Some(_)) => {
+                // A response is on its way, and nothing may come between: the connection ends behind it.
+                self.unfinished = None;
+                self.rest = Vec::new();
+                self.closes = true;
+                next
+            }
         }
     }
 
@@ -442,15 +458,25 @@ impl Connection {
             self.unfinished = None;
             return true;
         }
-        let (worker, peer) = (&self.worker, self.peer);
-        let begin = || Box::new(worker.pending.holder(peer).unfinished());
-        let unfinished = self.unfinished.get_or_insert_with(begin);
-        unfinished.resize(self.rest.len()).is_ok()
+        let mut unfinished = match self.unfinished.take() {
+            Some(unfinished) => unfinished,
+            None => Box::new(self.holder().unfinished()),
+        };
+        let is_kept = unfinished.resize(self.rest.len()).is_ok();
+        self.unfinished = Some(unfinished);
+        is_kept
+    }
+
+    /// The connection as the ledger of requests under way knows it, from now on.
+    fn holder(&self) -> Rc<Holder> {
+        let socket = Some(self.stream.socket.clone());
+        self.worker.pending.holder_on(self.peer, socket)
     }
 
     /// Refuses a request whose head finds no room.
     fn no_room(&mut self, cx: &mut Context<'_>) -> Option<Next> {
         self.unfinished = None;
+        self.closes = true;
         let rest = std::mem::take(&mut self.rest);
         match self.refused(Reject::REQUESTS_SHARE_TAKEN, &rest, cx) {
             Look::Then(_, next) => Some(next),
@@ -464,7 +490,7 @@ impl Connection {
         if head_bytes <= limits::UNFINISHED_HEAD_BYTES_FREE {
             return Ok(None);
         }
-        let mut held = self.worker.pending.holder(self.peer).unfinished();
+        let mut held = self.holder().unfinished();
         let resized = held.resize(HEAD_COPIES * head_bytes);
         resized.map_err(|_| Reject::REQUESTS_SHARE_TAKEN)?;
         Ok(Some(held))
@@ -779,7 +805,7 @@ impl Connection {
     fn after(&self, head: &Head<'_>, unread_body: bool) -> End {
         if unread_body {
             End::Linger
-        } else if !head.keep_alive || self.worker.draining.get() {
+        } else if !head.keep_alive || self.closes || self.worker.draining.get() {
             End::Close
         } else {
             End::Keep

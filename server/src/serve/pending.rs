@@ -7,11 +7,14 @@
 //! memory without a bound. A client over its share is refused. When another client finds the bound
 //! taken, the client that holds most loses the requests that have been stalled for longest.
 
+use super::socket::Socket;
 use crate::base::shares::{ClientNetwork, Holdings, Refusals, Share, may_take_more};
+use crate::base::sys;
 use crate::limits::UNFINISHED_HEAD_BYTES_FREE;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -43,9 +46,20 @@ pub(super) struct Holder {
     /// The time at which the longest of its stalls began, milliseconds of the worker's clock; the
     /// largest number where nothing is stalled.
     stalled_ms: Cell<u64>,
-    /// How many requests the connection is to end for other clients.
-    to_shed: Cell<usize>,
+    /// What the connection is to end for other clients.
+    to_shed: Cell<Shed>,
     waker: RefCell<Option<Waker>>,
+    /// The socket of a connection of HTTP/1.1: with its one request the connection ends.
+    socket: Option<Rc<Socket>>,
+}
+
+/// What a connection is to end for other clients.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Shed {
+    /// So many requests, those that have been stalled for longest.
+    pub(super) requests: usize,
+    /// Requests whose heads have so many bytes, the largest first.
+    pub(super) head_bytes: usize,
 }
 
 /// What one request, or the unfinished head of one, holds in the ledger. Dropping it gives it back.
@@ -67,14 +81,24 @@ impl Pending {
 
     /// A new connection of this client, which holds nothing yet.
     pub(super) fn holder(self: &Rc<Self>, peer: IpAddr) -> Rc<Holder> {
+        self.holder_on(peer, None)
+    }
+
+    /// The same for a connection of HTTP/1.1, which ends by its socket.
+    pub(super) fn holder_on(
+        self: &Rc<Self>,
+        peer: IpAddr,
+        socket: Option<Rc<Socket>>,
+    ) -> Rc<Holder> {
         Rc::new(Holder {
+            socket,
             pending: Rc::clone(self),
             client: peer.into(),
             requests: Cell::new(0),
             head_bytes: Cell::new(0),
             index: Cell::new(0),
             stalled_ms: Cell::new(u64::MAX),
-            to_shed: Cell::new(0),
+            to_shed: Cell::default(),
             waker: RefCell::default(),
         })
     }
@@ -140,9 +164,35 @@ impl Holder {
         }
     }
 
-    /// How many requests the connection is to end for other clients, each told once.
-    pub(super) fn take_shed(&self) -> usize {
+    /// What the connection is to end for other clients, each told once.
+    pub(super) fn take_shed(&self) -> Shed {
         self.to_shed.take()
+    }
+
+    /// Has the connection requests left that it wasn't told to end?
+    fn has_requests(&self) -> bool {
+        self.to_shed.get().requests < self.requests.get()
+    }
+
+    /// Has it bytes of heads, and wasn't told to end any of them?
+    fn has_head_bytes(&self) -> bool {
+        self.to_shed.get().head_bytes == 0 && self.head_bytes.get() > 0
+    }
+
+    /// Tells the connection to end more.
+    fn tell(&self, shed: Shed) {
+        let before = self.to_shed.get();
+        self.to_shed.set(Shed {
+            requests: before.requests + shed.requests,
+            head_bytes: before.head_bytes + shed.head_bytes,
+        });
+        if let Some(socket) = &self.socket {
+            // Where it has gone already, nothing is left to be done.
+            let _ = sys::shutdown_both(socket.as_fd());
+        }
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
+        }
     }
 
     /// Requests of this connection that are under way.
@@ -181,7 +231,7 @@ impl Holder {
         self.requests.set(self.requests.get() - requests);
         self.head_bytes.set(self.head_bytes.get() - bytes);
         if self.is_empty() {
-            self.to_shed.set(0);
+            self.to_shed.take();
             self.stalled_ms.set(u64::MAX);
             ledger.forget(self);
         }
@@ -189,6 +239,11 @@ impl Holder {
 }
 
 impl Held {
+    /// Bytes of its head in memory.
+    pub(super) fn head_bytes(&self) -> usize {
+        self.head_bytes
+    }
+
     /// From now on it has this many bytes in memory. Errors: there is no room for more of them, and it
     /// holds as many as before. The refusal is counted.
     pub(super) fn resize(&mut self, head_bytes: usize) -> Result<(), Share> {
@@ -233,13 +288,18 @@ impl Ledger {
         more: usize,
         bound: usize,
     ) -> Result<(), Share> {
-        let (own, all) = (self.requests.of(client), self.requests.all());
-        if more == 0 || may_take_more(own, all, more, bound) {
+        if more == 0 || may_take_more(self.requests.of(client), self.requests.all(), more, bound) {
             return Ok(());
         }
-        let largest = self.requests.largest();
-        self.shed(client, own + more, all + more, bound, largest)
-            .ok_or(Share::Streams)
+        let holders = largest_to_shed(&self.requests, client, more, bound)
+            .and_then(|largest| self.holders.get(&largest));
+        let left = holders.into_iter().flatten().filter(|it| it.has_requests());
+        let worst = left.min_by_key(|it| it.stalled_ms.get());
+        worst.ok_or(Share::Streams)?.tell(Shed {
+            requests: more,
+            head_bytes: 0,
+        });
+        Ok(())
     }
 
     fn room_for_bytes(
@@ -252,38 +312,18 @@ impl Ledger {
         if more == 0 || may_take_more(own, all, more, bound) {
             return Ok(());
         }
-        let largest = self.head_bytes.largest();
-        self.shed(client, own + more, all + more, bound, largest)
-            .ok_or(Share::HeadBytes)
-    }
-
-    /// The bound is taken: if the client that holds most has far more than this one, one of its
-    /// requests is to end, and this one comes in meanwhile. The connection ends the request in its
-    /// own turn, so the bound is exceeded for that long, by a sixteenth at most.
-    fn shed(
-        &mut self,
-        client: ClientNetwork,
-        own: usize,
-        all: usize,
-        bound: usize,
-        largest: Option<(ClientNetwork, usize)>,
-    ) -> Option<()> {
-        let (holder, most) = largest?;
-        let is_small = own <= (bound / 8).max(1) && own < most && holder != client;
-        if !is_small || all > bound + (bound / 16).max(1) {
-            return None;
-        }
-        let holders = self.holders.get(&holder)?;
-        let is_left = |it: &&Rc<Holder>| it.to_shed.get() < it.requests.get();
-        let worst = holders
-            .iter()
-            .filter(is_left)
-            .min_by_key(|it| it.stalled_ms.get())?;
-        worst.to_shed.set(worst.to_shed.get() + 1);
-        if let Some(waker) = &*worst.waker.borrow() {
-            waker.wake_by_ref();
-        }
-        Some(())
+        let holders = largest_to_shed(&self.head_bytes, client, more, bound)
+            .and_then(|largest| self.holders.get(&largest));
+        let left = holders
+            .into_iter()
+            .flatten()
+            .filter(|it| it.has_head_bytes());
+        let worst = left.max_by_key(|it| it.head_bytes.get());
+        worst.ok_or(Share::HeadBytes)?.tell(Shed {
+            requests: 0,
+            head_bytes: more,
+        });
+        Ok(())
     }
 
     /// The connection holds nothing any more.
@@ -298,6 +338,22 @@ impl Ledger {
             None => {}
         }
     }
+}
+
+/// The bound is taken: the client that holds most, if it holds far more than this one wants to. One of
+/// its requests is to end, and that of this client comes in meanwhile. The connection ends the request
+/// in its own turn, so the bound is exceeded for that long, by a sixteenth at most.
+fn largest_to_shed(
+    held: &Holdings,
+    client: ClientNetwork,
+    more: usize,
+    bound: usize,
+) -> Option<ClientNetwork> {
+    let (largest, most) = held.largest()?;
+    let own = held.of(client) + more;
+    let is_small = own <= (bound / 8).max(1) && own < most && largest != client;
+    let fits = held.all() + more <= bound + (bound / 16).max(1);
+    (is_small && fits).then_some(largest)
 }
 
 #[cfg(test)]
@@ -366,6 +422,27 @@ mod tests {
     }
 
     #[test]
+    fn where_heads_take_the_bound_the_connection_with_most_of_them_sheds() {
+        let (pending, _) = ledger();
+        let [small, large] = [1, 1].map(|last| pending.holder([192, 0, 2, last].into()));
+        let mut all = fill(&small, 100);
+        all.truncate(4);
+        all.push(large.admit(700, REQUESTS).expect("room"));
+        let second = pending.holder([192, 0, 2, 2].into());
+        all.push(second.held(0, 500));
+        let other = pending.holder([192, 0, 2, 3].into());
+        assert!(other.admit(100, REQUESTS).is_ok());
+        let bytes = |head_bytes| Shed {
+            requests: 0,
+            head_bytes,
+        };
+        assert_eq!(
+            (large.take_shed(), small.take_shed()),
+            (bytes(100), bytes(0))
+        );
+    }
+
+    #[test]
     fn at_the_bound_the_longest_stalled_connection_of_the_largest_holder_sheds() {
         let (pending, refusals) = ledger();
         let woken = Arc::new(Woken::default());
@@ -387,7 +464,12 @@ mod tests {
         let other = pending.holder([192, 0, 2, 9].into());
         let admitted = other.admit(0, REQUESTS);
         assert!(admitted.is_ok());
-        assert_eq!((second.take_shed(), holders[0].take_shed()), (1, 0));
+        let one = Shed {
+            requests: 1,
+            head_bytes: 0,
+        };
+        let told = (second.take_shed(), holders[0].take_shed());
+        assert_eq!(told, (one, Shed::default()));
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
         // Not more than a sixteenth over the bound.
         assert!(other.admit(0, REQUESTS).is_err());

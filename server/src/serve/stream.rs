@@ -124,6 +124,14 @@ impl Stream {
         }
     }
 
+    /// Bytes that are encrypted and not yet handed to the socket, once the handshake is over.
+    pub fn unsent_bytes(&self) -> usize {
+        match &self.tls {
+            Some(Handshake::Sealed(records)) => records.unsent().len(),
+            _ => 0,
+        }
+    }
+
     /// Something is encrypted and not yet handed to the socket.
     pub fn has_unsent(&self) -> bool {
         match &self.tls {

@@ -122,10 +122,27 @@ impl Listing {
 
     /// Appends the next piece of the body, at most [`LISTING_CHUNK_BYTES`]; false once there is none.
     pub fn next_chunk(&mut self, out: &mut Vec<u8>) -> bool {
-        while self.pending.len() < LISTING_CHUNK_BYTES && self.step() {}
-        let size = self.pending.len().min(LISTING_CHUNK_BYTES);
+        let before = out.len();
+        self.next_part(out, LISTING_CHUNK_BYTES);
+        out.len() > before
+    }
+
+    /// Appends the next part of the body, at most `bytes_max`; false once there is none behind it. Little
+    /// more is made than is taken, so that a client that takes little holds little.
+    pub fn next_part(&mut self, out: &mut Vec<u8>, bytes_max: usize) -> bool {
+        while self.pending.len() < bytes_max && self.step() {}
+        let size = self.pending.len().min(bytes_max);
         out.extend(self.pending.drain(..size));
-        size > 0
+        !(self.pending.is_empty() && matches!(self.state, State::Done))
+    }
+
+    /// Bytes that it takes in memory while it waits to be sent.
+    pub fn held_bytes(&self) -> usize {
+        let places = match &self.view {
+            View::Page { places, .. } => size_of_val(&places[..]),
+            View::Json => 0,
+        };
+        size_of::<Listing>() + self.path.len() + self.inner.len() + places + OPENING_BYTES
     }
 
     /// Makes a little more; false once all is made.
@@ -243,6 +260,9 @@ impl Listing {
         out.push(b'\n');
     }
 }
+
+/// About what the beginning of a page has, which is made before anything of it is sent.
+const OPENING_BYTES: usize = 2 * 1024;
 
 impl View {
     /// Chooses the entries of a page without sorting all the others.

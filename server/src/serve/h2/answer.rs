@@ -343,11 +343,18 @@ impl Session<'_> {
         }
     }
 
-    /// Takes a request up whose response is to be queued, as its log line then has to be kept.
-    fn take_up_unless(&mut self, at_once: bool, owed: Owed, line: &Line<'_>) -> Option<Owed> {
+    /// Takes a request up whose response is to be queued: its log line is kept until then, and
+    /// `body_bytes` of memory for its body.
+    fn take_up_unless(
+        &mut self,
+        at_once: bool,
+        owed: Owed,
+        line: &Line<'_>,
+        body_bytes: usize,
+    ) -> Option<Owed> {
         match at_once {
             true => Some(owed),
-            false => self.take_up(owed, line.kept_bytes(&self.worker)),
+            false => self.take_up(owed, line.kept_bytes(&self.worker) + body_bytes),
         }
     }
 
@@ -514,7 +521,7 @@ impl Session<'_> {
             Some(body) => self.fits_at_once(owed, body.len(), cx),
             None => false,
         };
-        let Some(owed) = self.take_up_unless(at_once, owed, line) else {
+        let Some(owed) = self.take_up_unless(at_once, owed, line, 0) else {
             return;
         };
         let mut built = Vec::new();
@@ -571,7 +578,7 @@ impl Session<'_> {
         let is_head = owed.is_head || line.head.is_some_and(|it| it.method == Method::Head);
         let length = if is_head { 0 } else { small.body.len() };
         let at_once = length == 0 || self.fits_at_once(owed, length, cx);
-        let Some(owed) = self.take_up_unless(at_once, owed, line) else {
+        let Some(owed) = self.take_up_unless(at_once, owed, line, length) else {
             return;
         };
         let secure_fields = secure_fields_of(line.host);
@@ -592,7 +599,7 @@ impl Session<'_> {
         let mut block = Vec::new();
         hpack::push_head(Status::OK.0, listing.head(&mut built), &mut block);
         let is_last = listing.head_only();
-        let Some(owed) = self.take_up_unless(is_last, owed, line) else {
+        let Some(owed) = self.take_up_unless(is_last, owed, line, listing.held_bytes()) else {
             return;
         };
         self.send_head(owed.id, &block, b"", secure_fields_of(line.host), is_last);

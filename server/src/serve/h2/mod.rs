@@ -15,7 +15,7 @@ use super::access::Who;
 use super::body::Filled;
 use super::connection::{Connection, End};
 use super::dispatch::{Facts, Way};
-use super::pending::{Held, Holder};
+use super::pending::{Held, Holder, Shed};
 use super::worker::{Phase, Worker};
 use crate::base::shares::Share;
 use crate::limits;
@@ -65,7 +65,7 @@ struct Session<'c> {
     holder: Rc<Holder>,
     /// The part of a request that isn't whole, there too.
     unfinished: Held,
-    /// How long the socket has taken too little, and the bytes that it took in all.
+    /// How long the socket has taken too little, and the bytes that it, or TLS above it, took in all.
     stuck: Stall,
     socket_bytes: u64,
     /// How long the connection's window has held all responses, and the bytes of all bodies.
@@ -162,7 +162,10 @@ impl Session<'_> {
         if worker.expired(self.on.slot).is_some() {
             self.late();
         }
-        self.shed(self.holder.take_shed());
+        let shed = self.holder.take_shed();
+        if shed != Shed::default() {
+            self.shed(shed);
+        }
         if worker.is_given_up(self.on.slot) {
             self.give_up();
         }
@@ -199,7 +202,9 @@ impl Session<'_> {
                 Poll::Ready(Err(_)) => return Poll::Ready(End::Close),
                 Poll::Pending => {
                     let now_ms = self.worker.clock.millis();
-                    self.stuck.note(true, self.socket_bytes, now_ms);
+                    let unsent = self.on.stream.unsent_bytes() as u64;
+                    let sent = self.socket_bytes.saturating_sub(unsent);
+                    self.stuck.note(true, sent, now_ms);
                     self.poll_downloads(cx);
                     return Poll::Pending;
                 }
@@ -262,6 +267,7 @@ impl Session<'_> {
         slices[count] = IoSlice::new(&out[at..]);
         let stream = &mut self.on.stream;
         ready!(stream.poll_write(cx, &slices[..=count]))?;
+        self.socket_bytes += (self.h2.out.len() + self.bodies_bytes) as u64;
         self.h2.out.clear();
         self.bodies.clear();
         self.bodies_bytes = 0;
@@ -390,17 +396,29 @@ impl Session<'_> {
         }
     }
 
-    /// Ends the requests that have been stalled for longest, `count` of them, to make room for other
-    /// clients.
-    fn shed(&mut self, count: usize) {
-        for _ in 0..count {
+    /// Ends requests to make room for other clients.
+    fn shed(&mut self, shed: Shed) {
+        for _ in 0..shed.requests {
             let streams = self.h2.streams().iter();
             let stalled = |work: &Exchange| work.stall.since_ms().unwrap_or(u64::MAX);
             let worst = streams.min_by_key(|it| (stalled(&it.work), it.work.started_us));
             let Some(id) = worst.map(|it| it.id) else {
-                return;
+                break;
             };
             self.worker.pending.refused(Share::Streams, 1);
+            self.shed_one(id);
+        }
+        let mut left = shed.head_bytes;
+        while left > 0 {
+            self.worker.pending.refused(Share::HeadBytes, 1);
+            let streams = self.h2.streams().iter();
+            let largest = streams.max_by_key(|it| it.work.held.head_bytes());
+            let Some((id, bytes @ 1..)) = largest.map(|it| (it.id, it.work.held.head_bytes()))
+            else {
+                // A request that isn't whole has them.
+                return self.fatal(Fatal::calm("an unfinished request takes too much memory"));
+            };
+            left = left.saturating_sub(bytes);
             self.shed_one(id);
         }
     }

@@ -167,7 +167,9 @@ impl Exchange {
     /// memory.
     fn take_up(&mut self, head_bytes: usize) -> Result<(), Stop> {
         if let Some(held) = &mut self.held {
-            return held.resize(head_bytes).map_err(|_| Stop::Refused);
+            held.resize(head_bytes).map_err(|_| Stop::Refused)?;
+            self.waiting.set_head_bytes(head_bytes);
+            return Ok(());
         }
         let requests_max = self.worker().world().limits.streams;
         let held = self.session.holder.admit(head_bytes, requests_max);
@@ -188,6 +190,7 @@ impl Exchange {
     }
 
     fn enter(&mut self, held: Held) {
+        self.waiting.set_head_bytes(held.head_bytes());
         self.held = Some(held);
         self.session.begin_wait(&self.waiting);
     }
@@ -294,10 +297,15 @@ impl Exchange {
         if let Poll::Ready(read) = now(poll_fn(|cx| self.poll_fields(cx, request, bounds))) {
             return read;
         }
-        self.take_up(limits::H3_UNFINISHED_HEAD_BYTES)?;
         let patience = Duration::from_secs(bounds.head_seconds.into());
         let waiting = Rc::clone(&self.waiting);
-        let head = poll_fn(|cx| self.poll_fields(cx, request, bounds));
+        let head = poll_fn(|cx| {
+            let polled = self.poll_fields(cx, request, bounds);
+            if polled.is_pending() {
+                self.take_up(self.receiver.section_bytes())?;
+            }
+            polled
+        });
         match waiting.unless_shed(timeout(patience, head)).await? {
             Ok(read) => read,
             Err(_) => Err(self.late()),
@@ -726,7 +734,11 @@ impl Exchange {
             return Ok(Next::Done);
         }
         // What QUIC has taken of it isn't with the client yet: it can still be refused.
-        self.take_up(line.kept_bytes(self.worker()))?;
+        let body = outgoing
+            .body
+            .as_ref()
+            .map_or(0, |body| limits::H3_FIRST_DATA_BYTES + body.held_bytes());
+        self.take_up(line.kept_bytes(self.worker()) + body)?;
         let worker = self.worker();
         if outgoing.body.is_some() {
             outgoing.sent = 0;
@@ -766,9 +778,13 @@ impl Exchange {
             let Some(body) = &mut outgoing.body else {
                 return Ok(());
             };
-            let mut out = Vec::with_capacity(limits::H3_DATA_BYTES + frame::HEADER_BYTES_MAX);
+            // A part waits in memory until the client takes it: at first a small one, and then none
+            // that is larger than what the client has taken.
+            let taken = usize::try_from(outgoing.sent).unwrap_or(usize::MAX);
+            let bytes_max = taken.clamp(limits::H3_FIRST_DATA_BYTES, limits::H3_DATA_BYTES);
+            let mut out = Vec::with_capacity(bytes_max + frame::HEADER_BYTES_MAX);
             let at = frame::begin_data(&mut out);
-            let filled = body.fill(&mut out, limits::H3_DATA_BYTES);
+            let filled = body.fill(&mut out, bytes_max);
             outgoing.sent += frame::end_data(&mut out, at) as u64;
             outgoing.chunks = [out.into(), Bytes::new()];
             outgoing.at = 0;

@@ -4,11 +4,11 @@
 use super::super::access::Who;
 use super::super::dispatch::{Facts, Way};
 use super::super::ledger::{Entry, Standing};
-use super::super::pending::Holder;
+use super::super::pending::{Holder, Shed};
 use super::super::worker::Worker;
 use super::Place;
 use super::exchange::Exchange;
-use super::waiting::{Shed, Waiting};
+use super::waiting::{Bell, Waiting};
 use crate::base::shares::Share;
 use crate::handler::Ends;
 use crate::limits;
@@ -43,7 +43,7 @@ pub(super) struct Session {
     /// Requests that wait for something: one connection has at most `H3_STREAMS_MAX` of them.
     waiting: RefCell<Vec<Rc<Waiting>>>,
     /// Told when the connection is to end requests for other clients.
-    shed: Arc<Shed>,
+    shed: Arc<Bell>,
     /// Requests under way.
     open: Cell<usize>,
     /// Of those, how many have a body and wait for a place.
@@ -111,7 +111,7 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, entry: Arc<Ent
         return;
     };
     let holder = worker.pending.holder(peer);
-    let shed = Arc::<Shed>::default();
+    let shed = Arc::<Bell>::default();
     holder.wake_by(&Waker::from(shed.clone()));
     let session = Rc::new(Session {
         holder,
@@ -172,7 +172,7 @@ impl Session {
                 uni = self.quic.accept_uni() => uni.map_or(News::Gone, News::OneWay),
                 () = self.worker.h3.told.notified() => News::Told,
                 () = self.rested.notified() => News::Rested,
-                () = self.shed.told() => News::Shed,
+                () = self.shed.rung() => News::Shed,
                 () = self.entry.given_up() => News::GivenUp,
                 () = timer.as_mut() => News::Time,
             };
@@ -180,7 +180,7 @@ impl Session {
                 News::Request(send, recv) => self.request(send, recv),
                 News::OneWay(recv) => drop(spawn_local(self.clone().listen(recv))),
                 News::Told | News::Rested => {}
-                News::Shed => self.end_stalled(self.holder.take_shed()),
+                News::Shed => self.end_waiting(self.holder.take_shed()),
                 News::GivenUp => return self.give_up(&mut control).await,
                 News::Time => self.time(timer.as_mut(), &mut control).await,
                 News::Gone => return,
@@ -354,17 +354,26 @@ impl Session {
         self.holder.stalled_since(longest_ms.unwrap_or(u64::MAX));
     }
 
-    /// Ends the requests that have been stalled for longest, `count` of them, to make room for other
-    /// clients.
-    fn end_stalled(&self, count: usize) {
+    /// Ends requests to make room for other clients.
+    fn end_waiting(&self, shed: Shed) {
         let waiting = self.waiting.borrow();
-        for _ in 0..count {
+        for _ in 0..shed.requests {
             let left = waiting.iter().filter(|it| !it.is_told());
             let Some(worst) = left.min_by_key(|it| it.stalled_ms()) else {
                 return;
             };
             self.worker.pending.refused(Share::Streams, 1);
             worst.shed();
+        }
+        let mut bytes = shed.head_bytes;
+        while bytes > 0 {
+            let left = waiting.iter().filter(|it| !it.is_told());
+            let Some(largest) = left.max_by_key(|it| it.head_bytes()) else {
+                return;
+            };
+            self.worker.pending.refused(Share::HeadBytes, 1);
+            bytes = bytes.saturating_sub(largest.head_bytes().max(1));
+            largest.shed();
         }
     }
 

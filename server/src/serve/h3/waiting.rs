@@ -11,6 +11,8 @@ use tokio::sync::Notify;
 pub(super) struct Waiting {
     /// Milliseconds of the worker's clock; the largest number while the client doesn't hold it.
     stalled_ms: Cell<u64>,
+    /// Bytes of its head in memory.
+    head_bytes: Cell<usize>,
     /// It was told to end.
     is_told: Cell<bool>,
     end: Notify,
@@ -24,6 +26,7 @@ impl Waiting {
     pub(super) fn new() -> Waiting {
         Waiting {
             stalled_ms: Cell::new(u64::MAX),
+            head_bytes: Cell::new(0),
             is_told: Cell::new(false),
             end: Notify::new(),
         }
@@ -31,6 +34,14 @@ impl Waiting {
 
     pub(super) fn stalled_ms(&self) -> u64 {
         self.stalled_ms.get()
+    }
+
+    pub(super) fn head_bytes(&self) -> usize {
+        self.head_bytes.get()
+    }
+
+    pub(super) fn set_head_bytes(&self, bytes: usize) {
+        self.head_bytes.set(bytes);
     }
 
     /// Notes since when the client has held the response; the largest number where it doesn't.
@@ -63,18 +74,18 @@ impl Waiting {
     }
 }
 
-/// Wakes a connection whose requests are to end.
+/// Wakes a connection some of whose requests are to end.
 #[derive(Default)]
-pub(super) struct Shed(Notify);
+pub(super) struct Bell(Notify);
 
-impl Shed {
+impl Bell {
     /// Ready once after each wake.
-    pub(super) async fn told(&self) {
+    pub(super) async fn rung(&self) {
         self.0.notified().await;
     }
 }
 
-impl Wake for Shed {
+impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         self.0.notify_one();
     }

@@ -176,6 +176,11 @@ impl Receiver {
         event(is_trailer, section)
     }
 
+    /// Bytes of a field section that isn't whole.
+    pub fn section_bytes(&self) -> usize {
+        self.section.len()
+    }
+
     /// Lets go of the field section that was put together.
     pub fn forget_section(&mut self) {
         self.section = Vec::new();

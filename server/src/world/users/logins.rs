@@ -114,7 +114,7 @@ impl Logins {
         if credentials.password.len() > PASSWORD_BYTES_MAX {
             return Check::Wrong;
         }
-        let login = self.login(users, &credentials);
+        let login = self.login(users, &credentials, client);
         let ledger = lock(&self.ledger);
         match ledger.answer(&login, now_ms) {
             Some(true) => return Check::Known(credentials.user),
@@ -136,9 +136,12 @@ impl Logins {
         })
     }
 
-    fn login(&self, users: &Users, credentials: &Credentials) -> Login {
+    /// The client is part of it: an answer that another client was given would tell a guesser for
+    /// nothing whether a password is right.
+    fn login(&self, users: &Users, credentials: &Credentials, client: ClientNetwork) -> Login {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&users.generation);
+        context.update(&client.octets());
         context.update(&(credentials.user.len() as u64).to_be_bytes());
         context.update(credentials.user.as_bytes());
         context.update(&credentials.password);

@@ -265,8 +265,29 @@ fn a_login_that_was_right_is_no_guess_whatever_else_its_client_tries() {
     // It has to be hashed again, and isn't limited.
     let now_ms = LOGIN_REMEMBERED_SECONDS * 1_000;
     assert_eq!(hashed(RIGHT, now_ms), Ok(Some("ant".to_owned())));
+    // Another client learns nothing of it.
     assert!(matches!(
         check(&logins, &users, RIGHT, 7, now_ms),
+        Check::Ask(_)
+    ));
+}
+
+/// A guesser over its limit would find a password without a hash by the answers that others were given.
+#[test]
+fn a_right_login_tells_another_client_nothing() {
+    let (logins, users) = (Logins::new(&Arc::default()).unwrap(), users());
+    let right = wait(ask_as(&logins, &users, RIGHT, 1, 0).answer());
+    assert_eq!(right, Ok(Some("ant".to_owned())));
+    for nth in 0..LOGIN_FAILURES_MAX as usize {
+        let wrong = wait(ask_as(&logins, &users, &guess(nth), 2, 0).answer());
+        assert_eq!(wrong, Ok(None));
+    }
+    for value in [RIGHT, &guess(99)] {
+        let told = check(&logins, &users, value, 2, 0);
+        assert!(matches!(told, Check::TooManyFailed));
+    }
+    assert!(matches!(
+        check(&logins, &users, RIGHT, 1, 0),
         Check::Known(_)
     ));
 }
