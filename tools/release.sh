@@ -14,8 +14,8 @@ if [ "${1:-}" = tiny ]; then
     AWS_LC_SYS_SMALL=1
     export AWS_LC_SYS_SMALL
     target_dir=target/tiny
-    # rustls agrees on keys and then stands aside: it is built for size here, and tokio unrolled less.
-    features='--no-default-features --config profile.release.package.rustls.opt-level="s" --config profile.release.package.tokio.opt-level=2'
+    # All is built for the smallest size, and tokio unrolled less.
+    features='--no-default-features --config profile.release.opt-level="z" --config profile.release.package.tokio.opt-level=2'
 fi
 
 # The standard library is built along: for size, and without what gives names to the lines of a
