@@ -121,9 +121,11 @@ impl Untrusted {
                 format!("remove {} or name its target instead", link.display())
             }
             (None, true) => format!("remove {} or use another path", self.lead.at.display()),
-            (None, false) => "keep it in a folder to which root and its owner alone can lead, \
-                              in /srv for example"
-                .to_owned(),
+            (None, false) => {
+                "move it where only root and its owner can change the folders above it, \
+                              into /srv for example"
+                    .to_owned()
+            }
         };
         match as_user(self.owner) {
             Some(command) if !self.lead.is_entry => {
