@@ -435,6 +435,54 @@ fn a_full_disk_leaves_what_was_there() {
 }
 
 #[test]
+fn folders_keep_the_group_of_new_files_and_files_no_rights_of_others() {
+    let folder = folder();
+    let chmod = |name: &str, mode| {
+        fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    chmod("public/a", 0o2775);
+    chmod("public/a/b", 0o3750);
+    chmod("public/index.html", 0o6755);
+    for done in [backup(&folder), restore(&folder)] {
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    let mode = |name: &str| folder.path(name).metadata().expect("it").mode() & 0o7777;
+    assert_eq!(mode("public/a"), 0o2775);
+    assert_eq!(mode("public/a/b"), 0o2750);
+    assert_eq!(mode("public/index.html"), 0o755);
+}
+
+#[test]
+fn an_archive_in_a_folder_that_is_saved_is_refused() {
+    let folder = folder();
+    symlink("public/a", folder.path("led")).expect("a link");
+    let config = folder.path("anthill.toml");
+    let before = tree(&folder.path(""));
+    for archive in ["public/site.tar.gz", "scripts/x", "public/a/b/.x", "led/x"] {
+        let archive = folder.path(archive);
+        let done = anthill(&[
+            "backup".as_ref(),
+            "*".as_ref(),
+            config.as_os_str(),
+            "-o".as_ref(),
+            archive.as_os_str(),
+        ]);
+        assert_eq!(done.code, Some(1), "{done:?}");
+        assert!(done.stderr.contains(", which it saves"), "{done:?}");
+        assert!(
+            done.stderr.contains("help: write it to a file outside of"),
+            "{done:?}"
+        );
+        assert!(!archive.exists());
+    }
+    let names = |tree: Vec<(PathBuf, u32, i64, Vec<u8>)>| {
+        let names = tree.into_iter().map(|(name, ..)| name);
+        names.collect::<Vec<PathBuf>>()
+    };
+    assert_eq!(names(tree(&folder.path(""))), names(before));
+}
+
+#[test]
 fn what_is_typed_wrongly_is_said() {
     let folder = folder();
     let config = folder.path("anthill.toml");

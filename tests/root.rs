@@ -260,12 +260,21 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
     }
     let folder = saved();
     let home = folder.path("home");
+    let archive = folder.path("site.tar.gz");
     let site = all(&folder.path("home/public"));
     let refused = |who: &str| {
         let done = restore(&folder);
         assert_eq!(done.code, Some(1), "{who}: {done:?}");
         let what = format!("{} can be changed by {who}", home.display());
         assert!(done.stderr.contains(&what), "{who}: {done:?}");
+        // The command for the site's owner comes first, and no other mode for a folder is proposed.
+        let program = env!("CARGO_BIN_EXE_anthill");
+        let help = format!("sudo -u nobody {program} restore {}", archive.display());
+        let help =
+            format!("help: run it as the owner, to which the archive must be open: {help} '*'");
+        assert!(done.stderr.contains(&help), "{who}: {done:?}");
+        let is_changed = ["chown", "chmod"].map(|word| done.stderr.contains(word));
+        assert_eq!(is_changed, [false, false], "{who}: {done:?}");
         assert_eq!(all(&home).len(), site.len() + 1, "{who}");
         assert_eq!(all(&folder.path("home/public")), site, "{who}");
     };
@@ -305,11 +314,16 @@ fn restore_and_backup_do_not_go_where_the_owner_leads_them() {
     symlink(folder.path("victim"), folder.path("home/public")).expect("a link");
     for done in [restore(&folder), backup(&folder)] {
         assert_eq!(done.code, Some(1), "{done:?}");
-        assert!(done.stderr.contains("root must not use"), "{done:?}");
-        assert!(
-            done.stderr.contains("could lead root elsewhere"),
-            "{done:?}"
+        let (link, victim) = (folder.path("home/public"), folder.path("victim"));
+        let what = format!(
+            "error: {} is a link to {}, which root must not use: {} can be changed by user `nobody`",
+            link.display(),
+            victim.display(),
+            folder.path("home").display()
         );
+        assert!(done.stderr.contains(&what), "{done:?}");
+        let help = format!("remove {} or name its target instead", link.display());
+        assert!(done.stderr.contains(&help), "{done:?}");
     }
     assert_eq!(all(&folder.path("victim")), before);
     let names = |path: &str| fs::read_dir(folder.path(path)).expect("a folder").count();
@@ -400,9 +414,188 @@ fn passwd_changes_and_reads_no_file_outside_of_the_owners_folder() {
     }
     let text = fs::read_to_string(home.join("users")).expect("users");
     assert!(text.starts_with("bee:x\nant:$2y$"), "{text}");
-    let stat = home.join("users").symlink_metadata().expect("users");
-    assert_eq!((stat.uid(), stat.mode() & 0o777), (OWNER, 0o640));
     assert!(home.join("mine").is_symlink());
+}
+
+#[test]
+fn passwd_keeps_the_rights_of_a_file_and_gives_a_new_one_to_the_owner_of_its_folder() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder();
+    let home = folder.path("home");
+    chown(&home, Some(OWNER), Some(OTHER)).expect("an owner");
+    fs::write(home.join("users"), "bee:x\n").expect("a file");
+    chown(home.join("users"), Some(OTHER), Some(OWNER)).expect("an owner");
+    for (file, before, rights) in [
+        ("home/users", Some(0o600), (OTHER, OWNER, 0o600)),
+        ("home/users", Some(0o664), (OTHER, OWNER, 0o664)),
+        ("home/new", None, (OWNER, OTHER, 0o640)),
+        ("new", None, (0, 0, 0o640)),
+        ("new", Some(0o400), (0, 0, 0o400)),
+    ] {
+        let path = folder.path(file);
+        if let Some(before) = before {
+            mode(&path, before);
+        }
+        let done = passwd(&folder, file);
+        assert_eq!(done.code, Some(0), "{file}: {done:?}");
+        let stat = path.symlink_metadata().expect("the file");
+        let found = (stat.uid(), stat.gid(), stat.mode() & 0o7777);
+        assert_eq!(found, rights, "{file}");
+        let hint = format!(
+            "made as root:root 0640: a server with user = \"anthill\" needs: chgrp anthill {}",
+            path.display()
+        );
+        let is_hinted = done.stderr.contains(&hint);
+        assert_eq!(is_hinted, (file, before) == ("new", None), "{done:?}");
+    }
+}
+
+#[test]
+fn passwd_proposes_no_other_mode_for_a_sticky_folder() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder().with("tmp/users", "bee:x\n");
+    mode(&folder.path("tmp"), 0o1777);
+    let users = folder.path("tmp/users");
+    own(&users, OWNER);
+    let done = passwd(&folder, "tmp/users");
+    assert_eq!(done.code, Some(1), "{done:?}");
+    let users = users.display();
+    let what = format!("root must not use {users}: {users} belongs to user `nobody`");
+    assert!(done.stderr.contains(&what), "{done:?}");
+    let help = format!("help: remove {users} or use another path");
+    assert!(done.stderr.contains(&help), "{done:?}");
+    let is_changed = ["chown", "chmod"].map(|word| done.stderr.contains(word));
+    assert_eq!(is_changed, [false, false], "{done:?}");
+}
+
+/// A command of [`OWNER`].
+fn by_owner(arguments: &[&std::ffi::OsStr]) -> Done {
+    let mut command = Command::new(tool("setpriv"));
+    let uid = OWNER.to_string();
+    command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups"]);
+    command.arg(env!("CARGO_BIN_EXE_anthill")).args(arguments);
+    finish(command, b"")
+}
+
+/// The control socket and the state folder are in a folder that belongs to the server's account.
+#[test]
+fn the_owner_saves_and_restores_a_site_without_access_to_the_server() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder().with("state/hits", "").with("closed/file", "");
+    given(&folder);
+    own(&folder.path("home"), OWNER);
+    own(&folder.path("closed"), OTHER);
+    mode(&folder.path("closed"), 0o700);
+    let config = folder.path("anthill.toml");
+    let text = fs::read_to_string(&config).expect("it");
+    let closed = folder.path("closed").display().to_string();
+    let archive = folder.path("home/site.tar.gz");
+    // The socket alone, then the state folder alone.
+    for (from, to) in [
+        ("\"anthill.sock\"", "\"closed/x.sock\""),
+        ("\"state\"", "\"closed/state\""),
+    ] {
+        folder.write("anthill.toml", text.replace(from, to));
+        let done = by_owner(&[
+            "backup".as_ref(),
+            "*".as_ref(),
+            config.as_os_str(),
+            "-o".as_ref(),
+            archive.as_os_str(),
+        ]);
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let warning = "warning: hit counts are not saved and no running server can be asked";
+        let warning = format!("{warning}: {closed} belongs to `{OTHER}`");
+        assert!(done.stderr.contains(&warning), "{done:?}");
+    }
+    folder.write(
+        "anthill.toml",
+        text.replace("\"anthill.sock\"", "\"closed/x.sock\""),
+    );
+    fs::write(folder.path("home/public/index.html"), "<p>spoilt</p>\n").expect("written");
+    let done = by_owner(&[
+        "restore".as_ref(),
+        archive.as_os_str(),
+        "*".as_ref(),
+        config.as_os_str(),
+    ]);
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let warning = "warning: no running server can be told";
+    let warning = format!("{warning}: {closed} belongs to `{OTHER}`");
+    assert!(done.stderr.contains(&warning), "{done:?}");
+    let next = format!("\nthen run: sudo anthill reload {}", config.display());
+    assert!(done.stdout.contains(&next), "{done:?}");
+    let page = fs::read_to_string(folder.path("home/public/index.html"));
+    assert_eq!(page.expect("the page"), "<p>hello</p>\n");
+}
+
+#[test]
+fn restore_by_root_keeps_the_group_of_new_files_in_a_folder() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder();
+    given(&folder);
+    let (shared, file) = (
+        folder.path("home/public/z"),
+        folder.path("home/public/z/page.html"),
+    );
+    mode(&shared, 0o2775);
+    mode(&file, 0o6755);
+    for done in [backup(&folder), restore(&folder)] {
+        assert_eq!(done.code, Some(0), "{done:?}");
+    }
+    let found = |path: &Path| {
+        let stat = path.symlink_metadata().expect("it");
+        (stat.uid(), stat.gid(), stat.mode() & 0o7777)
+    };
+    assert_eq!(found(&shared), (OWNER, OWNER, 0o2775));
+    assert_eq!(found(&file), (OWNER, OWNER, 0o755));
+    assert_eq!(found(&folder.path("home/public")), (OWNER, OWNER, 0o755));
+}
+
+/// `check` of root and `reload` of the server, which has another account, say the same.
+#[test]
+fn a_user_file_that_the_server_cannot_read_is_told_with_the_command_that_helps() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder();
+    fs::write(folder.path("users"), "").expect("a file");
+    mode(&folder.path("users"), 0o640);
+    let user = "workers = 1\nuser = \"nobody\"";
+    let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
+    let text = text.replace("workers = 1", user);
+    let text = text.replace("\"anthill.sock\"", "\"state/x.sock\"");
+    let server = Server::start_in(folder, &text);
+    let route = "[[site.route]]\npath = \"/x\"\nusers = \"users\"\n";
+    server.folder.write("anthill.toml", text + route);
+    let users = server.folder.path("users").display().to_string();
+    for command in ["check", "reload"] {
+        let done = server.ask(&[command]);
+        assert_ne!(done.code, Some(0), "{command}: {done:?}");
+        let what = format!("{users} can't be read by user `nobody`");
+        let help = format!("help: chgrp nogroup {users} && chmod g+r {users}");
+        assert!(done.stderr.contains(&what), "{command}: {done:?}");
+        assert!(done.stderr.contains(&help), "{command}: {done:?}");
+    }
+    server.folder.write("closed/users", "");
+    mode(&server.folder.path("closed"), 0o700);
+    let text = fs::read_to_string(server.folder.path("anthill.toml")).expect("it");
+    let text = text.replace("\"users\"", "\"closed/users\"");
+    server.folder.write("anthill.toml", text);
+    let closed = server.folder.path("closed").display().to_string();
+    for command in ["check", "reload"] {
+        let done = server.ask(&[command]);
+        let what = format!("user `nobody` can't reach {closed}/users: {closed} doesn't let it in");
+        assert!(done.stderr.contains(&what), "{command}: {done:?}");
+    }
 }
 
 /// What a server does as root before it becomes its account, and what one does that stays root.

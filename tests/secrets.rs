@@ -250,8 +250,22 @@ fn check_warns_of_them() {
     let file = folder.path("anthill.toml");
     let checked = crate::support::anthill(&["check".as_ref(), file.as_os_str()]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
-    for name in ["anthill.toml lies in", "errors.log lies in"] {
-        let says = |line: &str| line.starts_with("warning: ") && line.contains(name);
+    let other = format!(
+        "move the pages into {} and write root = \"public\"",
+        folder.path("public").display()
+    );
+    for (name, help) in [
+        ("anthill.toml lies in", other.clone()),
+        (
+            "errors.log lies in",
+            format!("write another path for `errors`, or {other}"),
+        ),
+    ] {
+        let says = |line: &str| {
+            line.starts_with("warning: ")
+                && line.contains(name)
+                && line.ends_with(&format!(": {help}"))
+        };
         assert!(checked.stderr.lines().any(says), "{name} {checked:?}");
     }
 }

@@ -74,11 +74,8 @@ fn folders(site: &Site) -> Vec<Folder> {
 
 /// Root does not use this path, and what the operator can do about it.
 fn untrusted(refused: &Untrusted) -> OperatorError {
-    let (folder, path) = (refused.folder.display(), refused.path.display());
-    OperatorError::failure(refused.to_string()).help(format!(
-        "run this as the owner of {path}, or let root alone change {folder}: \
-         chown root {folder} && chmod go-w {folder}"
-    ))
+    OperatorError::failure(refused.to_string())
+        .help(refused.help(", to which the archive must be open"))
 }
 
 fn real(place: &Path) -> PathBuf {

@@ -2,7 +2,7 @@
 //! after, so that none is half of one version and half of another. The archive appears whole or not.
 
 use super::tar::{self, Entry, Kind};
-use super::{ABOUT, Folder, HITS, MAGIC, SUMS, folders, sum_line, untrusted};
+use super::{ABOUT, Folder, HITS, MAGIC, SUMS, folders, real, sum_line, untrusted};
 use crate::base::digest::Digest;
 use crate::base::trusted_path::{FOLDER, LastLink, Missing, TrustedPath, may_be_planted, names};
 use crate::config::{OperatorError, Site, reason};
@@ -113,6 +113,16 @@ fn write(
     if folders.is_empty() {
         let what = "the site has no folder, so there is nothing to save";
         return Err(OperatorError::failure(what));
+    }
+    let archive = out.way.path();
+    if let Some(folder) = folders
+        .iter()
+        .find(|it| archive.starts_with(real(&it.place)))
+    {
+        let (archive, folder) = (archive.display(), folder.place.display());
+        let what = format!("the backup {archive} would lie in {folder}, which it saves");
+        let help = format!("write it to a file outside of {folder}");
+        return Err(OperatorError::failure(what).help(help));
     }
     let name = site.names.first().map_or("*", |name| name.get_ref());
     let mut writer = Writer::create(out, state)?;
@@ -406,7 +416,7 @@ impl Writer {
         self.put(&tar::head(&Entry {
             name: name.to_vec(),
             kind,
-            mode: stat.st_mode & 0o777,
+            mode: stat.st_mode & kind.mode_bits(),
             modified: u64::try_from(stat.st_mtime).unwrap_or(0),
             size,
             link,

@@ -18,6 +18,17 @@ pub enum Kind {
     Link,
 }
 
+impl Kind {
+    /// The bits of a mode that are kept. On a file, the set-user-ID and set-group-ID bits would give
+    /// rights; on a folder, the latter only hands on the group.
+    pub(super) fn mode_bits(self) -> u32 {
+        match self {
+            Kind::Folder => 0o2777,
+            Kind::File | Kind::Link => 0o777,
+        }
+    }
+}
+
 /// The head of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -25,7 +36,7 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// What it is.
     pub kind: Kind,
-    /// Permissions, nine bits.
+    /// Permissions, nine bits; a folder's set-group-ID bit too, which gives its group to new files.
     pub mode: u32,
     /// Seconds since 1970.
     pub modified: u64,
@@ -341,7 +352,7 @@ fn entry(block: &[u8; BLOCK], records: Records, maker: Maker) -> io::Result<Entr
     Ok(Entry {
         name,
         kind,
-        mode: (number(&block[100..108])? & 0o777) as u32,
+        mode: number(&block[100..108])? as u32 & kind.mode_bits(),
         modified: number(&block[136..148])?.min(NUMBER_MAX),
         size,
         link,

@@ -48,8 +48,20 @@ pub struct TrustedPath {
     name: OsString,
     /// The path of the folder without links, for messages.
     shown: PathBuf,
-    /// The users that can change what lies on the way, each with the first folder for which that holds.
-    writers: Vec<(Writer, PathBuf)>,
+    /// The users that can change what lies on the way.
+    writers: Vec<Lead>,
+}
+
+/// A user that can change what lies on the way, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Lead {
+    writer: Writer,
+    /// The first folder that the user can change, or the user's own entry in a sticky folder.
+    at: PathBuf,
+    /// Whether `at` is an entry in a sticky folder.
+    is_entry: bool,
+    /// The first symbolic link that the user could have made, and its target.
+    link: Option<(PathBuf, PathBuf)>,
 }
 
 /// A user, or users, other than root.
@@ -66,24 +78,83 @@ enum Writer {
 pub struct Untrusted {
     /// What the path leads to.
     pub path: PathBuf,
-    /// The folder on the way that another user can change.
-    pub folder: PathBuf,
-    /// That user, in words.
-    pub writer: String,
+    /// The user to which the path may belong.
+    owner: u32,
+    lead: Lead,
 }
 
 impl fmt::Display for Untrusted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, folder) = (self.path.display(), self.folder.display());
-        let writer = &self.writer;
-        write!(
-            f,
-            "root must not use {path}: {folder} can be changed by {writer}, which could lead root elsewhere"
-        )
+        let Lead {
+            writer,
+            at,
+            is_entry,
+            link,
+        } = &self.lead;
+        match link {
+            Some((link, target)) => {
+                let (link, target) = (link.display(), target.display());
+                write!(f, "{link} is a link to {target}, which root must not use: ")?;
+            }
+            None => write!(f, "root must not use {}: ", self.path.display())?,
+        }
+        let at = at.display();
+        match is_entry {
+            true => write!(f, "{at} belongs to {writer}"),
+            false => write!(
+                f,
+                "{at} can be changed by {writer}, which could lead root elsewhere"
+            ),
+        }
     }
 }
 
 impl std::error::Error for Untrusted {}
+
+impl Untrusted {
+    /// Tells the operator how to do without root what this command was to do, as far as that is
+    /// possible, or else how to avoid the refusal. No other mode for a folder on the way is proposed: it
+    /// may be a home folder, `/` or `/tmp`. `needs` says what the owner needs for it.
+    pub fn help(&self, needs: &str) -> String {
+        let other = match (&self.lead.link, self.lead.is_entry) {
+            (Some((link, _)), _) => {
+                format!("remove {} or name its target instead", link.display())
+            }
+            (None, true) => format!("remove {} or use another path", self.lead.at.display()),
+            (None, false) => {
+                "move it where only root and its owner can change the folders above it, \
+                              into /srv for example"
+                    .to_owned()
+            }
+        };
+        match as_user(self.owner) {
+            Some(command) if !self.lead.is_entry => {
+                format!("run it as the owner{needs}: {command}; or {other}")
+            }
+            _ => other,
+        }
+    }
+}
+
+/// The command of this process, to be run as this user by a shell; `None` if the user is root.
+fn as_user(uid: u32) -> Option<String> {
+    let user = match user_name(uid) {
+        _ if uid == 0 => return None,
+        Some(name) => name,
+        None => format!("#{uid}"),
+    };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:@%+,".contains(&byte);
+    let quoted = |word: &str| match !word.is_empty() && word.bytes().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    };
+    let mut command = format!("sudo -u {}", quoted(&user));
+    for word in std::env::args_os() {
+        command.push(' ');
+        command.push_str(&quoted(&word.to_string_lossy()));
+    }
+    Some(command)
+}
 
 impl TrustedPath {
     /// Resolves a path as the kernel does, and notes the users that can change the way.
@@ -95,12 +166,12 @@ impl TrustedPath {
     /// where it ends. `owner` is the user to which the file at the end belongs, or will belong: that
     /// user gains nothing, since all that is done there is done to that user's own file.
     pub fn must_be_led_by(&self, owner: u32) -> Result<(), Untrusted> {
-        let foreign = |(writer, _): &&(Writer, PathBuf)| *writer != Writer::User(owner);
+        let foreign = |lead: &&Lead| lead.writer != Writer::User(owner);
         match self.writers.iter().find(foreign) {
-            Some((writer, folder)) if super::sys::is_root() => Err(Untrusted {
+            Some(lead) if super::sys::is_root() => Err(Untrusted {
                 path: self.path(),
-                folder: folder.clone(),
-                writer: writer.to_string(),
+                owner,
+                lead: lead.clone(),
             }),
             _ => Ok(()),
         }
@@ -188,7 +259,7 @@ struct Walk {
     shown: PathBuf,
     rest: VecDeque<OsString>,
     links: usize,
-    writers: Vec<(Writer, PathBuf)>,
+    writers: Vec<Lead>,
     accounts: Option<Accounts>,
 }
 
@@ -245,7 +316,8 @@ impl Walk {
             // The owner of an entry in a sticky folder, and no other user, can exchange it.
             let here = fstat(&self.folder)?;
             if is_shared(&here) && here.st_mode & STICKY != 0 {
-                self.add(Writer::User(stat.st_uid));
+                let entry = self.shown.join(&name);
+                self.add(Writer::User(stat.st_uid), &entry, true);
             }
             match kind {
                 FileType::Symlink if !is_last || last == LastLink::Follow => {
@@ -255,6 +327,10 @@ impl Walk {
                     }
                     let target = readlinkat(&found, "", Vec::new())?.into_bytes();
                     let target = PathBuf::from(OsString::from_vec(target));
+                    let link = (self.shown.join(&name), target.clone());
+                    for lead in &mut self.writers {
+                        lead.link.get_or_insert_with(|| link.clone());
+                    }
                     if target.is_absolute() {
                         self.folder = root()?;
                         self.shown = PathBuf::from("/");
@@ -278,10 +354,10 @@ impl Walk {
     /// belongs.
     fn must_be_trusted(&self, name: &OsStr) -> io::Result<()> {
         match self.writers.first() {
-            Some((writer, folder)) if super::sys::is_root() => Err(io::Error::other(Untrusted {
+            Some(lead) if super::sys::is_root() => Err(io::Error::other(Untrusted {
                 path: self.shown.join(name),
-                folder: folder.clone(),
-                writer: writer.to_string(),
+                owner: 0,
+                lead: lead.clone(),
             })),
             _ => Ok(()),
         }
@@ -298,32 +374,38 @@ impl Walk {
 
     /// Notes the users that may change the folder in which the walk is.
     fn note(&mut self, stat: &Stat) {
-        self.add(Writer::User(stat.st_uid));
+        let here = self.shown.clone();
+        self.add(Writer::User(stat.st_uid), &here, false);
         if stat.st_mode & STICKY != 0 || !is_shared(stat) {
             return;
         }
         if stat.st_mode & 0o002 != 0 {
-            self.add(Writer::Everyone);
+            self.add(Writer::Everyone, &here, false);
         }
         if stat.st_mode & 0o020 != 0 {
             let accounts = self.accounts.as_ref();
             match accounts.and_then(|all| all.members(stat.st_gid)) {
                 Some(members) => members
                     .into_iter()
-                    .for_each(|uid| self.add(Writer::User(uid))),
-                None => self.add(Writer::Group(stat.st_gid)),
+                    .for_each(|uid| self.add(Writer::User(uid), &here, false)),
+                None => self.add(Writer::Group(stat.st_gid), &here, false),
             }
         }
     }
 
-    fn add(&mut self, writer: Writer) {
+    fn add(&mut self, writer: Writer, at: &Path, is_entry: bool) {
         let is_harmless = match writer {
             Writer::User(0) => true,
             Writer::User(uid) => self.accounts.as_ref().is_some_and(|all| all.is_beyond(uid)),
             Writer::Group(_) | Writer::Everyone => false,
         };
-        if !is_harmless && !self.writers.iter().any(|(known, _)| *known == writer) {
-            self.writers.push((writer, self.shown.clone()));
+        if !is_harmless && !self.writers.iter().any(|known| known.writer == writer) {
+            self.writers.push(Lead {
+                writer,
+                at: at.to_owned(),
+                is_entry,
+                link: None,
+            });
         }
     }
 
@@ -430,7 +512,7 @@ impl fmt::Display for Writer {
 }
 
 /// The name of a user, as `/etc/passwd` has it.
-fn user_name(uid: u32) -> Option<String> {
+pub fn user_name(uid: u32) -> Option<String> {
     let passwd = fs::read_to_string("/etc/passwd").ok()?;
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');

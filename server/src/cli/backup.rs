@@ -1,14 +1,16 @@
 //! `anthill backup` and `anthill restore`. Content is read and written here, by the configuration, so
 //! that no server needs to run; one that does is asked for its hit counts, and told to take what is new.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::control_client::ask_if_running;
+use super::control_client::{Asked, ask_if_running};
 use super::parse::Typed;
 use crate::backup;
 use crate::base::clock;
+use crate::base::trusted_path::user_name;
 use crate::config::{Chosen, Config, OperatorError, Overrides, Site, reason};
 use crate::hits::Hits;
 
@@ -21,10 +23,36 @@ pub(super) fn backup(typed: &Typed) -> Result<ExitCode, OperatorError> {
     let site = site(&config, &word(typed, 0)?)?;
     let name = first_name(site);
     let state = config.server.state.get_ref();
-    let hits = match ask_if_running(typed, 1, &format!("hits file {name}"))? {
-        Some(text) => Some(text.into_bytes()).filter(|text| !text.is_empty()),
-        None => counts(state)?.written(name),
+    let (hits, closed) = match ask_if_running(typed, 1, &format!("hits file {name}"))? {
+        Asked::Answer(text) => (Some(text.into_bytes()), None),
+        Asked::NoServer => match load(state) {
+            Ok(hits) => (hits.written(name), None),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                (None, Some(state.join("hits")))
+            }
+            Err(error) => {
+                let what = format!("the hit counts in {}: {}", state.display(), reason(&error));
+                return Err(OperatorError::failure(what));
+            }
+        },
+        // Those of a server that this user ran, if there are any.
+        Asked::Closed(socket) => (
+            load(state).ok().and_then(|hits| hits.written(name)),
+            Some(socket),
+        ),
     };
+    let hits = hits.filter(|text| !text.is_empty());
+    if let Some(closed) = closed {
+        let lost = if hits.is_none() {
+            "hit counts are not saved and "
+        } else {
+            ""
+        };
+        let owner = owner_above(&closed);
+        super::say(&format!(
+            "warning: {lost}no running server can be asked: {owner}"
+        ));
+    }
     let now = clock::unix_seconds_now();
     let saved = backup::save(site, hits.as_deref(), state, now, &to)?;
     for place in &saved.passed_over {
@@ -60,7 +88,7 @@ pub(super) fn restore(typed: &Typed) -> Result<ExitCode, OperatorError> {
     let config = config(typed, 2)?;
     let chosen = typed.operand_at(1).map(|_| word(typed, 1)).transpose()?;
     // Whether one runs, and which, is known before anything is changed.
-    let is_running = ask_if_running(typed, 2, "status")?.is_some();
+    let running = ask_if_running(typed, 2, "status")?;
     let mut name = String::new();
     let restored = backup::restore(archive, now, |theirs| {
         let site = site(&config, chosen.as_deref().unwrap_or(theirs))?;
@@ -68,17 +96,45 @@ pub(super) fn restore(typed: &Typed) -> Result<ExitCode, OperatorError> {
         Ok(site)
     })?;
     let mut text = told(&restored);
-    match (&restored.hits, is_running) {
-        (_, true) => {
+    let closed = match (running, &restored.hits) {
+        (Asked::Answer(_), _) => {
             ask_if_running(typed, 2, "reload")?;
             ask_if_running(typed, 2, &format!("purge {name} /*"))?;
             text.push_str("\nthe running server has it; its hit counts stay as they are");
+            None
         }
-        (Some(hits), false) => {
-            write_counts(config.server.state.get_ref(), &name, hits)?;
-            text.push_str("\nthe hit counts are those of the backup");
+        (Asked::NoServer, Some(hits)) => {
+            let state = config.server.state.get_ref();
+            match write_counts(state, &name, hits) {
+                Ok(()) => {
+                    text.push_str("\nthe hit counts are those of the backup");
+                    None
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    Some(state.join("hits"))
+                }
+                Err(error) => {
+                    let what = format!("the hit counts in {}: {}", state.display(), reason(&error));
+                    let what = format!("the content is restored, but not {what}");
+                    return Err(OperatorError::failure(what));
+                }
+            }
         }
-        (None, false) => {}
+        (Asked::NoServer, None) => None,
+        (Asked::Closed(socket), _) => Some(socket),
+    };
+    if let Some(closed) = closed {
+        let lost = if restored.hits.is_some() {
+            "hit counts are not restored and "
+        } else {
+            ""
+        };
+        let owner = owner_above(&closed);
+        super::say(&format!(
+            "warning: {lost}no running server can be told: {owner}"
+        ));
+        let place = config.path.as_ref().unwrap_or(&config.folder).display();
+        text.push_str(&format!("\nthen run: sudo anthill reload {place}"));
     }
     Ok(super::done(&text))
 }
@@ -126,27 +182,27 @@ fn site<'c>(config: &'c Config, name: &str) -> Result<&'c Site, OperatorError> {
     })
 }
 
-fn counts(state: &Path) -> Result<Hits, OperatorError> {
+fn load(state: &Path) -> io::Result<Hits> {
     let hits = Hits::default();
-    let failed = |error| {
-        let what = format!("the hit counts in {}: {}", state.display(), reason(&error));
-        OperatorError::failure(what).help("run this as the server's user, or as root (sudo)")
-    };
-    hits.load(state).map_err(failed)?;
-    Ok(hits)
+    hits.load(state).map(|()| hits)
 }
 
-fn write_counts(state: &Path, site: &str, text: &[u8]) -> Result<(), OperatorError> {
-    let hits = counts(state)?;
+/// Why this path is closed to this user: the last part of it that can be seen, and to whom it belongs.
+fn owner_above(closed: &Path) -> String {
+    let mut parts = closed.ancestors();
+    let seen = parts.find_map(|part| Some((part, part.symlink_metadata().ok()?.uid())));
+    let (part, uid) = seen.unwrap_or((closed, 0));
+    let owner = user_name(uid).unwrap_or_else(|| uid.to_string());
+    format!("{} belongs to `{owner}`", part.display())
+}
+
+fn write_counts(state: &Path, site: &str, text: &[u8]) -> io::Result<()> {
+    let hits = load(state)?;
     hits.replace(site, text);
     // The server has to be able to read them, whichever user restores.
     let owner = state.metadata().map(|owner| {
         let is_root = rustix::process::geteuid().is_root();
         is_root.then(|| (owner.uid(), owner.gid()))
     });
-    let written = owner.and_then(|owner| hits.save_for(state, owner));
-    written.map_err(|error| {
-        let what = format!("the hit counts in {}: {}", state.display(), reason(&error));
-        OperatorError::failure(format!("the content is restored, but not {what}"))
-    })
+    owner.and_then(|owner| hits.save_for(state, owner))
 }

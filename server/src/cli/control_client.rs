@@ -98,40 +98,53 @@ fn sockets(typed: &Typed, nth: usize) -> Result<Vec<PathBuf>, OperatorError> {
     control_sockets(&Chosen::of(typed.path_at(nth))?, &overrides)
 }
 
-/// What the server of the configuration that the nth operand names says to this; `None` if none runs.
+/// The answer of the running server to a question.
+pub(super) enum Asked {
+    Answer(String),
+    /// No server listens at the control socket.
+    NoServer,
+    /// This path is closed to this user, so it is not known whether a server listens behind it.
+    Closed(PathBuf),
+}
+
+/// Asks the server of the configuration that the nth operand names.
 pub(super) fn ask_if_running(
     typed: &Typed,
     nth: usize,
     question: &str,
-) -> Result<Option<String>, OperatorError> {
+) -> Result<Asked, OperatorError> {
+    use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
     let sockets = sockets(typed, nth)?;
-    let listens = |path: &&PathBuf| {
-        use io::ErrorKind::{ConnectionRefused, NotFound};
-        let tried = UnixStream::connect(path);
-        tried.map_or_else(
-            |error| !matches!(error.kind(), ConnectionRefused | NotFound),
-            |_| true,
-        )
+    let mut closed = None;
+    let mut open = None;
+    for path in &sockets {
+        match UnixStream::connect(path) {
+            Err(error) if matches!(error.kind(), ConnectionRefused | NotFound) => {}
+            Err(error) if error.kind() == PermissionDenied => closed = closed.or(Some(path)),
+            tried => {
+                open = Some((path, tried));
+                break;
+            }
+        }
+    }
+    let Some((path, tried)) = open else {
+        return Ok(closed.map_or(Asked::NoServer, |path| Asked::Closed(path.clone())));
     };
-    // A default folder that we can't enter says nothing; see `connect`.
-    let Some(path) = sockets.iter().find(listens) else {
-        return Ok(None);
-    };
-    let said = UnixStream::connect(path)
+    let said = tried
         .and_then(|stream| exchange(stream, question, Some(Duration::from_secs(120))))
         .map_err(|error| {
             let what = format!("the server at {}: {}", path.display(), reason(&error));
             OperatorError::failure(what).help("run this as the server's user, or as root (sudo)")
         })?;
     match said.split_once('\n') {
-        Some(("ok", text)) => Ok(Some(text.to_owned())),
+        Some(("ok", text)) => Ok(Asked::Answer(text.to_owned())),
         Some((_, text)) => {
             let text = text.trim_end().trim_start_matches("error: ");
             Err(OperatorError::failure(format!(
                 "the running server: {text}"
             )))
         }
-        None => Ok(None),
+        None => Ok(Asked::NoServer),
     }
 }
 

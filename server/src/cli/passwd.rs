@@ -4,11 +4,10 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rustix::fs::{AtFlags, Mode, OFlags, Stat, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, Stat, fstat, openat, renameat, unlinkat};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use super::parse::Typed;
@@ -46,9 +45,15 @@ pub(super) fn run(typed: &Typed) -> Result<ExitCode, OperatorError> {
     let password = ask()?;
     check_password(&password)?;
     let after = with(&before, &line(user, &password)?, user);
-    users
+    let made = users
         .replace(&after)
         .map_err(|error| failed(file, &error))?;
+    if users.old.is_none() && (made.st_uid, made.st_gid) == (0, 0) {
+        super::say(&format!(
+            "made as root:root 0640: a server with user = \"anthill\" needs: chgrp anthill {}",
+            file.display()
+        ));
+    }
     let verb = if after.lines().count() > before.lines().count() {
         "added"
     } else {
@@ -153,12 +158,7 @@ impl UserFile<'_> {
         let way = TrustedPath::resolve(path, LastLink::Follow, Missing::Fail).map_err(at)?;
         way.must_stay_with_its_folder()
             .map_err(at)?
-            .map_err(|error| {
-                let folder = error.folder.display();
-                OperatorError::failure(error.to_string()).help(format!(
-                    "run this as the owner of the file, or let root alone change {folder}"
-                ))
-            })?;
+            .map_err(|error| OperatorError::failure(error.to_string()).help(error.help("")))?;
         let old = match trusted_path::open_file(&way) {
             Ok(old) => Some(old),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -193,14 +193,14 @@ impl UserFile<'_> {
     }
 
     /// Writes the file whole or not at all: a server that reads it meanwhile sees the old or the new.
-    fn replace(&self, text: &str) -> io::Result<()> {
+    fn replace(&self, text: &str) -> io::Result<Stat> {
         let folder = self.way.folder();
         let mut draft = OsString::from(".");
         draft.push(self.way.name());
         draft.push(format!(".{}", std::process::id()));
         let written = self
             .write(&draft, text)
-            .and_then(|()| Ok(renameat(folder, &draft, folder, self.way.name())?));
+            .and_then(|made| Ok(renameat(folder, &draft, folder, self.way.name()).map(|()| made)?));
         if written.is_err() {
             // It may not even be there; the error that counts is the first one.
             let _ = unlinkat(folder, &draft, AtFlags::empty());
@@ -208,21 +208,31 @@ impl UserFile<'_> {
         written
     }
 
-    fn write(&self, draft: &OsStr, text: &str) -> io::Result<()> {
+    /// A file that was there keeps its owner, group and mode. A new one that root makes in the folder of
+    /// another user gets the owner and group of the folder: a server under that account could not read a
+    /// file of root's, and the owner of a folder can replace each file in it anyway.
+    fn write(&self, draft: &OsStr, text: &str) -> io::Result<Stat> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let mode = Mode::from_raw_mode(0o640);
-        let file = openat(self.way.folder(), draft, flags | OFlags::CLOEXEC, mode)?;
-        // Not what the umask left of it: the server's group must be able to read.
-        rustix::fs::fchmod(&file, mode)?;
-        let mut file = File::from(file);
-        if let Some((_, old)) = &self.old {
-            let mine = file.metadata()?;
-            if (old.st_uid, old.st_gid) != (mine.uid(), mine.gid()) {
-                std::os::unix::fs::fchown(&file, Some(old.st_uid), Some(old.st_gid))?;
+        let closed = Mode::RUSR | Mode::WUSR;
+        let file = openat(self.way.folder(), draft, flags | OFlags::CLOEXEC, closed)?;
+        let (made, folder) = (fstat(&file)?, fstat(self.way.folder())?);
+        let (owner, mode) = match &self.old {
+            Some((_, old)) => ((old.st_uid, old.st_gid), old.st_mode & 0o777),
+            // The server's group must be able to read it.
+            None if made.st_uid == 0 && folder.st_uid != 0 => {
+                ((folder.st_uid, folder.st_gid), 0o640)
             }
+            None => ((made.st_uid, made.st_gid), 0o640),
+        };
+        if owner != (made.st_uid, made.st_gid) {
+            std::os::unix::fs::fchown(&file, Some(owner.0), Some(owner.1))?;
         }
+        // After the owner, and whatever the umask is.
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        let mut file = File::from(file);
         file.write_all(text.as_bytes())?;
-        file.sync_all()
+        file.sync_all()?;
+        Ok(fstat(&file)?)
     }
 }
 

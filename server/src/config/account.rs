@@ -106,8 +106,11 @@ impl Account {
     /// it can't enter, or the file itself for which it lacks `bits` (4 read, 2 write, 1 enter or
     /// run).
     pub fn stopped_at(&self, path: &Path, bits: u32) -> Option<PathBuf> {
-        // Through links, as the kernel will go.
-        let real = path.canonicalize().ok()?;
+        // Through links, as the kernel will go, unless this process can't go there itself.
+        let real = match path.canonicalize() {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => path.to_owned(),
+            real => real.ok()?,
+        };
         let mut above: Vec<&Path> = real.ancestors().skip(1).collect();
         above.reverse();
         for folder in above {

@@ -13,6 +13,7 @@ use super::{
     Config, Deployment, Found, LogTo, OperatorError, PlainHttp, Scripts, Site, Target,
     deployed_folder, found_at,
 };
+use crate::base::trusted_path::user_name;
 use crate::handler::git::is_repository;
 use crate::handler::pushed::git_folder;
 
@@ -288,6 +289,13 @@ impl Checker<'_> {
                     .point(path.span(), format!("there is no {kind} {shown}"), help)
             }
             _ => {
+                let stopped = self.own_account().and_then(|us| {
+                    let stop = us.stopped_at(path.get_ref(), 4)?;
+                    Some(self.refused(path, &us, &stop, 4, "read"))
+                });
+                if let Some(stopped) = stopped {
+                    return stopped;
+                }
                 let what = format!("{shown}: {}", reason(&error));
                 self.config.point(
                     path.span(),
@@ -300,20 +308,35 @@ impl Checker<'_> {
 
     /// Whether the account that will serve may do this.
     fn allowed(&self, path: &Spanned<PathBuf>, bits: u32, verb: &str) -> Result<(), OperatorError> {
-        let shown = path.get_ref().display();
-        let Some(account) = &self.account else {
-            if accessible(path.get_ref(), bits) {
-                return Ok(());
+        let us = match &self.account {
+            None if accessible(path.get_ref(), bits) => return Ok(()),
+            None => self.own_account(),
+            Some(_) => None,
+        };
+        let account = self.account.as_ref().or(us.as_ref());
+        let stop = account.and_then(|it| Some((it, it.stopped_at(path.get_ref(), bits)?)));
+        match stop {
+            Some((account, stop)) => Err(self.refused(path, account, &stop, bits, verb)),
+            None if self.account.is_some() => Ok(()),
+            None => {
+                let shown = path.get_ref().display();
+                let what = format!("{shown} can't be {} by this user", participle(verb));
+                let help = "change its owner or mode";
+                Err(self.config.point(path.span(), what, help))
             }
-            let what = format!("{shown} can't be {} by this user", participle(verb));
-            return Err(self
-                .config
-                .point(path.span(), what, "change its owner or mode"));
-        };
-        let Some(stop) = account.stopped_at(path.get_ref(), bits) else {
-            return Ok(());
-        };
-        let name = &account.name;
+        }
+    }
+
+    /// What keeps an account from a path, and the command that lets it.
+    fn refused(
+        &self,
+        path: &Spanned<PathBuf>,
+        account: &Account,
+        stop: &Path,
+        bits: u32,
+        verb: &str,
+    ) -> OperatorError {
+        let (shown, name) = (path.get_ref().display(), &account.name);
         let (what, help) = if stop == *path.get_ref() {
             let what = format!("{shown} can't be {} by user `{name}`", participle(verb));
             let mode = match bits {
@@ -333,7 +356,17 @@ impl Checker<'_> {
                 format!("chmod o+x {stop}, or move the file elsewhere"),
             )
         };
-        Err(self.config.point(path.span(), what, help))
+        self.config.point(path.span(), what, help)
+    }
+
+    /// The account of this process. A server that has dropped to `user` is refused what its operator has
+    /// to change, and says so as `anthill check` does, which root runs.
+    fn own_account(&self) -> Option<Account> {
+        let uid = rustix::process::geteuid().as_raw();
+        let user = self.config.server.user.as_ref();
+        let configured = user.and_then(|user| Account::find(user.get_ref()));
+        let own = || Account::find(&user_name(uid).unwrap_or_else(|| uid.to_string()));
+        configured.filter(|it| it.uid == uid).or_else(own)
     }
 
     /// A log's folder must be there and be writable, so must be a file that already exists.
@@ -415,11 +448,31 @@ impl Checker<'_> {
             if let Some(root) = self.served_from(secret.get_ref()) {
                 let path = secret.get_ref().display();
                 let what = format!("{path} lies in a folder that is served");
-                let help = format!("keep it outside of {}", root.display());
+                let mut help = format!(
+                    "keep it outside of {}: write another path here",
+                    root.display()
+                );
+                if let Some(other) = self.other_root(root) {
+                    help += ", or ";
+                    help += &other;
+                }
                 return Err(self.config.point(secret.span(), what, help));
             }
         }
         Ok(())
+    }
+
+    /// What else helps where something secret lies in a served folder that holds the configuration too.
+    fn other_root(&self, root: &Path) -> Option<String> {
+        let folder = &self.config.folder;
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let public = folder.join("public");
+        real(folder).starts_with(real(root)).then(|| {
+            format!(
+                "move the pages into {} and write root = \"public\"",
+                public.display()
+            )
+        })
     }
 
     /// The served folder that a file lies in, unless a part of its path is hidden from clients.
@@ -451,23 +504,21 @@ impl Checker<'_> {
 
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if let Some(path) = &self.config.path
-            && let Some(root) = self.served_from(path)
-        {
-            warnings.push(format!(
-                "{} lies in {}, which is served: clients never get it, but a folder beside it is safer",
-                self.config.shown,
-                root.display()
-            ));
-        }
-        let own = self.config.path.as_ref();
-        for secret in self.config.secrets() {
-            let root = self.served_from(&secret).filter(|_| own != Some(&secret));
+        for (key, secret) in self.config.secrets_by_key() {
+            let root = self.served_from(&secret);
             if let Some(root) = root.filter(|root| *root != secret) {
+                let shown = match key {
+                    "" => self.config.shown.clone(),
+                    _ => secret.display().to_string(),
+                };
+                let own = Some(format!("write another path for `{key}`"));
+                let ways = [own.filter(|_| !key.is_empty()), self.other_root(root)];
+                let ways: Vec<String> = ways.into_iter().flatten().collect();
                 warnings.push(format!(
-                    "{} lies in {}, which is served: clients never get it as a file; keep it outside",
-                    secret.display(),
-                    root.display()
+                    "{shown} lies in {}, which is served: clients never get it as a file, but it is safer \
+                     outside: {}",
+                    root.display(),
+                    ways.join(", or ")
                 ));
             }
         }
@@ -484,6 +535,8 @@ impl Checker<'_> {
             let of_route = |route| self.shown_scripts(route).or_else(|| takes_all(route));
             warnings.extend(site.routes.iter().filter_map(of_route));
         }
+        let deployments = self.config.deployments();
+        warnings.extend(deployments.iter().filter_map(not_exported));
         warnings
     }
 
@@ -501,13 +554,28 @@ impl Checker<'_> {
         let is_covered = path.starts_with(route.path.get_ref().trim_end_matches('/'));
         (!is_covered).then(|| {
             format!(
-                "{} lies in {}, so the source of its scripts is sent below {}/: keep it outside",
+                "{} lies in {}, so the source of its scripts is sent below {}/: write a folder outside of it \
+                 for `cgi`",
                 folder.display(),
                 root.display(),
                 path.display()
             )
         })
     }
+}
+
+/// A repository that is deployed from, and can't be pushed to because it isn't exported.
+fn not_exported(deployment: &Deployment<'_>) -> Option<String> {
+    let is_refused = deployment.git.push && !deployment.git.exports_all;
+    let folder = git_folder(&deployment.repository()).filter(|_| is_refused)?;
+    let mark = folder.join("git-daemon-export-ok");
+    (!mark.exists()).then(|| {
+        format!(
+            "{} isn't exported, so a push to it is refused: touch {}, or write export = \"all\"",
+            folder.display(),
+            mark.display()
+        )
+    })
 }
 
 /// A backend that gets every path, and may run whatever file that leads to: PHP takes

@@ -14,22 +14,32 @@ impl Config {
     ///
     /// Not among them are certificates without a key and `client_ca`, which are public.
     pub fn secrets(&self) -> Vec<PathBuf> {
+        let all = self.secrets_by_key().into_iter();
+        all.map(|(_, path)| path).collect()
+    }
+
+    /// The same, each with its key in the configuration; the configuration itself has none.
+    pub(super) fn secrets_by_key(&self) -> Vec<(&'static str, PathBuf)> {
         let hook = self.tls.acme.as_ref().and_then(|acme| acme.hook.as_ref());
         let named = self.sites.iter().flat_map(of_site);
-        let named = named.chain(&self.tls.tickets).chain(hook);
-        let named = named.chain([&self.server.state, &self.server.control]);
-        let named = named.map(|path| path.get_ref().clone());
+        let named = named.chain(self.tls.tickets.iter().map(|path| ("tickets", path)));
+        let named = named.chain(hook.map(|path| ("hook", path)));
+        let server = &self.server;
+        let named = named.chain([("state", &server.state), ("control", &server.control)]);
+        let named = named.map(|(key, path)| (key, path.get_ref().clone()));
         let logs = self.sites.iter().filter_map(|site| site.log.as_ref());
-        let logs = logs.chain([&self.log.access, &self.log.errors]);
-        let logs = logs.filter_map(|log| match log.get_ref() {
-            LogTo::File(path) => Some(path.clone()),
+        let logs = logs.map(|log| ("log", log));
+        let logs = logs.chain([("access", &self.log.access), ("errors", &self.log.errors)]);
+        let logs = logs.filter_map(|(key, log)| match log.get_ref() {
+            LogTo::File(path) => Some((key, path.clone())),
             _ => None,
         });
-        named.chain(logs).chain(self.path.clone()).collect()
+        let own = self.path.iter().map(|path| ("", path.clone()));
+        named.chain(logs).chain(own).collect()
     }
 }
 
-fn of_site(site: &Site) -> impl Iterator<Item = &Spanned<PathBuf>> {
+fn of_site(site: &Site) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>)> {
     let users = site.routes.iter().filter_map(|route| route.users.as_ref());
     let repositories = site.routes.iter().filter_map(|route| match &route.target {
         Some(Target::Git(git)) => Some(&git.folder),
@@ -37,5 +47,8 @@ fn of_site(site: &Site) -> impl Iterator<Item = &Spanned<PathBuf>> {
     });
     // A certificate without a key of its own has the key in its file.
     let combined = site.certificate.iter().filter(|_| site.key.is_none());
-    users.chain(repositories).chain(&site.key).chain(combined)
+    let users = users.map(|path| ("users", path));
+    let named = users.chain(repositories.map(|path| ("git", path)));
+    let named = named.chain(site.key.iter().map(|path| ("key", path)));
+    named.chain(combined.map(|path| ("certificate", path)))
 }

@@ -1026,6 +1026,41 @@ fn what_the_user_cant_read_is_refused() {
 }
 
 #[test]
+fn a_repository_that_is_deployed_from_and_not_exported_is_warned_of() {
+    let route = |more: &str| {
+        let text = format!(
+            "[[site]]\nnames = [\"www\"]\nroot = \"out/www\"\n[[site]]\nnames = [\"git\"]\n\
+             [[site.route]]\npath = \"/\"\ngit = \"repositories\"\nusers = \"users\"\n{more}\n\
+             deploy = {{ repository = \"a\", site = \"www\" }}\n"
+        );
+        let (folder, config) = laid_out(&text);
+        for name in [
+            "out",
+            "repositories/a.git/objects",
+            "repositories/a.git/refs",
+        ] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join("repositories/a.git/HEAD"), "x").unwrap();
+        (folder, config)
+    };
+    let (folder, config) = route("push = true");
+    let warnings = check(&config).unwrap();
+    let mark = folder
+        .path()
+        .join("repositories/a.git/git-daemon-export-ok");
+    let help = format!("touch {}, or write export = \"all\"", mark.display());
+    let told = warnings.iter().filter(|it| it.contains(&help));
+    assert_eq!(told.count(), 1, "{warnings:?}");
+    fs::write(mark, "").unwrap();
+    assert_eq!(check(&config), Ok(Vec::new()));
+    for more in ["push = true\nexport = \"all\"", ""] {
+        let (_folder, config) = route(more);
+        assert_eq!(check(&config), Ok(Vec::new()), "{more}");
+    }
+}
+
+#[test]
 fn unknown_users_are_refused() {
     let (_folder, config) = laid_out("server.user = \"no-such-user\"\n");
     let message = check(&config).unwrap_err().to_string();
