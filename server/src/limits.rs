@@ -100,6 +100,9 @@ impl Default for Limits {
     }
 }
 
+/// Bytes of a ClientHello that isn't whole: browsers send 2 KB with a post-quantum key share. rustls alone
+/// would keep 64 KiB of each, for `handshake_seconds`.
+pub const TLS_HELLO_BYTES_MAX: usize = 16 * 1024;
 /// One chunk-extension part of a chunk-size line, bytes: real clients send none (RFC 9112 §7.1.1
 /// asks for a bound).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
