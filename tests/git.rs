@@ -694,13 +694,13 @@ fn a_pack_larger_than_memory() {
 const LARGE_BYTES: usize = 300 << 20;
 
 /// How much memory of its own a process has, looked at all the time.
-struct Watch {
+pub struct Watch {
     most: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
 }
 
 impl Watch {
-    fn start(pid: u32) -> Watch {
+    pub fn start(pid: u32) -> Watch {
         let watch = Watch {
             most: Arc::default(),
             is_over: Arc::default(),
@@ -716,7 +716,7 @@ impl Watch {
     }
 
     /// Bytes, until now.
-    fn most(&self) -> u64 {
+    pub fn most(&self) -> u64 {
         let most = self.most.load(Ordering::Relaxed);
         assert!(most > 0, "nothing was looked at");
         most

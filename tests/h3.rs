@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
+use crate::git::Watch;
 use crate::h2::{large, server};
 use crate::support::pebble::free_port;
 use crate::support::{
@@ -51,17 +52,22 @@ pub struct Holder {
 impl Holder {
     /// With `count` connections.
     pub fn begin(server: &Server, count: u64) -> Holder {
+        Holder::play(server, &["hold", &count.to_string()], "held")
+    }
+
+    /// Plays a scene until the client says that it has begun.
+    fn play(server: &Server, scene: &[&str], begun: &str) -> Holder {
         let mut command = python();
         command
             .arg(support("h3_client.py"))
             .arg(server.https_port.to_string())
-            .args(["hold", &count.to_string()])
+            .args(scene)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut client = spawn(&mut command).expect("a client");
         let said = BufReader::new(client.stdout.take().expect("a pipe"));
         let mut holder = Holder { client, said };
-        assert_eq!(holder.line(), "held");
+        assert_eq!(holder.line(), begun);
         holder
     }
 
@@ -135,6 +141,30 @@ fn a_hundred_megabytes() {
         play(&server, &["large", "/huge.bin", &length, &digest]),
         "whole"
     );
+}
+
+/// Without a common bound each of these connections holds 4 MiB: its window was opened by the first
+/// download. The server ends each of them, also where QUIC has taken the whole response.
+#[test]
+fn clients_that_acknowledge_nothing_hold_little_memory() {
+    const COUNT: u64 = 12;
+    const LENGTH: usize = 3_900_000;
+    let folder = Folder::new()
+        .with("public/index.html", "<p>hello</p>\n")
+        .with("public/big.bin", vec![b'b'; LENGTH]);
+    let config = server_table("limits = { write_stall_seconds = 5 }") + &site_table("");
+    let server = Server::start_in(folder, &config);
+    let memory = Watch::start(server.pid());
+    let (length, count) = (LENGTH.to_string(), COUNT.to_string());
+    let _client = Holder::play(&server, &["silent", "/big.bin", &length, &count], "silent");
+    eventually("each silent client is late", || {
+        (server.counter("deadlines") >= COUNT).then_some(())
+    });
+    let most = memory.most();
+    println!("at most {most} bytes of memory");
+    assert!(most < 28 << 20, "{most}");
+    assert_eq!(server.counter("deadlines"), COUNT);
+    assert_eq!(ask_once(&server), "200");
 }
 
 #[test]

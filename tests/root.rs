@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, XattrFlags, mknodat, setxattr};
 
 use crate::lifecycle::{is_root, low_port};
 use crate::support::wire::Wire;
@@ -373,6 +373,55 @@ fn passwd(folder: &Folder, file: &str) -> Done {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
     command.arg("passwd").arg(folder.path(file)).arg("ant");
     finish(command, b"honey\n")
+}
+
+/// An ACL that lets one more user write, as `setfacl -m u:64321:rwx` makes it.
+fn let_user_write(folder: &Path, uid: u32) {
+    const ANY: u32 = u32::MAX;
+    // linux/posix_acl_xattr.h: version 2, then (tag, permissions, id), of the owner, the user, the
+    // group, the mask and other users.
+    let entries = [
+        (0x01, 7, ANY),
+        (0x02, 7, uid),
+        (0x04, 5, ANY),
+        (0x10, 7, ANY),
+        (0x20, 5, ANY),
+    ];
+    let mut value = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        value.extend_from_slice(&u16::to_le_bytes(tag));
+        value.extend_from_slice(&u16::to_le_bytes(permissions));
+        value.extend_from_slice(&u32::to_le_bytes(id));
+    }
+    let name = "system.posix_acl_access";
+    setxattr(folder, name, &value, XattrFlags::empty()).expect("a file system with ACLs");
+}
+
+#[test]
+fn a_folder_with_an_acl_counts_as_changeable_by_every_user() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder();
+    let home = folder.path("home");
+    // The group has no members besides root: its bits alone let no other user write.
+    chown(&home, Some(0), Some(0)).expect("an owner");
+    mode(&home, 0o775);
+    assert_eq!(passwd(&folder, "home/users").code, Some(0));
+    mode(&home, 0o755);
+    let_user_write(&home, OTHER);
+    symlink(folder.path("victim/page.html"), home.join("link")).expect("a link");
+    let before = all(&folder.path("victim"));
+    for file in ["home/users", "home/link", "home/new"] {
+        let done = passwd(&folder, file);
+        assert_eq!(done.code, Some(1), "{file}: {done:?}");
+        let why = "can be changed by every user";
+        assert!(done.stderr.contains(why), "{file}: {done:?}");
+    }
+    assert_eq!(all(&folder.path("victim")), before);
+    // The mask takes the right to write away from every user that the ACL names.
+    mode(&home, 0o755);
+    assert_eq!(passwd(&folder, "home/users").code, Some(0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a connection of TLS 1.3 lives through after its handshake: renewed keys, silence, records in
 //! pieces, broken ones, the end.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::thread;
@@ -10,8 +10,9 @@ use std::time::Duration;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConnection, Error};
 
+use crate::clients::Authority;
 use crate::support::trust::client_config_with;
-use crate::support::{Server, lossy, server_table, site_table, spawn, tool};
+use crate::support::{Folder, Server, lossy, server_table, site_table, spawn, tool};
 
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const HELLO: &str = "<p>hello</p>\n";
@@ -191,6 +192,58 @@ fn the_beginning_of_a_record_is_no_goodbye() {
             client.exchange();
         }
     }
+}
+
+/// All that comes until the server ends the connection.
+fn until_closed(socket: &mut TcpStream) {
+    socket.set_read_timeout(Some(PATIENCE)).expect("a deadline");
+    match socket.read_to_end(&mut Vec::new()) {
+        Ok(_) => {}
+        // The server doesn't read what it has refused.
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+}
+
+#[test]
+fn a_client_hello_without_end_is_refused() {
+    // A record of the handshake, then a ClientHello of 65,535 bytes.
+    let mut hello = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff, 3, 3];
+    hello.resize(5 + 0x4000, 0);
+    hello.extend_from_slice(&[0x16, 3, 1, 0x40, 0]);
+    hello.resize(hello.len() + 1_000, 0);
+    let guarded = "client_ca = \"ca.pem\"\n";
+    for site in ["", guarded] {
+        let folder = Folder::new()
+            .with("public/index.html", HELLO)
+            .with("ca.pem", Authority::new("a CA").pem);
+        let config = server_table("limits = { handshake_seconds = 600 }") + &site_table("") + site;
+        let server = Server::start_in(folder, &config);
+        let connect = || TcpStream::connect(("127.0.0.1", server.https_port)).expect("there");
+        let mut short = connect();
+        short.write_all(&hello[..0x3000]).expect("sent");
+        let mut socket = connect();
+        socket.write_all(&hello).expect("sent");
+        until_closed(&mut socket);
+        short.set_nonblocking(true).expect("set");
+        let waits = short.read(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(waits, Err(ErrorKind::WouldBlock), "12 KiB are allowed");
+        assert_eq!(server.counter("handshakes_failed"), 1);
+    }
+}
+
+#[test]
+fn a_begun_record_has_the_deadline_of_a_head() {
+    let limits = "limits = { head_seconds = 1, idle_seconds = 600 }";
+    let server = Server::start(&(server_table(limits) + &site_table("")));
+    for exchanges in [1, 2] {
+        let mut idle = Client::after(&server, exchanges);
+        let mut client = Client::after(&server, exchanges);
+        let record = client.sealed(&[b'x'; 1_000]);
+        client.say(&record[..900]);
+        until_closed(&mut client.socket);
+        idle.exchange();
+    }
+    assert_eq!(server.counter("deadlines"), 2);
 }
 
 #[test]

@@ -100,6 +100,9 @@ impl Default for Limits {
     }
 }
 
+/// Bytes of a ClientHello that isn't whole: browsers send 2 KB with a post-quantum key share. rustls alone
+/// would keep 64 KiB of each, for `handshake_seconds`.
+pub const TLS_HELLO_BYTES_MAX: usize = 16 * 1024;
 /// One chunk-extension part of a chunk-size line, bytes: real clients send none (RFC 9112 §7.1.1
 /// asks for a bound).
 pub const CHUNK_EXTENSION_BYTES_MAX: usize = 256;
@@ -562,7 +565,11 @@ pub const H3_DATA_BYTES: usize = 16 * 1024;
 /// What may be on its way to a client, sent and not acknowledged, of a connection that has shown
 /// nothing yet. A client that never acknowledges holds no more of us than this.
 pub const H3_UNACKNOWLEDGED_BYTES_MIN: u64 = 64 * 1024;
-/// The same for one that keeps taking: twice its congestion window, but never more than this.
+/// Bytes sent and not acknowledged of one connection whose client keeps taking: twice its congestion
+/// window, but never more than this. What all connections of a worker may have above
+/// [`H3_UNACKNOWLEDGED_BYTES_MIN`] together has the bound of the heads of requests that wait
+/// ([`PENDING_HEAD_BYTES_MAX`], 12 MiB for all workers), shared among clients: without it 60 connections
+/// that download a file, ask again and fall silent hold 257 MiB.
 pub const H3_UNACKNOWLEDGED_BYTES_MAX: u64 = 4 << 20;
 /// Handshakes under way on one worker with clients that haven't shown that their address is theirs.
 /// Past it a client has to show it first (Retry, RFC 9000 §8.1.2), which costs us no memory.

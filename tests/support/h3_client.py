@@ -7,6 +7,7 @@ import hashlib
 import itertools
 import json
 import os
+import socket
 import ssl
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -614,6 +615,26 @@ async def hold(count):
         for _ in range(wanted):
             await within(next(ended))
         print(len([it for it in held if it.code == 0x100]), flush=True)
+
+
+async def silent(path, length, count):
+    """Downloads a page over each of so many connections, asks for it again over each, and acknowledges nothing
+    from then on, until a line comes."""
+    async with AsyncExitStack() as stack:
+        held = []
+        for _ in range(int(count)):
+            it = await stack.enter_async_context(client_from("127.0.0.2"))
+            # A packet that is lost for want of room here would keep the congestion window small.
+            it._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+            equal((await it.get(path)).length, int(length))
+            held.append(it)
+        for it in held:
+            it.ask("GET", path)
+            it.datagram_received = lambda data, addr: None
+            it.transmit = lambda: None
+        print("silent", flush=True)
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+        os._exit(0)
 
 
 async def exchange(path, user, kind, sent, got, *sizes):

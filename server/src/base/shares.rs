@@ -148,6 +148,18 @@ impl Holdings {
         }
     }
 
+    /// Counts `units` more for `client`, or as many as [`may_take_more`] allows of `bound`. Returns how
+    /// many.
+    pub fn add_up_to(&mut self, client: ClientNetwork, units: usize, bound: usize) -> usize {
+        let (own, all) = (self.of(client), self.all);
+        let for_any = (bound - bound / 4).saturating_sub(all);
+        let for_small = (bound / 8).max(1).saturating_sub(own);
+        let free = for_any.max(for_small).min(bound.saturating_sub(all));
+        let units = units.min(free);
+        self.add(client, units);
+        units
+    }
+
     /// Counts `units` less for `client`. A client that holds nothing leaves the table.
     pub fn remove(&mut self, client: ClientNetwork, units: usize) {
         let Some(own) = self.by_client.get_mut(&client) else {
@@ -211,6 +223,32 @@ mod tests {
         assert_eq!(held.largest(), Some((one, 3)));
         held.remove(other, 5);
         assert_eq!((held.all(), held.clients(), held.of(other)), (3, 1, 0));
+    }
+
+    #[test]
+    fn a_client_is_given_what_its_share_leaves() {
+        let [one, other] = [client("192.0.2.1"), client("192.0.2.2")];
+        let mut held = Holdings::default();
+        assert_eq!(held.add_up_to(one, 5, 16), 5);
+        assert_eq!(held.add_up_to(one, 20, 16), 7, "three quarters");
+        assert_eq!(held.add_up_to(one, 1, 16), 0);
+        assert_eq!(held.add_up_to(other, 20, 16), 2, "an eighth");
+        assert_eq!(held.add_up_to(other, 1, 16), 0);
+        for nth in 3..9 {
+            held.add_up_to(client(&format!("192.0.2.{nth}")), 20, 16);
+        }
+        assert_eq!(held.all(), 16);
+        for own in 0..=16 {
+            for foreign in 0..=16 - own {
+                let mut held = Holdings::default();
+                held.add(one, own);
+                held.add(other, foreign);
+                let given = held.add_up_to(one, 20, 16);
+                let all = own + foreign;
+                assert!(given == 0 || may_take_more(own, all, given, 16));
+                assert!(!may_take_more(own, all, given + 1, 16));
+            }
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@
 //! chosen that end. OpenSSH checks `authorized_keys` for the same reason (`StrictModes`).
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, statat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fgetxattr_query, fstat, mkdirat, openat,
+    readlinkat, statat,
 };
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -379,7 +380,8 @@ impl Walk {
         if stat.st_mode & STICKY != 0 || !is_shared(stat) {
             return;
         }
-        if stat.st_mode & 0o002 != 0 {
+        // With an ACL the group bits are its mask (acl(5)): any user or group may be named in it.
+        if stat.st_mode & 0o002 != 0 || has_acl(&self.folder) {
             self.add(Writer::Everyone, &here, false);
         }
         if stat.st_mode & 0o020 != 0 {
@@ -433,6 +435,18 @@ fn root() -> io::Result<OwnedFd> {
 /// Whether users other than the owner may add and remove names in a folder.
 fn is_shared(stat: &Stat) -> bool {
     stat.st_mode & 0o022 != 0
+}
+
+/// Whether a folder has a POSIX ACL beyond its permission bits. Where the file system knows no extended
+/// attributes, it has none.
+fn has_acl(folder: &OwnedFd) -> bool {
+    // fgetxattr(2) refuses a descriptor with `O_PATH`.
+    let open = openat(folder, ".", FOLDER, Mode::empty());
+    match open.and_then(|open| fgetxattr_query(open, "system.posix_acl_access")) {
+        Ok(length) => length > 0,
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => false,
+        Err(_) => true,
+    }
 }
 
 /// Whether users other than root and the owner of the file may have put it, under this name, into this

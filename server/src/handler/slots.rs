@@ -8,7 +8,7 @@
 //!   with the same number, oldest call first;
 //! - a full queue makes room by refusing the newest call of the client with the most calls in it;
 //! - a call whose client takes its response too slowly ends, those of the client with most places
-//!   first ([`Slot::gives_way_to_others`]);
+//!   first, if the waiting client holds none or fewer by 2 ([`Slot::gives_way_to_others`]);
 //! - for a minute after that, the last quarter of the places is kept for clients with few
 //!   ([`may_take`]).
 
@@ -574,19 +574,35 @@ impl State {
             && !self.clients.values().any(has_more)
     }
 
-    /// Does a call of another client wait, here or in the backend's own queue?
+    /// Whether a call waits, here or in the backend's own queue, of another client that holds so much
+    /// less that `client` has to give way to it. A client that waits with more places than `client`
+    /// has its share already.
     fn is_wanted_by_others(&self, client: ClientNetwork, own: Counts, now: Instant) -> bool {
-        if !self.would_do() && self.leaving < self.all.waiting - own.waiting {
+        let entitled = |(other, it): &(&ClientNetwork, &Counts)| {
+            **other != client && is_far_below(it.taken, own.taken)
+        };
+        let waiting = self.clients.iter().filter(entitled);
+        let waiting: usize = waiting.map(|(_, counts)| counts.waiting).sum();
+        if !self.would_do() && self.leaving < waiting {
             return true;
         }
         // How many wait in the backend's queue isn't known, so calls end one after the other.
         let after = |then: Instant, pause| now.saturating_duration_since(then) >= pause;
+        let is_entitled = |it: &Silent| {
+            it.client != client
+                && after(it.since, UNANSWERED)
+                && is_far_below(self.of(it.client).begun, own.begun)
+        };
         self.ended_at.is_none_or(|then| after(then, END_PAUSE))
-            && self
-                .silent
-                .iter()
-                .any(|it| it.client != client && after(it.since, UNANSWERED))
+            && self.silent.iter().any(is_entitled)
     }
+}
+
+/// Whether a client that holds `less` would still hold less than the client with `more` after one place
+/// went from the second to the first. A client that holds nothing is always far below: many addresses
+/// with one slow response each don't keep a new client out.
+fn is_far_below(less: usize, more: usize) -> bool {
+    less == 0 || less + 1 < more
 }
 
 const UNANSWERED: Duration = Duration::from_millis(CALL_UNANSWERED_MILLISECONDS);
@@ -793,16 +809,18 @@ mod tests {
             "no other client's call waits any more"
         );
         drop(own);
-        let mut next = queued(&slots, 2, 9);
-        assert!(gives_way(2, Pace::SlowForMany), "it still has more");
-        assert_eq!(told(&mut next), Some(Ok(())));
-        // Now it has less.
-        let mut last = queued(&slots, 2, 9);
-        assert!(!gives_way(0, Pace::SlowForMany));
+        let next = queued(&slots, 2, 9);
+        assert!(!gives_way(2, Pace::Slow), "client 2 would have more then");
+        let mut new = queued(&slots, 3, 9);
+        assert!(gives_way(2, Pace::SlowForMany), "client 3 has none");
+        assert_eq!(told(&mut new), Some(Ok(())));
+        let mut last = queued(&slots, 4, 9);
+        assert!(!gives_way(0, Pace::SlowForMany), "client 1 has its share");
         assert!(gives_way(0, Pace::Slow), "too slow for any client");
         assert_eq!(told(&mut last), Some(Ok(())));
         assert_eq!(refused(&slots), 3);
-        drop([other, next, last].map(Waiting::into_slot));
+        drop(next);
+        drop([other, new, last].map(Waiting::into_slot));
         assert!(slots.lock().clients.is_empty());
         assert_eq!(slots.lock().leaving, 0);
     }
@@ -827,6 +845,52 @@ mod tests {
         assert!(!some[0].gives_way_to_others(Pace::Slow));
         assert!(most[0].gives_way_to_others(Pace::SlowForMany));
         drop(most);
+    }
+
+    #[test]
+    fn a_waiting_client_with_more_places_takes_none_from_a_slow_one() {
+        let slots = slots(16);
+        let mut slow = place(&slots, 1);
+        let held: Vec<_> = (0..15).map(|_| place(&slots, 2)).collect();
+        let waits = queued(&slots, 2, 9);
+        assert!(!slow.gives_way_to_others(Pace::Slow));
+        let _new = queued(&slots, 3, 9);
+        assert!(slow.gives_way_to_others(Pace::Slow), "client 3 has none");
+        drop((waits, held));
+    }
+
+    #[test]
+    fn a_client_gives_way_while_it_still_has_more_afterwards() {
+        // (places of the slow client, places of the waiting client, gives way)
+        let table = [
+            (1, 0, true),
+            (1, 1, false),
+            (2, 1, false),
+            (3, 1, true),
+            (3, 2, false),
+            (4, 2, true),
+        ];
+        for (own, waiting, expected) in table {
+            let slots = slots(own + waiting);
+            let mut slow: Vec<_> = (0..own).map(|_| place(&slots, 1)).collect();
+            let _held: Vec<_> = (0..waiting).map(|_| place(&slots, 2)).collect();
+            let _waits = queued(&slots, 2, 9);
+            let gives_way = slow[0].gives_way_to_others(Pace::Slow);
+            assert_eq!(gives_way, expected, "{own} {waiting}");
+        }
+    }
+
+    #[test]
+    fn many_addresses_with_one_slow_response_each_give_way_to_a_new_client() {
+        let slots = slots(4);
+        let mut slow: Vec<_> = (1..5).map(|nth| place(&slots, nth)).collect();
+        let again = queued(&slots, 1, 9);
+        assert!(!slow[3].gives_way_to_others(Pace::Slow), "client 1 has one");
+        let mut new = queued(&slots, 5, 9);
+        assert!(slow[3].gives_way_to_others(Pace::Slow));
+        slow.pop();
+        assert_eq!(told(&mut new), Some(Ok(())));
+        drop((again, new.into_slot()));
     }
 
     #[test]
@@ -864,6 +928,13 @@ mod tests {
             state.is_to_leave(client(1), Pace::SlowForMany, then)
         };
         assert!(is_to_leave(&slots, UNANSWERED));
+        let mut served: Vec<_> = (0..3).map(|_| place(&slots, 2)).collect();
+        served.iter_mut().for_each(Slot::begins);
+        assert!(
+            !is_to_leave(&slots, UNANSWERED),
+            "client 2 has 3 at work, and 1 waits"
+        );
+        drop(served);
         slots.lock().ended_at = Some(Instant::now() + UNANSWERED);
         assert!(!is_to_leave(&slots, UNANSWERED), "one has just ended");
         assert!(is_to_leave(&slots, UNANSWERED + END_PAUSE));

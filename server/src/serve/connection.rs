@@ -279,6 +279,14 @@ impl Connection {
                 if self.identity.is_none() && self.greet() {
                     return Poll::Ready(Next::End(End::Close));
                 }
+                if read.is_pending()
+                    && self.rest.is_empty()
+                    && self.identity.is_some()
+                    && self.stream.is_inside_record()
+                {
+                    // The buffers of a begun record are kept no longer than a begun head.
+                    worker.phase(self.slot, Phase::Head);
+                }
                 match ready!(read) {
                     Ok(0) => return Poll::Ready(self.ended(cx)),
                     Err(error) => {

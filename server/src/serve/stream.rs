@@ -6,6 +6,7 @@
 
 use super::socket::Socket;
 use crate::base::sys;
+use crate::limits::TLS_HELLO_BYTES_MAX;
 use crate::tls::{
     Boundary, Choice, GOODBYE_BYTES, Handshake, Opened, RECORD_BYTES_MAX, Records, Secrets,
 };
@@ -82,6 +83,23 @@ impl Stream {
             None => self.socket.poll_read(cx, into),
             Some(Handshake::Sealed(_)) => self.poll_fill_sealed(cx, into),
             Some(_) => self.poll_fill_rustls(cx, into),
+        }
+    }
+
+    /// Whether the beginning of a TLS record has come, and not its end.
+    pub fn is_inside_record(&self) -> bool {
+        match &self.tls {
+            Some(Handshake::Sealed(_)) => !self.waiting.sealed.is_empty(),
+            Some(Handshake::Ready(_)) => !self.boundary.is_between_records(),
+            _ => false,
+        }
+    }
+
+    /// Fails where a ClientHello that isn't whole has more bytes than any client sends.
+    fn must_be_short_hello(&self) -> io::Result<()> {
+        match self.boundary.passed() > TLS_HELLO_BYTES_MAX {
+            true => Err(io::ErrorKind::InvalidData.into()),
+            false => Ok(()),
         }
     }
 
@@ -182,7 +200,7 @@ impl Stream {
             });
             self.secrets = Secrets::taken();
             match choice {
-                Ok(Choice::More) => {}
+                Ok(Choice::More) => self.must_be_short_hello()?,
                 Ok(Choice::Ready(mut connection)) => {
                     let processed = connection.process_new_packets().map(drop);
                     self.secrets = Secrets::taken().or(self.secrets.take());
@@ -267,6 +285,10 @@ impl Stream {
             Err(error) => return Poll::Ready(Err(error)),
         };
         self.process(cx)?;
+        // The version is known from the ClientHello on.
+        if self.tls_version().is_none() {
+            self.must_be_short_hello()?;
+        }
         Poll::Ready(Ok(read))
     }
 

@@ -554,11 +554,13 @@ pub struct Boundary {
     header: [u8; HEADER_BYTES],
     of_header: u8,
     left: u16,
+    passed: usize,
 }
 
 impl Boundary {
     /// These bytes have passed.
     pub fn note(&mut self, mut bytes: &[u8]) {
+        self.passed = self.passed.saturating_add(bytes.len());
         while !bytes.is_empty() {
             if self.left > 0 {
                 let passed = bytes.len().min(usize::from(self.left));
@@ -575,6 +577,11 @@ impl Boundary {
                 self.of_header = 0;
             }
         }
+    }
+
+    /// Bytes that have passed.
+    pub fn passed(&self) -> usize {
+        self.passed
     }
 
     /// Everything that began has ended.

@@ -214,9 +214,35 @@ impl Exchange {
         }
         let is_whole = answered.is_ok();
         self.end(answered);
-        if is_whole && self.session.is_leaving() {
+        if is_whole && self.session.is_widened() {
+            self.until_acknowledged().await;
+        } else if is_whole && self.session.is_leaving() {
             // The end of the connection must not overtake that of the response.
             let _ = timeout(LAST_BYTES, self.send.stopped()).await;
+        }
+    }
+
+    /// Waits until the client has acknowledged the whole response. Until then QUIC holds the bytes, so
+    /// the connection's window must stay in the ledger; a client that acknowledges nothing is late as
+    /// one that takes nothing.
+    async fn until_acknowledged(&mut self) {
+        if self.held.take().is_some() {
+            self.session.end_wait(&self.waiting);
+        }
+        let seconds = self.worker().world().limits.write_stall_seconds;
+        let patience = Duration::from_secs(seconds.into());
+        let mut stopped = pin!(self.send.stopped());
+        loop {
+            let before = self.session.acknowledgements();
+            match timeout(patience, stopped.as_mut()).await {
+                Ok(Ok(None)) | Ok(Err(_)) => return,
+                // The client doesn't want the rest, which QUIC would keep nevertheless.
+                Ok(Ok(Some(code))) => return drop(self.send.reset(code)),
+                Err(_) if self.session.acknowledgements() == before => {
+                    return self.session.end_unacknowledged();
+                }
+                Err(_) => {}
+            }
         }
     }
 

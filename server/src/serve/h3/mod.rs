@@ -14,7 +14,7 @@ mod waiting;
 use super::accept::Room;
 use super::ledger::{Entered, Owner, Shortage};
 use super::worker::Worker;
-use crate::base::shares::ClientNetwork;
+use crate::base::shares::{ClientNetwork, Holdings};
 use crate::limits;
 use crate::tls;
 use crate::wire::h3::qpack::Strings;
@@ -62,6 +62,8 @@ pub struct Shelf {
     unused: RefCell<Vec<UdpSocket>>,
     /// Connections here; in its seat too.
     taken: Arc<AtomicUsize>,
+    /// Bytes above `H3_UNACKNOWLEDGED_BYTES_MIN` that the send windows of connections allow, by client.
+    windows: RefCell<Holdings>,
     /// Connections are to look around: a drain has begun, or HTTP/3 was switched off.
     told: Notify,
 }

@@ -48,6 +48,8 @@ pub(super) struct Session {
     open: Cell<usize>,
     /// Of those, how many have a body and wait for a place.
     queued: Cell<u32>,
+    /// Bytes that the worker's ledger of send windows has for it.
+    widened: Cell<usize>,
     /// In the ledger of connections.
     entry: Arc<Entry>,
     /// It has had no request since then.
@@ -130,6 +132,7 @@ pub(super) async fn run(connecting: Connecting, mut place: Place, entry: Arc<Ent
         calm: RefCell::default(),
         open: Cell::new(0),
         queued: Cell::new(0),
+        widened: Cell::new(0),
         entry,
         idle_ms: Cell::new(worker.clock.millis()),
         next_id: Cell::new(0),
@@ -401,6 +404,7 @@ impl Session {
         self.open.set(self.open.get() - 1);
         if self.open.get() == 0 {
             self.idle_ms.set(self.worker.clock.millis());
+            self.narrow();
             if matches!(self.stage.get(), Stage::Left(_)) {
                 self.rested.notify_one();
             }
@@ -408,15 +412,54 @@ impl Session {
         self.stand();
     }
 
-    /// Lets as much be on its way as twice what the network is found to carry, so that a peer far
-    /// away isn't slowed down, and one that takes nothing holds little.
+    /// Sets the send window to twice the congestion window, so that a distant client isn't slowed down,
+    /// as far as the client's share of the worker's memory for send windows allows. QUIC keeps all
+    /// bytes in the window until the client acknowledges them.
     pub(super) fn widen(&self) {
         let carried = self.quic.stats().path.cwnd;
         let window = (2 * carried).clamp(
             limits::H3_UNACKNOWLEDGED_BYTES_MIN,
             limits::H3_UNACKNOWLEDGED_BYTES_MAX,
         );
-        self.quic.set_send_window(window);
+        let wanted = (window - limits::H3_UNACKNOWLEDGED_BYTES_MIN) as usize;
+        let widened = self.widened.get();
+        if wanted > widened {
+            let bound = self.worker.shared.pending_head_bytes_max;
+            let mut windows = self.worker.h3.windows.borrow_mut();
+            let more = windows.add_up_to(self.who.peer.into(), wanted - widened, bound);
+            self.widened.set(widened + more);
+        }
+        let window = wanted.min(self.widened.get()) as u64;
+        self.quic
+            .set_send_window(limits::H3_UNACKNOWLEDGED_BYTES_MIN + window);
+    }
+
+    /// Whether more may be on its way than `H3_UNACKNOWLEDGED_BYTES_MIN`.
+    pub(super) fn is_widened(&self) -> bool {
+        self.widened.get() > 0
+    }
+
+    /// Sets the send window to its minimum again. All responses were acknowledged or reset, so QUIC
+    /// holds no more than the minimum.
+    fn narrow(&self) {
+        let widened = self.widened.take();
+        if widened > 0 {
+            let mut windows = self.worker.h3.windows.borrow_mut();
+            windows.remove(self.who.peer.into(), widened);
+            self.quic
+                .set_send_window(limits::H3_UNACKNOWLEDGED_BYTES_MIN);
+        }
+    }
+
+    /// The number of acknowledgements that the client has sent.
+    pub(super) fn acknowledgements(&self) -> u64 {
+        self.quic.stats().frame_rx.acks
+    }
+
+    /// Ends the connection of a client that acknowledges nothing.
+    pub(super) fn end_unacknowledged(&self) {
+        self.worker.stats.deadlines.one();
+        self.close(Code::H3_NO_ERROR, "nothing was acknowledged");
     }
 
     /// So many more wait for a place, or fewer: what has come of their bodies is beside the window.
@@ -456,6 +499,12 @@ impl Session {
             now_ms: self.worker.clock.millis(),
             may_wait: false,
         }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.narrow();
     }
 }
 
