@@ -51,11 +51,20 @@ pub struct Holder {
 impl Holder {
     /// With `count` connections.
     pub fn begin(server: &Server, count: u64) -> Holder {
+        Holder::playing(server, "hold", count)
+    }
+
+    /// With `count` connections on which the server may not open its control stream.
+    pub fn mute(server: &Server, count: u64) -> Holder {
+        Holder::playing(server, "hold_mute", count)
+    }
+
+    fn playing(server: &Server, scene: &str, count: u64) -> Holder {
         let mut command = python();
         command
             .arg(support("h3_client.py"))
             .arg(server.https_port.to_string())
-            .args(["hold", &count.to_string()])
+            .args([scene, &count.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut client = spawn(&mut command).expect("a client");
