@@ -28,6 +28,8 @@ const HTTP: &[&[u8]] = &[b"http/1.1"];
 const LARGE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const NEW: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const SMALL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
+/// One more, which takes too much or little.
+const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 5);
 
 fn config(workers: usize, limits: &str) -> String {
     // Nothing here ends by a deadline.
@@ -165,6 +167,27 @@ fn idle_connections_of_http_3_make_way() {
     }
 }
 
+/// A client that doesn't let the server open its control stream can't delay the end of its connections.
+#[test]
+fn connections_of_http_3_without_a_control_stream_make_way() {
+    let server = server(1);
+    let mut small = plain(&server, SMALL);
+    assert_eq!(small.get("/", "").status, 200);
+    let mut holder = Holder::mute(&server, ALL - 1);
+    opened(&server, ALL);
+    // Each of them would have 600 seconds for the control stream.
+    let mut new = plain(&server, NEW);
+    new.patience(PATIENCE);
+    assert_eq!(new.get("/", "").status, 200);
+    let mut h2 = H2::open_from(&server, NEW);
+    assert_eq!(h2.get("/").status, 200);
+    let given_up = server.counter("connections_given_up");
+    assert!(given_up >= 2, "{given_up}");
+    assert_eq!(holder.ended(given_up), given_up);
+    assert_eq!(small.get("/", "").status, 200);
+    assert_eq!(new.get("/", "").status, 200);
+}
+
 #[test]
 fn a_connection_that_is_given_up_ends_with_goaway() {
     let server = server(1);
@@ -216,6 +239,75 @@ fn requests_under_way_make_way_where_one_client_has_nearly_all() {
     assert!(begun(&mut waiting));
     assert_eq!(new.get("/", "").status, 200);
     assert_eq!(server.counter("connections_given_up"), 1);
+}
+
+/// The connections of a server on which one client could hold far less than another one.
+const MANY: usize = 32;
+
+fn server_for_many() -> Server {
+    Server::start(&config(1, &format!("connections = {MANY}")))
+}
+
+/// Connections with a request under way.
+fn busy(server: &Server, from: Ipv4Addr, count: usize) -> Vec<Wire> {
+    let ask = |_| {
+        let mut wire = plain(server, from);
+        wire.patience(PATIENCE);
+        wire.send(UNENDING);
+        assert_eq!(wire.take(12), b"HTTP/1.1 200");
+        wire
+    };
+    (0..count).map(ask).collect()
+}
+
+/// More connections of this client than may wait for a place. The kernel gives them out in their order,
+/// so all of them are accepted before a connection that is opened after them.
+fn flood(server: &Server, from: Ipv4Addr) -> Vec<TcpStream> {
+    let one = |_| saying(server.http_port, from, UNENDING.as_bytes());
+    (0..80).map(one).collect()
+}
+
+/// A client whose connections are all busy has none to lose that is idle. It loses no less for that,
+/// and no other client loses an idle one to it.
+#[test]
+fn a_client_with_busy_connections_takes_none_of_small_clients() {
+    let server = server_for_many();
+    let mut small = plain(&server, SMALL);
+    assert_eq!(small.get("/", "").status, 200);
+    let _held = busy(&server, LARGE, MANY - 1);
+    let _flood = flood(&server, LARGE);
+    let mut new = plain(&server, NEW);
+    new.patience(PATIENCE);
+    assert_eq!(new.get("/", "").status, 200);
+    let _flood = flood(&server, LARGE);
+    let mut other = plain(&server, OTHER);
+    other.patience(PATIENCE);
+    assert_eq!(other.get("/", "").status, 200);
+    for wire in [&mut small, &mut new, &mut other] {
+        assert_eq!(wire.get("/", "").status, 200);
+    }
+}
+
+#[test]
+fn two_clients_with_all_connections_make_way_for_small_ones() {
+    let server = server_for_many();
+    let mut small = plain(&server, SMALL);
+    assert_eq!(small.get("/", "").status, 200);
+    let _held = busy(&server, LARGE, MANY / 2);
+    let _others = busy(&server, OTHER, MANY / 2 - 1);
+    assert_eq!(server.counter("connections_given_up"), 0);
+    let _flood = [LARGE, OTHER].map(|from| flood(&server, from));
+    let mut new = plain(&server, NEW);
+    new.patience(PATIENCE);
+    assert_eq!(new.get("/", "").status, 200);
+    assert_eq!(small.get("/", "").status, 200);
+    assert_eq!(new.get("/", "").status, 200);
+    // Without an idle connection of a small client too.
+    drop((small, new));
+    opened(&server, MANY as u64 + 3);
+    let mut new = plain(&server, NEW);
+    new.patience(PATIENCE);
+    assert_eq!(new.get("/", "").status, 200);
 }
 
 /// A process without descriptors is in the same situation.

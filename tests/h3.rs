@@ -55,6 +55,11 @@ impl Holder {
         Holder::play(server, &["hold", &count.to_string()], "held")
     }
 
+    /// With `count` connections on which the server may not open its control stream.
+    pub fn mute(server: &Server, count: u64) -> Holder {
+        Holder::play(server, &["hold_mute", &count.to_string()], "held")
+    }
+
     /// Plays a scene until the client says that it has begun.
     fn play(server: &Server, scene: &[&str], begun: &str) -> Holder {
         let mut command = python();

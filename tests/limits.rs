@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Socket, Type};
 
 use crate::support::wire::{BOTH, Response, Wire, wait_until};
-use crate::support::{Folder, Server, server_table, site_table};
+use crate::support::{Folder, Server, server_table, site_table, tool};
 
 const NEXT: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 /// What is not answered to its end while a test runs.
@@ -163,6 +163,58 @@ fn a_slow_reader_is_none_that_takes_nothing() {
     for reader in BOTH.map(reader) {
         assert!(reader.join().expect("a reader") > LARGE);
     }
+}
+
+/// Starts a server on listening sockets whose connections have small send buffers. The kernel enlarges
+/// those of other sockets to megabytes, and then takes no less than 10 KB at a time.
+const SMALL_BUFFERS: &str = "
+import os, socket, sys
+binary, path = sys.argv[1:]
+sockets = [socket.create_server(('127.0.0.1', 0)) for _ in range(2)]
+text = open(path).read()
+for key, listener in zip(['https', 'http'], sockets):
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    port = listener.getsockname()[1]
+    text = text.replace(key + ' = [\"127.0.0.1:0\"]', key + ' = [\"127.0.0.1:%d\"]' % port)
+open(path, 'w').write(text)
+high = [os.dup2(listener.fileno(), 20 + n) for n, listener in enumerate(sockets)]
+for n, fd in enumerate(high): os.dup2(fd, 3 + n, inheritable=True)
+os.environ.update(LISTEN_FDS='2', LISTEN_PID=str(os.getpid()))
+os.execv(binary, [binary, 'serve', path])
+";
+
+/// A client that takes a little of a response before each deadline doesn't hold its connection for ever:
+/// a response makes progress by 8 KiB.
+#[test]
+fn a_response_that_is_taken_in_drips_is_cut_off() {
+    let folder = Folder::new().with("public/large.bin", vec![b'x'; LARGE]);
+    folder.write("anthill.toml", config("write_stall_seconds = 4", ""));
+    let mut command = Command::new(tool("python3"));
+    command
+        .args(["-c", SMALL_BUFFERS, env!("CARGO_BIN_EXE_anthill")])
+        .arg(folder.path("anthill.toml"));
+    let server = Server::launch(folder, command);
+    let address = SocketAddr::from(([127, 0, 0, 1], server.http_port));
+    let ask = |target| {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_recv_buffer_size(1).expect("a small buffer");
+        socket.connect(&address.into()).expect("a connection");
+        socket.set_nonblocking(true).expect("no waiting");
+        let mut stream = TcpStream::from(socket);
+        let head = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        std::io::Write::write_all(&mut stream, head.as_bytes()).expect("written");
+        stream
+    };
+    let mut dripping = ["/large.bin", "/endless"].map(ask);
+    // The server can send 2 KB every 2 seconds.
+    wait_until(3 * PATIENCE, "cut off", || {
+        for stream in &mut dripping {
+            let _ = stream.read(&mut [0; 100]);
+        }
+        thread::sleep(Duration::from_millis(90));
+        (server.counter("connections_closed") == 2).then_some(())
+    });
+    assert_eq!(server.counter("deadlines"), 2);
 }
 
 #[test]

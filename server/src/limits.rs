@@ -137,6 +137,9 @@ pub const UNSENT_BYTES_MAX: usize = 32 * 1024;
 pub const GIVEN_UP_AT_ONCE_MAX: usize = 64;
 /// A client loses at most one in so many of its connections at once, so that a small holder loses one.
 pub const GIVEN_UP_PART: usize = 16;
+/// A client loses a request under way only to a client that holds at most one in so many of what the
+/// largest holder has. Shares of requests and of calls have the same bound for small clients.
+pub const GIVEN_UP_SMALL_PART: usize = 8;
 /// Connections that a listening socket has accepted while all of `connections` are taken, and that wait for a
 /// place. Who they belong to decides which goes first; the rest waits in the kernel's queue.
 pub const ACCEPTED_WAITING_MAX: usize = 64;

@@ -107,7 +107,7 @@ impl Worker {
                 Accepted::Room => {}
                 Accepted::Waited => self.make_room_for_waiting(&queue),
                 Accepted::Tried(Ok((socket, peer))) => {
-                    if self.has_room_for(peer) {
+                    if self.has_room_for(peer, queue.is_empty()) {
                         self.open(socket, peer, accepting.secure);
                     } else {
                         queue.push(Waiting { socket, peer });
@@ -169,33 +169,37 @@ impl Worker {
         }
     }
 
-    /// Whether one more may be accepted. Where the queue is full, a client that holds nearly all
-    /// connections loses its last one in the queue; without such a client the rest waits in the kernel's
-    /// queue.
+    /// Whether one more may be accepted. Where the queue is full, the client in it that holds most
+    /// connections loses its last one in the queue. Where all of them hold few, the rest waits in the
+    /// kernel's queue.
     fn may_accept(&self, queue: &mut Vec<Waiting>) -> bool {
         if queue.len() < ACCEPTED_WAITING_MAX {
             return true;
         }
-        let Some(holder) = self.shared.ledger.nearly_all() else {
+        let clients = queue.iter().map(Waiting::client);
+        let Some(last) = self.shared.ledger.last_in_line(clients) else {
             return false;
         };
-        let last = queue.iter().rposition(|waiting| waiting.client() == holder);
-        let Some(last) = last else { return false };
         queue.remove(last);
         self.gave_up();
         true
     }
 
-    /// Whether a connection from `peer` has a place, which may have been another connection's until now.
-    fn has_room_for(&self, peer: SocketAddr) -> bool {
-        if !self.is_full() {
+    /// Whether a connection from `peer` has a place now, which may have been another connection's until
+    /// now. Where connections wait (`is_first` is false), a free place is theirs, by the order of the
+    /// queue.
+    fn has_room_for(&self, peer: SocketAddr, is_first: bool) -> bool {
+        let is_full = self.is_full();
+        if is_first && !is_full {
             return true;
         }
         let client = ClientNetwork::from(peer.ip());
         let most = self.world().limits.connections_per_address;
         // A client that has as many as it may have is refused, and takes no place.
-        !self.shared.ledger.may_enter(client, most)
-            || self.make_room(Shortage::Connections(client)) == Room::Now
+        if !self.shared.ledger.may_enter(client, most) {
+            return true;
+        }
+        is_full && self.make_room(Shortage::Connections(client)) == Room::Now && is_first
     }
 
     /// Gives up connections, of whichever worker, so that there is room for another one.

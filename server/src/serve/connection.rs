@@ -12,6 +12,7 @@ use super::live::{self, Call};
 use super::outgoing::{Outgoing, Progress, Source};
 use super::pending::{Held as PendingHead, Holder};
 use super::small::{RETRY_AFTER, Small, refusal_fields};
+use super::stall::Stall;
 use super::stream::Stream;
 use super::worker::{Phase, Worker};
 use crate::base::lag::CatchUp;
@@ -1102,9 +1103,9 @@ impl Connection {
 
     /// Sends the rest of a response, waiting for the socket and the disk.
     async fn send(&mut self, mut sending: Box<Sending>) -> End {
+        let mut stall = Stall::default();
         loop {
             let progress = poll_fn(|cx| {
-                let before = sending.outgoing.sent;
                 let worker = self.worker.clone();
                 // It has waited, so the time is another.
                 worker.clock.tick();
@@ -1115,9 +1116,9 @@ impl Connection {
                     now_us,
                     cx,
                 );
-                if sending.outgoing.sent != before {
-                    worker.clock.tick();
-                    self.worker.phase(self.slot, Phase::Write);
+                worker.clock.tick();
+                if stall.note(true, sending.outgoing.sent, worker.clock.millis()) {
+                    worker.phase(self.slot, Phase::Write);
                 }
                 sent
             })
@@ -1125,6 +1126,8 @@ impl Connection {
             match progress {
                 Ok(Progress::Done) => break,
                 Ok(Progress::Disk(read)) => {
+                    // The client isn't what is waited for.
+                    stall = Stall::default();
                     let pool = self.worker.pool.clone();
                     match pool.run(move || read.run()).await {
                         Ok(Ok(bytes)) => sending.outgoing.feed(bytes),

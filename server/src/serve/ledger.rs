@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::base::shares::ClientNetwork;
-use crate::limits::{GIVEN_UP_AT_ONCE_MAX, GIVEN_UP_PART};
+use crate::limits::{GIVEN_UP_AT_ONCE_MAX, GIVEN_UP_PART, GIVEN_UP_SMALL_PART};
 use tokio::sync::Notify;
 
 /// The open connections of all clients.
@@ -145,10 +145,18 @@ impl Entry {
         Standing::unpack(self.standing.load(Relaxed))
     }
 
+    /// Since when it is idle; None for one that is busy, and for one that is chosen already.
+    fn idle_since_ms(&self) -> Option<u64> {
+        match self.standing() {
+            Standing::Idle(since_ms) if !self.is_chosen() => Some(since_ms),
+            _ => None,
+        }
+    }
+
     /// Its end would help against this shortage.
     fn helps(&self, shortage: Shortage) -> bool {
         let has_descriptor = matches!(self.owner, Owner::Row(..));
-        !self.is_chosen() && (has_descriptor || shortage != Shortage::Descriptors)
+        has_descriptor || shortage != Shortage::Descriptors
     }
 }
 
@@ -219,35 +227,45 @@ impl ConnectionLedger {
         self.room.notify_waiters();
     }
 
-    /// Chooses what to give up: the longest idle connections of the client that holds most, among those
-    /// that hold an idle one at all. Of clients that hold as many, the one with the longest idle
-    /// connection loses it.
+    /// Chooses the connections to give up. A client is ranked by all of its connections: the idle ones,
+    /// the busy ones, and those that were chosen before and have not ended yet.
     ///
-    /// Without any idle connection, a client that holds more than three quarters of all loses the one
-    /// whose request has not moved for longest, for the sake of another client. A client that holds so
-    /// many requests open for so long keeps the server from everybody else; and below three quarters no
-    /// request under way is worth less than one that has not begun.
+    /// - A client loses an idle connection only to a client that holds fewer connections. Where no such
+    ///   idle connection exists, the newcomer's client loses an idle one of its own.
+    /// - Of the clients that may lose an idle connection, the one with most connections loses those that
+    ///   have been idle for longest. Between equals the longest idle connection decides.
+    /// - Where no idle connection can go, the largest holder loses the busy connection whose request has
+    ///   not moved for longest. It loses that only to a client that holds far less, or to any client if
+    ///   it holds more than three quarters of all connections.
+    /// - A largest holder without idle connections also loses a busy one before a small holder loses an
+    ///   idle one. Otherwise a client that keeps all of its connections busy would lose none of them, and
+    ///   small clients would lose theirs. This holds for a holder of more than three quarters of all
+    ///   connections, and for a holder of more than an eighth if the small holder has far less. Below an
+    ///   eighth a request is worth more than an idle connection.
     pub fn choose(&self, shortage: Shortage) -> Vec<Arc<Entry>> {
         let by_client = self.lock();
-        let chosen = match longest_idle(&by_client, shortage) {
-            chosen if chosen.is_empty() => longest_stuck(&by_client, shortage),
-            chosen => chosen,
-        };
+        let chosen = to_give_up(&by_client, shortage);
         for entry in &chosen {
             entry.chosen.store(entry.standing.load(Relaxed), Relaxed);
         }
         chosen
     }
 
-    /// The client that holds more than three quarters of all connections, if one does.
-    pub fn nearly_all(&self) -> Option<ClientNetwork> {
-        nearly_all(&self.lock()).map(|(client, _)| client)
+    /// Which of these waiting clients to turn away where too many wait: the last of the one that holds
+    /// most connections. None where each of them holds none, or far less than the largest holder, so that
+    /// room can be made for it.
+    pub fn last_in_line(&self, clients: impl Iterator<Item = ClientNetwork>) -> Option<usize> {
+        let by_client = self.lock();
+        let most = by_client.values().map(Vec::len).max()?;
+        let held = clients.map(|client| held_by(&by_client, client));
+        let (nth, held) = held.enumerate().max_by_key(|(_, held)| *held)?;
+        (held > 0 && !is_far_less(held, most)).then_some(nth)
     }
 
     /// Which of these clients holds fewest connections; the first of those that hold as many.
     pub fn smallest_holder(&self, clients: impl Iterator<Item = ClientNetwork>) -> Option<usize> {
         let by_client = self.lock();
-        let held = clients.map(|client| by_client.get(&client).map_or(0, Vec::len));
+        let held = clients.map(|client| held_by(&by_client, client));
         held.enumerate()
             .min_by_key(|(_, held)| *held)
             .map(|(nth, _)| nth)
@@ -262,70 +280,100 @@ impl ConnectionLedger {
 
 type ByClient = HashMap<ClientNetwork, Vec<Arc<Entry>>>;
 
-/// The idle connections to give up, the longest idle ones of the largest holder.
-fn longest_idle(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
-    let mut best: Option<&[Arc<Entry>]> = None;
-    // How many connections of the best client count, and since when the longest idle one is idle.
-    let mut best_rank = (0, Reverse(u64::MAX));
-    for entries in by_client.values() {
-        if entries.len() < best_rank.0 {
+fn held_by(by_client: &ByClient, client: ClientNetwork) -> usize {
+    by_client.get(&client).map_or(0, Vec::len)
+}
+
+/// Whether a client that holds `held` connections holds at most an eighth of `most` with the one that it
+/// wants.
+fn is_far_less(held: usize, most: usize) -> bool {
+    GIVEN_UP_SMALL_PART * (held + 1) <= most
+}
+
+/// See [`ConnectionLedger::choose`].
+fn to_give_up(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
+    let newcomer = match shortage {
+        Shortage::Connections(newcomer) => Some(newcomer),
+        Shortage::Descriptors => None,
+    };
+    let own = newcomer.map_or(0, |newcomer| held_by(by_client, newcomer));
+    let nothing: &[Arc<Entry>] = &[];
+    // The largest holder of all, and of the clients that may lose an idle connection the one that does.
+    let (mut largest, mut holder, mut most, mut all) = (nothing, None, 0, 0);
+    let (mut loser, mut rank) = (nothing, (0, Reverse(u64::MAX)));
+    for (client, entries) in by_client {
+        all += entries.len();
+        if entries.len() < rank.0 {
             continue;
         }
-        let (mut own, mut oldest) = (0, None);
+        let (mut held, mut oldest) = (0, None);
         for entry in entries.iter().filter(|entry| entry.helps(shortage)) {
-            own += 1;
-            if let Standing::Idle(since_ms) = entry.standing() {
+            held += 1;
+            if let Some(since_ms) = entry.idle_since_ms() {
                 oldest = Some(oldest.map_or(since_ms, |oldest: u64| oldest.min(since_ms)));
             }
         }
+        if held > most {
+            (largest, holder, most) = (entries, Some(*client), held);
+        }
         if let Some(oldest) = oldest
-            && (own, Reverse(oldest)) > best_rank
+            && (held > own || newcomer == Some(*client))
+            && (held, Reverse(oldest)) > rank
         {
-            best = Some(entries);
-            best_rank = (own, Reverse(oldest));
+            (loser, rank) = (entries, (held, Reverse(oldest)));
         }
     }
-    let Some(entries) = best else {
-        return Vec::new();
+    let idle = rank.0;
+    let is_excessive = 4 * most > 3 * all;
+    let is_larger = is_far_less(own.max(idle), most);
+    // Without an idle connection to spare, a lack of descriptors ends no request: it isn't known for whom.
+    let ends_request = match idle {
+        0 => newcomer.is_some() && holder != newcomer && (is_excessive || is_larger),
+        _ => {
+            let is_large = GIVEN_UP_SMALL_PART * most > all;
+            idle < most && holder != newcomer && (is_excessive || is_larger && is_large)
+        }
     };
-    let mut idle: Vec<_> = entries
-        .iter()
-        .filter(|entry| entry.helps(shortage))
-        .filter_map(|entry| match entry.standing() {
-            Standing::Idle(since_ms) => Some((since_ms, entry)),
-            Standing::Busy(_) => None,
+    if ends_request {
+        let leaving = largest.iter().filter(|entry| entry.is_chosen()).count();
+        // Each newcomer needs one. The newcomers after these wait for those that are about to end.
+        let wanted = usize::from(leaving < at_once(most));
+        longest(largest, wanted, shortage, |entry| {
+            Some(entry.standing().pack())
         })
+    } else {
+        longest(loser, at_once(idle), shortage, |entry| {
+            entry.idle_since_ms()
+        })
+    }
+}
+
+/// How many connections a client that holds this many may lose at once.
+fn at_once(held: usize) -> usize {
+    (held / GIVEN_UP_PART).clamp(1, GIVEN_UP_AT_ONCE_MAX)
+}
+
+/// At most `wanted` of the entries, those that have stood for longest.
+fn longest(
+    entries: &[Arc<Entry>],
+    wanted: usize,
+    shortage: Shortage,
+    since: fn(&Entry) -> Option<u64>,
+) -> Vec<Arc<Entry>> {
+    let may_go = |entry: &&Arc<Entry>| entry.helps(shortage) && !entry.is_chosen();
+    let mut longest: Vec<_> = entries
+        .iter()
+        .filter(may_go)
+        .filter_map(|entry| since(entry).map(|since| (since, entry)))
         .collect();
-    let wanted = (best_rank.0 / GIVEN_UP_PART).clamp(1, GIVEN_UP_AT_ONCE_MAX);
-    if wanted < idle.len() {
-        idle.select_nth_unstable_by_key(wanted - 1, |(since_ms, _)| *since_ms);
-        idle.truncate(wanted);
+    if (1..longest.len()).contains(&wanted) {
+        longest.select_nth_unstable_by_key(wanted - 1, |(since, _)| *since);
     }
-    idle.into_iter().map(|(_, entry)| entry.clone()).collect()
-}
-
-/// The client that holds more than three quarters of all connections, and its entries.
-fn nearly_all(by_client: &ByClient) -> Option<(ClientNetwork, &Vec<Arc<Entry>>)> {
-    let all: usize = by_client.values().map(Vec::len).sum();
-    let mut clients = by_client.iter();
-    let found = clients.find(|(_, entries)| 4 * entries.len() > 3 * all);
-    found.map(|(client, entries)| (*client, entries))
-}
-
-/// The busy connection to give up where none is idle.
-fn longest_stuck(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
-    let Shortage::Connections(newcomer) = shortage else {
-        return Vec::new();
-    };
-    let Some((holder, entries)) = nearly_all(by_client) else {
-        return Vec::new();
-    };
-    // Those that were chosen already are on their way out: one for each newcomer is enough.
-    if holder == newcomer || entries.iter().any(|entry| entry.is_chosen()) {
-        return Vec::new();
-    }
-    let stuck = entries.iter().min_by_key(|entry| entry.standing().pack());
-    stuck.cloned().into_iter().collect()
+    longest.truncate(wanted);
+    longest
+        .into_iter()
+        .map(|(_, entry)| entry.clone())
+        .collect()
 }
 
 impl Entered {

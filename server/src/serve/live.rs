@@ -12,6 +12,7 @@ use super::inside::View;
 use super::pending::Held;
 use super::refusal::Refusal;
 use super::small::server_line;
+use super::stall::Stall;
 use super::worker::Phase;
 use crate::base::text::push_number;
 use crate::handler::pipe::{self, Taken, pipe};
@@ -194,6 +195,9 @@ struct Exchange<'c> {
     out: Vec<u8>,
     out_at: usize,
     sent: u64,
+    /// Bytes of the head and of the framed body that the stream took.
+    taken: u64,
+    stall: Stall,
     status: Status,
     /// What the response's head says of the connection, or after it what has to be.
     end: End,
@@ -212,6 +216,8 @@ pub(super) async fn run(connection: &mut Connection, call: Box<Call>) -> End {
         out: Vec::new(),
         out_at: 0,
         sent: 0,
+        taken: 0,
+        stall: Stall::default(),
         status: Status::OK,
         end: End::Close,
         wants_body: false,
@@ -257,9 +263,13 @@ impl Exchange<'_> {
     /// Who is waited for decides which deadline counts.
     fn set_deadline(&mut self) {
         let worker = &self.connection.worker;
-        if !self.out.is_empty() || self.connection.stream.has_unsent() {
+        let is_held = !self.out.is_empty() || self.connection.stream.has_unsent();
+        let begins = self.stall.note(is_held, self.taken, worker.clock.millis());
+        if is_held {
             // Progress sets it anew; standing still must not.
-            worker.enter(self.connection.slot, Phase::Write);
+            if begins {
+                worker.phase(self.connection.slot, Phase::Write);
+            }
             return;
         }
         match &self.call.upload {
@@ -657,8 +667,7 @@ impl Exchange<'_> {
                 Poll::Ready(Err(_)) => return Poll::Ready(false),
                 Poll::Ready(Ok(taken)) => {
                     self.out_at += taken;
-                    let worker = &self.connection.worker;
-                    worker.phase(self.connection.slot, Phase::Write);
+                    self.taken += taken as u64;
                 }
             }
         }

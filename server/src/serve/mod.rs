@@ -21,6 +21,7 @@ mod pending;
 pub mod poller;
 mod refusal;
 mod small;
+mod stall;
 pub mod socket;
 pub mod stream;
 pub mod worker;

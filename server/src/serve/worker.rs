@@ -561,13 +561,6 @@ impl Worker {
         row.deadline_ms = now + u64::from(seconds) * 1_000;
     }
 
-    /// As [`Worker::phase`], but a connection that is in this phase already keeps its deadline.
-    pub(super) fn enter(&self, row: usize, phase: Phase) {
-        if self.rows.borrow().rows[row].phase != phase {
-            self.phase(row, phase);
-        }
-    }
-
     /// A body of which `seen` bytes have come so far must go on at the least rate, but may pause so
     /// long.
     pub(super) fn phase_body(&self, row: usize, seen: u64, patience: Duration) {

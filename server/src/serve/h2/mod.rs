@@ -9,13 +9,13 @@
 mod answer;
 mod exchange;
 mod late;
-mod stall;
 
 use super::access::Who;
 use super::body::Filled;
 use super::connection::{Connection, End};
 use super::dispatch::{Facts, Way};
 use super::pending::{Held, Holder, Shed};
+use super::stall::Stall;
 use super::worker::{Phase, Worker};
 use crate::base::shares::Share;
 use crate::limits;
@@ -27,7 +27,6 @@ use crate::wire::reject::Reject;
 use crate::wire::request::Request;
 use answer::Again;
 use exchange::{Exchange, State};
-use stall::Stall;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};

@@ -155,17 +155,26 @@ enum News {
     Rested,
     /// Requests are to end for other clients.
     Shed,
-    /// It is to end for another connection.
-    GivenUp,
     Time,
     Gone,
 }
 
 impl Session {
+    /// Serves it until it ends or is given up for another one, which a client that lets nothing be sent
+    /// must not delay.
     async fn serve(self: Rc<Self>) {
-        let Some(mut control) = self.open_control().await else {
-            return;
-        };
+        let mut control = None;
+        tokio::select! {
+            biased;
+            () = self.entry.given_up() => {}
+            () = self.clone().take_streams(&mut control) => return,
+        }
+        self.give_up(control.as_mut()).await;
+    }
+
+    async fn take_streams(self: Rc<Self>, control: &mut Option<SendStream>) {
+        *control = self.open_control().await;
+        let Some(control) = control else { return };
         let idle = self.idle_seconds();
         let mut timer = pin!(sleep(idle));
         loop {
@@ -176,7 +185,6 @@ impl Session {
                 () = self.worker.h3.told.notified() => News::Told,
                 () = self.rested.notified() => News::Rested,
                 () = self.shed.rung() => News::Shed,
-                () = self.entry.given_up() => News::GivenUp,
                 () = timer.as_mut() => News::Time,
             };
             match news {
@@ -184,13 +192,12 @@ impl Session {
                 News::OneWay(recv) => drop(spawn_local(self.clone().listen(recv))),
                 News::Told | News::Rested => {}
                 News::Shed => self.end_waiting(self.holder.take_shed()),
-                News::GivenUp => return self.give_up(&mut control).await,
-                News::Time => self.time(timer.as_mut(), &mut control).await,
+                News::Time => self.time(timer.as_mut(), control).await,
                 News::Gone => return,
             }
             if self.must_leave() && self.stage.get() == Stage::Open {
                 self.stage.set(Stage::Leaving);
-                self.goaway(&mut control, LAST_ID).await;
+                self.goaway(control, LAST_ID).await;
                 let way = self.quic.rtt() * LEAVE_ROUND_TRIPS;
                 timer.set(sleep(way.clamp(LEAVE_MIN, LEAVE_MAX)));
             }
@@ -247,13 +254,15 @@ impl Session {
 
     /// Ends the connection for another one. Where it is idle, the client has a moment to hear which
     /// requests are not answered; those that come meanwhile are not taken any more.
-    async fn give_up(&self, control: &mut SendStream) {
+    async fn give_up(&self, control: Option<&mut SendStream>) {
         self.worker.gave_up();
         if self.open.get() > 0 {
             return self.close(Code::H3_EXCESSIVE_LOAD, "");
         }
-        self.goaway(control, self.next_id.get()).await;
-        sleep(LEAVE_MIN).await;
+        if let Some(control) = control {
+            let _ = timeout(LEAVE_MIN, self.goaway(control, self.next_id.get())).await;
+            sleep(LEAVE_MIN).await;
+        }
         self.close(Code::H3_NO_ERROR, "");
     }
 

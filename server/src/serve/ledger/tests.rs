@@ -120,11 +120,81 @@ fn requests_under_way_are_given_up_by_a_client_that_holds_nearly_all() {
     assert_eq!(scene.chosen_for(3), [8]);
     // One at a time.
     assert_eq!(scene.chosen_for(3), []);
-    // A quarter belongs to other clients: it no longer holds nearly all.
+    // A quarter belongs to other clients: it no longer holds nearly all, nor eight times as many as the
+    // newcomer will.
     let mut scene = Scene::new();
     let _large: Vec<Entered> = (0..6).map(|_| scene.open(2, Busy(20))).collect();
     let _small = [4, 5].map(|last| scene.open(last, Busy(1)));
     assert_eq!(scene.chosen_for(3), []);
+}
+
+#[test]
+fn a_client_loses_idle_connections_only_to_one_that_holds_fewer() {
+    let mut scene = Scene::new();
+    let _busy: Vec<Entered> = (0..6).map(|_| scene.open(2, Busy(20))).collect();
+    let _idle = [(4, 10), (5, 11), (5, 12)].map(|(last, ms)| scene.open(last, Idle(ms)));
+    // The largest holder, and one that holds as many as the client with idle connections.
+    assert_eq!(scene.chosen_for(2), []);
+    let _as_many = [Busy(1), Busy(2)].map(|standing| scene.open(6, standing));
+    assert_eq!(scene.chosen_for(6), []);
+    // Its own, where it has one.
+    let _own = scene.open(2, Idle(30));
+    assert_eq!(scene.chosen_for(2), [12]);
+    // A client with one connection takes that of a client with two.
+    assert_eq!(scene.chosen_for(4), [8]);
+}
+
+#[test]
+fn a_large_holder_loses_requests_before_a_small_one_loses_idle_connections() {
+    // It holds a half of all.
+    let mut scene = Scene::new();
+    let _large: Vec<Entered> = (0..16).map(|nth| scene.open(2, Busy(50 - nth))).collect();
+    let _small: Vec<Entered> = (0..16).map(|nth| scene.open(10 + nth, Idle(1))).collect();
+    assert_eq!(scene.chosen_for(3), [16]);
+    // As many as it may lose at once are on their way out: the newcomer waits for that one.
+    assert_eq!(scene.chosen_for(3), []);
+    // It holds no more than an eighth of all.
+    let mut scene = Scene::new();
+    let _large: Vec<Entered> = (0..16).map(|_| scene.open(2, Busy(20))).collect();
+    let _small: Vec<Entered> = (0..112).map(|nth| scene.open(10 + nth, Idle(1))).collect();
+    let chosen = scene.chosen_for(3);
+    assert!(chosen.len() == 1 && chosen[0] > 16, "{chosen:?}");
+}
+
+#[test]
+fn connections_that_are_on_their_way_out_still_count() {
+    let mut scene = Scene::new();
+    let _large: Vec<Entered> = (0..16).map(|_| scene.open(2, Idle(50))).collect();
+    let _small = [4, 5].map(|last| scene.open(last, Idle(1)));
+    // All that it holds are chosen, and none has ended yet: other clients lose nothing meanwhile.
+    for _ in 0..16 {
+        let chosen = scene.chosen_for(3);
+        assert!(matches!(chosen[..], [1..=16]), "{chosen:?}");
+    }
+    assert_eq!(scene.chosen_for(3), []);
+}
+
+#[test]
+fn two_clients_with_half_of_all_lose_requests_to_a_client_with_far_less() {
+    let mut scene = Scene::new();
+    let _first: Vec<Entered> = (0..16).map(|nth| scene.open(2, Busy(50 - nth))).collect();
+    let _second: Vec<Entered> = (0..15).map(|_| scene.open(3, Busy(1))).collect();
+    // Not to each other.
+    assert_eq!(scene.chosen_for(3), []);
+    assert_eq!(scene.chosen_for(4), [16]);
+    let wait = |clients: &[u8]| {
+        let clients = clients.iter().map(|last| client(*last));
+        scene.ledger.last_in_line(clients)
+    };
+    // Where too many wait, theirs are turned away, and those of a client that room can be made for stay.
+    assert_eq!(wait(&[4, 2, 3, 2, 4]), Some(3));
+    assert_eq!(wait(&[4, 3, 4]), Some(1));
+    assert_eq!(wait(&[4, 5]), None);
+    // A client with as many as an eighth waits for a connection to end by itself.
+    let mut scene = Scene::new();
+    let _large = [2, 3].map(|last| [20; 16].map(|ms| scene.open(last, Busy(ms))));
+    let _few = [Busy(1), Busy(1)].map(|standing| scene.open(4, standing));
+    assert_eq!(scene.chosen_for(4), []);
 }
 
 #[test]

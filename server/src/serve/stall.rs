@@ -14,14 +14,18 @@ pub(super) struct Stall {
 
 impl Stall {
     /// Notes whether the client's window or socket is all that holds the response, after `sent` bytes
-    /// of it in all.
-    pub(super) fn note(&mut self, is_held: bool, sent: u64, now_ms: u64) {
+    /// of it in all. True where its time begins anew.
+    pub(super) fn note(&mut self, is_held: bool, sent: u64, now_ms: u64) -> bool {
         if !is_held {
             self.since_ms = None;
-        } else if self.since_ms.is_none() || sent >= self.sent + RESPONSE_PROGRESS_BYTES_MIN {
+            return false;
+        }
+        let begins = self.since_ms.is_none() || sent >= self.sent + RESPONSE_PROGRESS_BYTES_MIN;
+        if begins {
             self.since_ms = Some(now_ms);
             self.sent = sent;
         }
+        begins
     }
 
     /// Since when it has made less progress than it must.
