@@ -1,10 +1,10 @@
-//! A folder on its way into its place: a new folder beside it, which the owner of the place must not
-//! enter before all in it is done.
+//! Draft of a restored folder: a new folder beside the destination, which the destination's owner must
+//! not enter before the content is complete.
 //!
-//! Root writes here what will belong to another user. So everything is made, given away and changed by
-//! descriptor and never by path, no link is followed, and the top of the folder is given to its owner
-//! last: until then it is closed (mode 0700) to every other user, and nothing in it can be exchanged for
-//! a link to a file of root's.
+//! Root writes files here that will belong to another user. So root makes, gives away and changes every
+//! file by descriptor and never by path, and follows no link. The top of the draft is given to the owner
+//! last: until the end, the draft is closed (mode 0700) to every other user, and no file in the draft can
+//! be exchanged for a link to a file of root's.
 
 use super::restore::at;
 use super::tar::Entry;
@@ -24,19 +24,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// A folder on its way into its place. Dropping it takes it away, unless it has arrived.
+/// A folder that is being restored. Dropping the draft removes the folder, unless the folder is in place.
 pub(super) struct Draft {
-    /// The place.
+    /// The destination.
     pub(super) way: TrustedPath,
-    /// The draft, open; `None` before its entry has come.
+    /// The open folder of the draft; `None` before the entry of the folder has come.
     pub(super) top: Option<OwnedFd>,
-    /// The name of the draft, beside the place.
+    /// The name of the draft, beside the destination.
     name: OsString,
-    /// The owner of what was there before; `None` if this process is not root, and gives nothing away.
+    /// The owner of the destination, or of the folder above a missing destination; `None` if the process
+    /// is not root and gives no file away.
     owner: Option<(Uid, Gid)>,
-    /// Folders with their mode and time, which they get at the end.
+    /// Folders with the mode and time to be set at the end.
     folders: Vec<(Vec<u8>, u32, u64)>,
-    /// The folder of the last entry, since the next one mostly lies there too.
+    /// The folder of the last entry, since the next entry mostly lies in the same folder.
     last: Option<(Vec<u8>, OwnedFd)>,
     is_in_place: bool,
 }
@@ -66,7 +67,7 @@ impl Draft {
         })
     }
 
-    /// The path of an entry, for messages.
+    /// Returns the path of an entry, for messages.
     pub(super) fn shown(&self, name: &[u8]) -> PathBuf {
         let draft = self.way.beside(&self.name);
         match name {
@@ -75,7 +76,7 @@ impl Draft {
         }
     }
 
-    /// Makes a folder; the draft itself, if the name is empty.
+    /// Makes a folder; the draft itself if the name is empty.
     pub(super) fn folder(&mut self, name: &[u8], entry: &Entry) -> Result<(), Errno> {
         match name {
             b"" => {
@@ -110,7 +111,7 @@ impl Draft {
         }
     }
 
-    /// Makes a file, open to write to it.
+    /// Makes a file, open for writing.
     pub(super) fn file(&mut self, name: &[u8]) -> Result<File, Errno> {
         let (parent, name) = self.parent(name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
@@ -118,7 +119,7 @@ impl Draft {
         Ok(openat(parent, name, flags | OFlags::CLOEXEC, mode)?.into())
     }
 
-    /// Owner, mode and time of a file or folder.
+    /// Sets owner, mode and time of a file or folder.
     pub(super) fn settle(&self, open: impl AsFd, mode: u32, modified: u64) -> Result<(), Errno> {
         if let Some((uid, gid)) = self.owner {
             fchown(&open, Some(uid), Some(gid))?;
@@ -134,12 +135,12 @@ impl Draft {
                 tv_nsec: 0,
             },
         };
-        // A time that the disk can't have is no reason to fail.
+        // A time that the file system can't store is no reason to fail.
         let _ = futimens(&open, &times);
         Ok(())
     }
 
-    /// Owners, modes and times of the folders, the innermost first, and the top last of all.
+    /// Sets owners, modes and times of the folders, the innermost first and the top last.
     pub(super) fn settle_folders(&mut self) -> Result<(), OperatorError> {
         self.last = None;
         for (name, mode, modified) in std::mem::take(&mut self.folders).into_iter().rev() {
@@ -154,7 +155,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The folder of an entry, open, and the entry's name in it.
+    /// Returns the open folder of an entry, and the entry's name in the folder.
     fn parent<'n>(&mut self, name: &'n [u8]) -> Result<(BorrowedFd<'_>, &'n [u8]), Errno> {
         let Some(slash) = name.iter().rposition(|byte| *byte == b'/') else {
             let top = self.top.as_ref().ok_or(Errno::NOENT)?;
@@ -168,7 +169,7 @@ impl Draft {
         Ok((self.last.insert(open).1.as_fd(), name))
     }
 
-    /// Opens a folder of the draft, part by part, so that no link is followed.
+    /// Opens a folder of the draft name by name, without following a link.
     fn walk(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
         let top = self.top.as_ref().ok_or(Errno::NOENT)?;
         let mut open = openat(top, ".", FOLDER, Mode::empty())?;
@@ -178,7 +179,8 @@ impl Draft {
         Ok(open)
     }
 
-    /// Puts the draft into its place. What was there is kept beside it, under the name that is returned.
+    /// Puts the draft into place. The former content is kept beside the destination, under the returned
+    /// name.
     pub(super) fn swap(&mut self, now: u64) -> io::Result<Option<OsString>> {
         let (folder, place) = (self.way.folder(), self.way.name());
         self.must_be_here()?;
@@ -196,7 +198,7 @@ impl Draft {
         let mut names = names.filter(|name| !is_there(name));
         let kept = names.next().ok_or(Errno::EXIST)?;
         match renameat_with(folder, &self.name, folder, place, RenameFlags::EXCHANGE) {
-            // What was there is now the draft, and must not go with it.
+            // The draft's name now holds the former content, which must not be removed with the draft.
             Ok(()) => {
                 if let Err(error) = rename_new(folder, &self.name, &kept) {
                     let back = RenameFlags::EXCHANGE;
@@ -204,7 +206,7 @@ impl Draft {
                     return Err(error.into());
                 }
             }
-            // File systems that can't exchange have a moment without either.
+            // On file systems without exchange, neither folder is in place for a moment.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 renameat(folder, place, folder, &kept)?;
                 if let Err(error) = renameat(folder, &self.name, folder, place) {
@@ -218,8 +220,8 @@ impl Draft {
         Ok(Some(kept))
     }
 
-    /// Fails if there is something else under the draft's name: the owner of the folder above, who may
-    /// do so, is told.
+    /// Fails if another file has taken the draft's name: the owner of the folder above may exchange
+    /// names, and is told.
     fn must_be_here(&self) -> io::Result<()> {
         let top = fstat(self.top.as_ref().ok_or(Errno::NOENT)?)?;
         let flags = AtFlags::SYMLINK_NOFOLLOW;
@@ -231,10 +233,10 @@ impl Draft {
         }
     }
 
-    /// Takes the draft out of its place again, to be removed.
+    /// Takes the draft out of place again, to be removed.
     pub(super) fn undo(&mut self, kept: Option<&OsStr>) {
         let (folder, place) = (self.way.folder(), self.way.name());
-        // The first error, for which all is undone, is the one to tell.
+        // The first error, the reason for the undo, is the error to report.
         let out = rename_new(folder, place, &self.name);
         self.is_in_place = out.is_err();
         if let (Ok(()), Some(kept)) = (out, kept) {
@@ -248,16 +250,16 @@ impl Drop for Draft {
         let Some(top) = self.top.as_ref().filter(|_| !self.is_in_place) else {
             return;
         };
-        // By the descriptor: under its name there may be something else by now, which is not removed
-        // unless it is an empty folder.
+        // The content is removed by descriptor: the draft's name may belong to another file by now. The
+        // name is removed only if an empty folder has the name.
         let _ = fchmod(top, Mode::RWXU);
         let _ = empty(top.as_fd());
         let _ = unlinkat(self.way.folder(), &self.name, AtFlags::REMOVEDIR);
     }
 }
 
-/// Renames where nothing has the new name. File systems that can't refuse to replace may replace an
-/// empty folder.
+/// Renames if the new name is free. A file system that can't refuse to replace may replace an empty
+/// folder.
 fn rename_new(folder: BorrowedFd<'_>, from: &OsStr, to: &OsStr) -> Result<(), Errno> {
     match renameat_with(folder, from, folder, to, RenameFlags::NOREPLACE) {
         Err(Errno::INVAL | Errno::NOSYS) => renameat(folder, from, folder, to),

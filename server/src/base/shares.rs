@@ -1,7 +1,7 @@
 //! Fair shares: the key by which clients are counted, the rule for how much one client may take of a
-//! bound that all share, and a counter for each bound of what was refused to clients over their share.
+//! shared bound, and for each bound a counter of refusals to clients over their share.
 //!
-//! Every bound of the whole process or of a worker that clients compete for stands in [`Share`];
+//! [`Share`] lists every bound of the process or of a worker for which clients compete.
 //! docs/src/limits.md has the same table for operators.
 
 use std::collections::HashMap;
@@ -11,13 +11,13 @@ use super::stats::Counter;
 
 /// The key by which a client is counted: an IPv4 address, or the /64 network of an IPv6 address.
 ///
-/// A host with IPv6 usually has a /64 network to itself and may use any address in it, so single IPv6
-/// addresses say nothing about how many clients there are.
+/// A host with IPv6 usually has a /64 network of its own and may use any address in the network, so the
+/// number of IPv6 addresses says nothing about the number of clients.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ClientNetwork(IpAddr);
 
 impl From<IpAddr> for ClientNetwork {
-    /// An IPv4 address that is mapped into IPv6 (`::ffff:192.0.2.1`) counts as IPv4.
+    /// Converts an address. An IPv4 address mapped into IPv6 (`::ffff:192.0.2.1`) counts as IPv4.
     fn from(address: IpAddr) -> ClientNetwork {
         ClientNetwork(match address.to_canonical() {
             IpAddr::V4(address) => IpAddr::V4(address),
@@ -30,7 +30,7 @@ impl From<IpAddr> for ClientNetwork {
 }
 
 impl ClientNetwork {
-    /// Its bytes, IPv4 as in an address that is mapped into IPv6.
+    /// Bytes of the key; an IPv4 address is written as an address mapped into IPv6.
     pub fn octets(self) -> [u8; 16] {
         match self.0 {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -45,12 +45,12 @@ pub fn may_take(own: usize, all: usize, bound: usize) -> bool {
     may_take_more(own, all, 1, bound)
 }
 
-/// Whether a client that holds `own` units of a bound may take `more`, while all clients together hold
-/// `all` of `bound`.
+/// Whether a client that holds `own` units of a bound may take `more` units, while all clients together
+/// hold `all` of `bound`.
 ///
-/// A share binds only when the bound is nearly taken: up to three quarters of the bound are free for
-/// any client, so that a household behind one address loses nothing on a quiet server. The last
-/// quarter is for clients that hold no more than an eighth of the bound (at least one unit).
+/// A share binds only when the bound is nearly taken. Any client may use the first three quarters of the
+/// bound, so a household behind one address loses nothing on a quiet server. The last quarter is for
+/// clients that hold at most an eighth of the bound, and at least one unit.
 pub fn may_take_more(own: usize, all: usize, more: usize, bound: usize) -> bool {
     let [own, all] = [own, all].map(|held| held.saturating_add(more));
     all <= bound && (all <= bound - bound / 4 || own <= (bound / 8).max(1))
@@ -65,7 +65,7 @@ macro_rules! shares {
         }
 
         impl Share {
-            /// All of them, in the order of the table in docs/src/limits.md.
+            /// All shares, in the order of the table in docs/src/limits.md.
             pub const ALL: &'static [Share] = &[$( Share::$share, )*];
 
             /// The name of the counter in `anthill status`.
@@ -88,8 +88,8 @@ shares! {
     GitPages "git_pages_refused" "Pages of repositories, their rate, downloads and bytes: 429 or 503.";
 }
 
-/// For each [`Share`], how often a client was refused or lost something because its share was taken.
-/// One for the process, written by any thread.
+/// Counters of refusals and losses because a share was taken, one counter for each [`Share`]. The process
+/// has one set of counters, written by any thread.
 #[derive(Default, Debug)]
 pub struct Refusals([Counter; Share::ALL.len()]);
 
@@ -124,23 +124,23 @@ impl Holdings {
         self.all
     }
 
-    /// Units that this client holds.
+    /// Units that `client` holds.
     pub fn of(&self, client: ClientNetwork) -> usize {
         self.by_client.get(&client).copied().unwrap_or(0)
     }
 
-    /// The number of clients that hold anything.
+    /// The number of clients that hold units.
     pub fn clients(&self) -> usize {
         self.by_client.len()
     }
 
-    /// The client that holds most, with its units.
+    /// The client that holds most units, with the number of units.
     pub fn largest(&self) -> Option<(ClientNetwork, usize)> {
         let held = self.by_client.iter().map(|(client, own)| (*client, *own));
         held.max_by_key(|(client, own)| (*own, *client))
     }
 
-    /// Counts `units` more for `client`.
+    /// Adds `units` to the account of `client`.
     pub fn add(&mut self, client: ClientNetwork, units: usize) {
         if units > 0 {
             self.all += units;
@@ -148,8 +148,8 @@ impl Holdings {
         }
     }
 
-    /// Counts `units` more for `client`, or as many as [`may_take_more`] allows of `bound`. Returns how
-    /// many.
+    /// Adds `units` to the account of `client`, or as many as [`may_take_more`] allows of `bound`.
+    /// Returns the number of units added.
     pub fn add_up_to(&mut self, client: ClientNetwork, units: usize, bound: usize) -> usize {
         let (own, all) = (self.of(client), self.all);
         let for_any = (bound - bound / 4).saturating_sub(all);
@@ -160,7 +160,7 @@ impl Holdings {
         units
     }
 
-    /// Counts `units` less for `client`. A client that holds nothing leaves the table.
+    /// Takes `units` from the account of `client`. A client without units leaves the table.
     pub fn remove(&mut self, client: ClientNetwork, units: usize) {
         let Some(own) = self.by_client.get_mut(&client) else {
             return;

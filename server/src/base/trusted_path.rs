@@ -1,11 +1,11 @@
-//! Trusted paths: a path resolved once into a descriptor, together with the users that could have led
-//! it elsewhere.
+//! Trusted paths: a path resolved once into a descriptor, together with the users that could have led the
+//! path elsewhere.
 //!
-//! A command that root runs names files by path, and a user that may write a folder on the way can put
-//! a link, or another folder, in the place of the next name. The kernel follows it with the rights of
-//! root. So root resolves a path here, name by name without following links blindly, keeps the last
-//! folder open, and refuses the path if its end belongs to another user than those that could have
-//! chosen that end. OpenSSH checks `authorized_keys` for the same reason (`StrictModes`).
+//! A command run by root names files by path. A user that may write a folder on the way can put a link,
+//! or another folder, in the place of the next name, and the kernel follows with the rights of root. So
+//! root resolves a path here, name by name and without following links blindly, and keeps the last folder
+//! open. Root refuses the path if the end belongs to another user than the users that could have chosen
+//! the end. OpenSSH checks `authorized_keys` for the same reason (`StrictModes`).
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fgetxattr_query, fstat, mkdirat, openat,
@@ -21,26 +21,26 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// What resolving does with the last name of a path, if that is a symbolic link.
+/// Treatment of the last name of a path, if the name is a symbolic link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LastLink {
-    /// The link is followed, so that the name is that of its target.
+    /// Resolves the link, so the result names the target.
     Follow,
-    /// The link itself is meant.
+    /// Keeps the link itself.
     Keep,
 }
 
-/// What resolving does with a folder above the last name that does not exist.
+/// Treatment of a missing folder above the last name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Missing {
     /// Resolving fails with ENOENT.
     Fail,
-    /// The folder is made, with the permissions that the umask leaves.
+    /// Makes the folder, with the permissions that the umask leaves.
     Make,
 }
 
-/// A path whose folder is open: what is done in that folder by this descriptor is done there, whatever
-/// becomes of the path meanwhile.
+/// A path with an open folder: operations by the descriptor happen in the folder, even if the path
+/// changes meanwhile.
 #[derive(Debug)]
 pub struct TrustedPath {
     /// The folder of the last name, opened with `O_PATH`.
@@ -49,11 +49,11 @@ pub struct TrustedPath {
     name: OsString,
     /// The path of the folder without links, for messages.
     shown: PathBuf,
-    /// The users that can change what lies on the way.
+    /// The users that can change the folders or links on the way.
     writers: Vec<Lead>,
 }
 
-/// A user that can change what lies on the way, and where.
+/// A user that can change the way to a file, and the place of the change.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Lead {
     writer: Writer,
@@ -65,21 +65,22 @@ struct Lead {
     link: Option<(PathBuf, PathBuf)>,
 }
 
-/// A user, or users, other than root.
+/// A user other than root, or several users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Writer {
     User(u32),
-    /// A group whose members are not known: it is not in `/etc/group`.
+    /// A group with unknown members: the group is not in `/etc/group`.
     Group(u32),
     Everyone,
 }
 
-/// A path that root must not use: another user could have led it to a place of that user's choice.
+/// Error for a path that root must not use: another user could have led the path to a place of that
+/// user's choice.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Untrusted {
-    /// What the path leads to.
+    /// The resolved path.
     pub path: PathBuf,
-    /// The user to which the path may belong.
+    /// The permitted owner of the path.
     owner: u32,
     lead: Lead,
 }
@@ -113,9 +114,9 @@ impl fmt::Display for Untrusted {
 impl std::error::Error for Untrusted {}
 
 impl Untrusted {
-    /// Tells the operator how to do without root what this command was to do, as far as that is
-    /// possible, or else how to avoid the refusal. No other mode for a folder on the way is proposed: it
-    /// may be a home folder, `/` or `/tmp`. `needs` says what the owner needs for it.
+    /// Tells the operator how to run the command without root, as far as possible, or else how to avoid
+    /// the refusal. No other mode for a folder on the way is proposed, because the folder may be a home
+    /// folder, `/` or `/tmp`. `needs` names the rights that the owner needs.
     pub fn help(&self, needs: &str) -> String {
         let other = match (&self.lead.link, self.lead.is_entry) {
             (Some((link, _)), _) => {
@@ -137,7 +138,8 @@ impl Untrusted {
     }
 }
 
-/// The command of this process, to be run as this user by a shell; `None` if the user is root.
+/// Returns the command line of the process for a shell, to be run as user `uid`; `None` if the user is
+/// root.
 fn as_user(uid: u32) -> Option<String> {
     let user = match user_name(uid) {
         _ if uid == 0 => return None,
@@ -158,14 +160,14 @@ fn as_user(uid: u32) -> Option<String> {
 }
 
 impl TrustedPath {
-    /// Resolves a path as the kernel does, and notes the users that can change the way.
+    /// Resolves a path as the kernel does, and records the users that can change the way.
     pub fn resolve(path: &Path, last: LastLink, missing: Missing) -> io::Result<TrustedPath> {
         Walk::begin(path)?.finish(last, missing)
     }
 
-    /// Fails if this process is root and a user other than root and `owner` could have led the path to
-    /// where it ends. `owner` is the user to which the file at the end belongs, or will belong: that
-    /// user gains nothing, since all that is done there is done to that user's own file.
+    /// Fails if the process is root and a user other than root and `owner` could have chosen the end of
+    /// the path. `owner` is the present or future owner of the file at the end. The owner gains nothing,
+    /// since every operation at the end applies to the owner's own file.
     pub fn must_be_led_by(&self, owner: u32) -> Result<(), Untrusted> {
         let foreign = |lead: &&Lead| lead.writer != Writer::User(owner);
         match self.writers.iter().find(foreign) {
@@ -178,27 +180,27 @@ impl TrustedPath {
         }
     }
 
-    /// The folder of the last name.
+    /// Returns the folder of the last name.
     pub fn folder(&self) -> BorrowedFd<'_> {
         self.folder.as_fd()
     }
 
-    /// The last name.
+    /// Returns the last name.
     pub fn name(&self) -> &OsStr {
         &self.name
     }
 
-    /// The whole path, its links resolved.
+    /// Returns the whole path, with links resolved.
     pub fn path(&self) -> PathBuf {
         self.shown.join(&self.name)
     }
 
-    /// The path of another name in the folder.
+    /// Returns the path of another name in the folder.
     pub fn beside(&self, name: &OsStr) -> PathBuf {
         self.shown.join(name)
     }
 
-    /// What lies at the end: a link is not followed. `None` if there is nothing.
+    /// Returns the status of the file at the end, without following a link; `None` if no file exists.
     pub fn stat(&self) -> io::Result<Option<Stat>> {
         match statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -207,8 +209,8 @@ impl TrustedPath {
         }
     }
 
-    /// The same, for a file that root may have made in a folder of another user: fails if a user other
-    /// than root and the owner of the folder could have led the path there.
+    /// Checks a file that root may have made in a folder of another user. Fails if a user other than root
+    /// and the owner of the folder could have chosen the end of the path.
     pub fn must_stay_with_its_folder(&self) -> io::Result<Result<(), Untrusted>> {
         Ok(self.must_be_led_by(fstat(&self.folder)?.st_uid))
     }
@@ -218,12 +220,12 @@ impl TrustedPath {
         Ok(is_shared(&fstat(&self.folder)?))
     }
 
-    /// Whether a file, which was opened by this path, may be a hard link that another user has planted.
+    /// Whether a file opened by the path may be a hard link planted by another user.
     pub fn may_be_planted(&self, file: &Stat) -> io::Result<bool> {
         Ok(super::sys::is_root() && may_be_planted(&fstat(&self.folder)?, file))
     }
 
-    /// The owner and group of what lies at the end; of its folder, if there is nothing.
+    /// Returns the owner and group of the file at the end, or of the folder if no file exists.
     pub fn owner(&self) -> io::Result<(u32, u32)> {
         let stat = match self.stat()? {
             Some(stat) => stat,
@@ -238,23 +240,23 @@ impl TrustedPath {
         Ok(openat(&self.folder, &self.name, flags, mode)?)
     }
 
-    /// Brings the names of the folder to the disk; file systems that cannot do so are left as they are.
+    /// Writes the names of the folder to the disk; errors of file systems without support are ignored.
     pub fn sync(&self) {
         let folder = openat(&self.folder, ".", FOLDER, Mode::empty());
         let _ = folder.and_then(rustix::fs::fsync);
     }
 }
 
-/// A folder to read; a link is not followed.
+/// Flags to open a folder for reading, without following a link.
 pub const FOLDER: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-/// As many links the kernel follows in one path (`MAXSYMLINKS`).
+/// Most links followed in one path, as in the kernel (`MAXSYMLINKS`).
 const LINKS_MAX: usize = 40;
 
-/// A path on the way to its end.
+/// State of resolving a path.
 struct Walk {
     folder: OwnedFd,
     shown: PathBuf,
@@ -272,8 +274,8 @@ impl Walk {
             rest: VecDeque::new(),
             links: 0,
             writers: Vec::new(),
-            // A file of accounts is read by root alone: the rights of another user lead nowhere that
-            // this user could not go.
+            // Only root reads the files of accounts. With the rights of another user, a path leads
+            // nowhere beyond the reach of that user.
             accounts: super::sys::is_root().then(Accounts::read),
         };
         walk.push(&std::path::absolute(path)?);
@@ -282,7 +284,7 @@ impl Walk {
         Ok(walk)
     }
 
-    /// Puts the names of a path before the rest.
+    /// Puts the names of a path before the remaining names.
     fn push(&mut self, path: &Path) {
         for part in path.components().rev() {
             match part {
@@ -314,7 +316,7 @@ impl Walk {
             };
             let stat = fstat(&found)?;
             let kind = FileType::from_raw_mode(stat.st_mode);
-            // The owner of an entry in a sticky folder, and no other user, can exchange it.
+            // Only the owner of an entry in a sticky folder can replace the entry.
             let here = fstat(&self.folder)?;
             if is_shared(&here) && here.st_mode & STICKY != 0 {
                 let entry = self.shown.join(&name);
@@ -343,7 +345,7 @@ impl Walk {
                 _ => return Err(Errno::NOTDIR.into()),
             }
         }
-        // A path that ends with `..` means the folder in which the walk is. `/` lies in no folder.
+        // A path that ends with `..` means the folder of the walk. `/` lies in no folder.
         let name = self.shown.file_name().map(OsStr::to_owned);
         let name = name.ok_or(io::ErrorKind::InvalidInput)?;
         self.folder = openat(&self.folder, "..", PLACE, Mode::empty())?;
@@ -351,8 +353,8 @@ impl Walk {
         Ok(self.end(name))
     }
 
-    /// Root makes no folder where another user may have led it: it is not known yet to whom the end
-    /// belongs.
+    /// Fails if another user may have led root to the missing folder `name`: the owner of the end isn't
+    /// known yet.
     fn must_be_trusted(&self, name: &OsStr) -> io::Result<()> {
         match self.writers.first() {
             Some(lead) if super::sys::is_root() => Err(io::Error::other(Untrusted {
@@ -373,14 +375,14 @@ impl Walk {
         self.note(stat);
     }
 
-    /// Notes the users that may change the folder in which the walk is.
+    /// Records the users that may change the current folder of the walk.
     fn note(&mut self, stat: &Stat) {
         let here = self.shown.clone();
         self.add(Writer::User(stat.st_uid), &here, false);
         if stat.st_mode & STICKY != 0 || !is_shared(stat) {
             return;
         }
-        // With an ACL the group bits are its mask (acl(5)): any user or group may be named in it.
+        // With an ACL the group bits are the mask (acl(5)): the ACL may name any user or group.
         if stat.st_mode & 0o002 != 0 || has_acl(&self.folder) {
             self.add(Writer::Everyone, &here, false);
         }
@@ -437,8 +439,8 @@ fn is_shared(stat: &Stat) -> bool {
     stat.st_mode & 0o022 != 0
 }
 
-/// Whether a folder has a POSIX ACL beyond its permission bits. Where the file system knows no extended
-/// attributes, it has none.
+/// Whether a folder has a POSIX ACL beyond the permission bits. A file system without extended attributes
+/// has no ACLs.
 fn has_acl(folder: &OwnedFd) -> bool {
     // fgetxattr(2) refuses a descriptor with `O_PATH`.
     let open = openat(folder, ".", FOLDER, Mode::empty());
@@ -449,18 +451,18 @@ fn has_acl(folder: &OwnedFd) -> bool {
     }
 }
 
-/// Whether users other than root and the owner of the file may have put it, under this name, into this
-/// folder: a hard link that leads root to a file of another user.
+/// Whether a user other than root and the owner of the file may have put the name into the folder: a hard
+/// link that leads root to a file of another user.
 pub fn may_be_planted(folder: &Stat, file: &Stat) -> bool {
     let is_foreign = folder.st_uid != 0 && folder.st_uid != file.st_uid;
     file.st_nlink > 1 && (is_foreign || is_shared(folder))
 }
 
-/// The accounts of the machine, as far as they say who is in a group.
+/// The accounts of the machine, as far as needed for the members of groups.
 struct Accounts {
     passwd: String,
     group: String,
-    /// The number that stands for the users beyond a user namespace; `None` outside of such a one.
+    /// The number that stands for users beyond the user namespace; `None` outside a user namespace.
     beyond: Option<u32>,
 }
 
@@ -478,13 +480,14 @@ impl Accounts {
         }
     }
 
-    /// The root of a user namespace has no rights over files of users beyond it, and so none that
-    /// these could lead astray. The folders above a container's are such.
+    /// Whether `uid` stands for users beyond the user namespace. The root of a user namespace has no
+    /// rights over files of users beyond the namespace, so an outside user cannot misuse the rights of
+    /// root. The folders above a container's folders belong to outside users.
     fn is_beyond(&self, uid: u32) -> bool {
         self.beyond == Some(uid)
     }
 
-    /// The users of a group; `None` if it is not among the groups of the machine.
+    /// Returns the users of a group; `None` if the machine has no group `gid`.
     fn members(&self, gid: u32) -> Option<Vec<u32>> {
         // group(5): name:password:GID:members
         let fields = |line: &str| line.split(':').map(str::to_owned).collect::<Vec<_>>();
@@ -525,7 +528,7 @@ impl fmt::Display for Writer {
     }
 }
 
-/// The name of a user, as `/etc/passwd` has it.
+/// Returns the name of a user, from `/etc/passwd`.
 pub fn user_name(uid: u32) -> Option<String> {
     let passwd = fs::read_to_string("/etc/passwd").ok()?;
     passwd.lines().find_map(|line| {
@@ -535,10 +538,10 @@ pub fn user_name(uid: u32) -> Option<String> {
     })
 }
 
-/// Makes a folder that this process alone may enter, at a path where there is none. Root then gives it
-/// to `owner`, by descriptor: by path it could be another folder by then. Fails with `AlreadyExists` if
-/// there is something, and where a user other than root and the owner of the folder above could have led
-/// the path elsewhere.
+/// Makes a folder that only the process may enter, at a path where no file exists. Root gives the folder
+/// to `owner` by descriptor, because the path could name another folder by the time of the change. Fails
+/// with `AlreadyExists` if the path exists. Fails if a user other than root and the owner of the folder
+/// above could have led the path elsewhere.
 pub fn make_private_folder(path: &TrustedPath, owner: Option<(u32, u32)>) -> io::Result<()> {
     path.must_stay_with_its_folder()?
         .map_err(io::Error::other)?;
@@ -551,11 +554,11 @@ pub fn make_private_folder(path: &TrustedPath, owner: Option<(u32, u32)>) -> io:
     Ok(())
 }
 
-/// Fails unless a folder is one that was made a moment ago and is closed to other users: the owner of
-/// the folder above could have put another one under its name meanwhile.
+/// Fails unless a folder is new, empty and closed to other users: the owner of the folder above could
+/// have replaced the folder meanwhile.
 pub fn must_be_new(folder: BorrowedFd<'_>) -> Result<(), Errno> {
     let stat = fstat(folder)?;
-    // A folder takes the set-group-ID bit from the one above.
+    // A new folder inherits the set-group-ID bit from the parent folder.
     let is_closed = stat.st_mode & 0o5777 == 0o700;
     let is_ours = stat.st_uid == rustix::process::geteuid().as_raw();
     let is_empty = || names(folder).is_ok_and(|names| names.is_empty());
@@ -565,7 +568,7 @@ pub fn must_be_new(folder: BorrowedFd<'_>) -> Result<(), Errno> {
     }
 }
 
-/// Removes all that is in a folder, without following a link. `folder` is open for reading.
+/// Removes all entries of a folder, without following a link. `folder` is open for reading.
 pub fn empty(folder: BorrowedFd<'_>) -> io::Result<()> {
     for name in names(folder)? {
         match rustix::fs::unlinkat(folder, &*name, AtFlags::empty()) {
@@ -583,19 +586,20 @@ pub fn empty(folder: BorrowedFd<'_>) -> io::Result<()> {
 
 fn open_to_empty(folder: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
     let open = match openat(folder, name, FOLDER, Mode::empty()) {
-        // Root is never refused; another user changes a folder of its own at most.
+        // Root is never refused; another user changes at most a folder of that user's own.
         Err(Errno::ACCESS) => {
             rustix::fs::chmodat(folder, name, Mode::RWXU, AtFlags::empty())?;
             openat(folder, name, FOLDER, Mode::empty())?
         }
         other => other?,
     };
-    // A folder without the right to write cannot be emptied; another's can, by root alone.
+    // A folder without the write permission cannot be emptied. Only root can change the mode of another
+    // user's folder.
     let _ = rustix::fs::fchmod(&open, Mode::RWXU);
     Ok(open)
 }
 
-/// The names in a folder, sorted.
+/// Returns the names in a folder, sorted.
 pub fn names(folder: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(folder)? {
@@ -609,8 +613,8 @@ pub fn names(folder: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
     Ok(names)
 }
 
-/// Opens a regular file to read it. Nothing else is waited for: opening a pipe for reading would
-/// otherwise block until a program writes to it.
+/// Opens a regular file for reading. `NONBLOCK` keeps a pipe from blocking: opening a pipe for reading
+/// would otherwise wait until a program writes.
 pub fn open_file(path: &TrustedPath) -> io::Result<(File, Stat)> {
     let file = path.open(OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())?;
     let stat = fstat(&file)?;

@@ -1,4 +1,4 @@
-//! Accounts of the machine, and what the mode bits let them do.
+//! Accounts of the machine, and the rights that mode bits give to an account.
 //!
 //! `/etc/passwd` and `/etc/group` are read directly: a static binary has no name service, and the
 //! accounts that servers run under are local.
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 /// An account that the server can drop to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// As configured: a name or a number.
+    /// Name as configured: a name or a number.
     pub name: String,
     /// The user's number.
     pub uid: u32,
     /// The user's first group.
     pub gid: u32,
-    /// Its name, or its number where it has none.
+    /// Name of the first group, or the number of a group without a name.
     pub group: String,
     /// All groups, the first included.
     pub groups: Vec<u32>,
 }
 
 impl Account {
-    /// Looks up a name, a uid or `uid:gid`; `None` if there is no such account.
+    /// Looks up a name, a uid or `uid:gid`; `None` if the account doesn't exist.
     pub fn find(name: &str) -> Option<Account> {
         let read = |path| std::fs::read(path).unwrap_or_default();
         let passwd = String::from_utf8_lossy(&read("/etc/passwd")).into_owned();
@@ -86,8 +86,7 @@ impl Account {
         })
     }
 
-    /// Whether owner, group and mode let this account do what the bits ask (4 read, 2 write,
-    /// 1 enter).
+    /// Whether owner, group and mode give the account the rights in `bits` (4 read, 2 write, 1 enter).
     fn may(&self, metadata: &std::fs::Metadata, bits: u32) -> bool {
         if self.uid == 0 {
             return true;
@@ -102,11 +101,10 @@ impl Account {
         (metadata.mode() >> shift) & bits == bits
     }
 
-    /// The first part of a path that this account isn't let through, if any: a folder above that
-    /// it can't enter, or the file itself for which it lacks `bits` (4 read, 2 write, 1 enter or
-    /// run).
+    /// Returns the first part of a path where the account lacks the rights, if any: a folder above that
+    /// the account can't enter, or the file itself without `bits` (4 read, 2 write, 1 enter or run).
     pub fn stopped_at(&self, path: &Path, bits: u32) -> Option<PathBuf> {
-        // Through links, as the kernel will go, unless this process can't go there itself.
+        // Links are resolved as by the kernel, unless the process may not enter the path.
         let real = match path.canonicalize() {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => path.to_owned(),
             real => real.ok()?,

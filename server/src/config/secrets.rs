@@ -1,5 +1,4 @@
-//! Which files of a configuration are the server's own: no client may have them, whatever folder they
-//! lie in.
+//! Secrets of a configuration: the server's own files, which no client may have, in any folder.
 
 use std::path::PathBuf;
 
@@ -8,17 +7,19 @@ use toml::Spanned;
 use super::{Config, LogTo, Site, Target};
 
 impl Config {
-    /// Files, and folders with all that is in them: the configuration itself, user files, keys, ticket
-    /// keys, the program that publishes DNS records, logs, the control socket, the state folder, and
-    /// the folders of repositories, which are read through their routes alone.
+    /// Returns the paths of the secrets, files and whole folders: the configuration itself, user files,
+    /// keys, ticket keys, the program that publishes DNS records, logs, the control socket, the state
+    /// folder, and the folders of repositories, which clients read only through the routes of the
+    /// repositories.
     ///
-    /// Not among them are certificates without a key and `client_ca`, which are public.
+    /// Certificates without a key and `client_ca` are public and not included.
     pub fn secrets(&self) -> Vec<PathBuf> {
         let all = self.secrets_by_key().into_iter();
         all.map(|(_, path)| path).collect()
     }
 
-    /// The same, each with its key in the configuration; the configuration itself has none.
+    /// Returns the paths of [`Config::secrets`] with their keys in the configuration; the configuration
+    /// itself has an empty key.
     pub(super) fn secrets_by_key(&self) -> Vec<(&'static str, PathBuf)> {
         let hook = self.tls.acme.as_ref().and_then(|acme| acme.hook.as_ref());
         let named = self.sites.iter().flat_map(of_site);
@@ -45,7 +46,7 @@ fn of_site(site: &Site) -> impl Iterator<Item = (&'static str, &Spanned<PathBuf>
         Some(Target::Git(git)) => Some(&git.folder),
         _ => None,
     });
-    // A certificate without a key of its own has the key in its file.
+    // A certificate without a separate key file contains the key.
     let combined = site.certificate.iter().filter(|_| site.key.is_none());
     let users = users.map(|path| ("users", path));
     let named = users.chain(repositories.map(|path| ("git", path)));

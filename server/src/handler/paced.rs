@@ -1,10 +1,10 @@
-//! Whether a client that its call waits for is worth the place that the call has: with the rest of a
-//! request's body, and with the response.
+//! Pace of clients: whether the client of a waiting call is fast enough for the call to keep its place.
+//! The call waits for the rest of the request body or for the client to take the response.
 //!
-//! A place is taken only once a short body is there, or as much of a long one; the rest is streamed. A
-//! client that then drips would have a script wait for it while others wait for the place: so it loses
-//! it, but only to them. A client that takes its response slowly loses the place too, to a call of
-//! another client.
+//! A call takes a place only after a short body has arrived, or as many bytes of a long body; the rest is
+//! streamed. A client that drips the rest would make a script wait while other calls wait for the place.
+//! So the client loses the place, but only to a waiting call. A client that takes the response slowly
+//! loses the place too, to a call of another client.
 
 use super::asked::Rest;
 use super::pipe::{Broken, Taken};
@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
-/// The rest of a body, and how long its client was waited for.
+/// The rest of a body, with the time for which the call waited for the client.
 pub struct Paced {
     rest: Rest,
     pace: Pace,
@@ -28,7 +28,8 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// For a client that may pause for `patience`, or for as long as anybody may if that is longer.
+    /// Makes the reader for a client that may pause for `patience`, or for the general grace time if
+    /// longer.
     pub fn new(rest: Rest, patience: Duration) -> Paced {
         let grace_seconds = patience.as_secs().max(UPLOAD_GRACE_SECONDS);
         Paced {
@@ -38,7 +39,7 @@ impl Paced {
         }
     }
 
-    /// As `Reader::poll_take` of a pipe.
+    /// Takes bytes of the body, as `Reader::poll_take` of a pipe does.
     pub fn poll_take(
         &mut self,
         cx: &mut Context<'_>,
@@ -47,7 +48,7 @@ impl Paced {
     ) -> Poll<Result<Taken, Broken>> {
         let reader = match &mut self.rest {
             Rest::Coming(reader) => reader,
-            // It is the disk that is waited for.
+            // A kept body comes from the disk, so no wait for the client counts.
             Rest::Kept(kept) => return kept.poll_take(cx, out, max),
         };
         let taken = reader.poll_take(cx, out, max);
@@ -67,33 +68,33 @@ impl Paced {
         taken
     }
 
-    /// Did its client send it all before its call began?
+    /// Whether the client sent the whole body before the call began.
     pub fn is_kept(&self) -> bool {
         matches!(self.rest, Rest::Kept(_))
     }
 
-    /// Is it waited for just now?
+    /// Whether the call now waits for the client.
     pub fn is_awaited(&self) -> bool {
         self.waits.since.is_some()
     }
 
-    /// Is it waited for, and brings next to nothing?
+    /// Whether the call waits for a client that sends next to nothing.
     pub fn is_dripping(&self) -> bool {
         self.is_awaited() && self.pace.is_drip
     }
 }
 
-/// How fast a client takes a response, while its call waits for nothing else.
+/// Rate at which a client takes a response, while the call waits only for the client.
 pub struct Download {
-    /// By what is asked of any client.
+    /// Rate demanded of any client.
     pace: Pace,
-    /// By what is asked of a client with more than its share of the places.
+    /// Rate demanded of a client over its share of the places.
     pace_over_share: Pace,
     waits: Waits,
 }
 
 impl Download {
-    /// Of which nothing was taken yet.
+    /// Makes the state for a response of which no byte has been taken.
     pub fn new() -> Download {
         const LOOKS: u64 = 1_000 / DOWNLOAD_LOOK_MILLISECONDS;
         let pace = |bytes_per_second, grace_seconds| {
@@ -109,7 +110,7 @@ impl Download {
         }
     }
 
-    /// The client is waited for: how fast it is. Wakes to look again.
+    /// Counts the wait for the client and returns the client's pace. Wakes the task for the next look.
     pub fn wait(&mut self, cx: &mut Context<'_>) -> slots::Pace {
         for _ in 0..self.waits.poll(cx, DOWNLOAD_LOOK) {
             self.pace.wait();
@@ -126,7 +127,7 @@ impl Download {
         }
     }
 
-    /// The client has made room for this much: how fast it is.
+    /// Counts `bytes` of room that the client has made and returns the client's pace.
     pub fn take(&mut self, bytes: usize) -> slots::Pace {
         self.waits.end();
         self.pace.bring(bytes as u64);
@@ -135,18 +136,18 @@ impl Download {
     }
 }
 
-/// How long a client was waited for.
+/// Clock of the time spent waiting for a client.
 #[derive(Default)]
 struct Waits {
-    /// Waited for, but for what was told by [`Waits::poll`] and the time since `since`.
+    /// Time waited, without the periods returned by [`Waits::poll`] and the time since `since`.
     waited: Duration,
     since: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Waits {
-    /// The client is waited for: how many periods have gone in which it was, since this was last asked.
-    /// Wakes after each.
+    /// Starts or continues waiting, and returns the number of whole periods waited since the last call.
+    /// Wakes the task after each period.
     fn poll(&mut self, cx: &mut Context<'_>, period: Duration) -> u32 {
         self.since.get_or_insert_with(Instant::now);
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(period)));
@@ -165,7 +166,7 @@ impl Waits {
         periods
     }
 
-    /// The client is waited for no more.
+    /// Stops waiting for the client.
     fn end(&mut self) {
         if let Some(since) = self.since.take() {
             self.waited += since.elapsed();
@@ -173,20 +174,20 @@ impl Waits {
     }
 }
 
-/// What a client may still owe. Each period of waiting costs, what it brings or takes pays, and neither
-/// is remembered for long: no burst at its beginning buys hours, and who was slow then isn't for ever.
+/// Token bucket for the bytes of a client. Each period of waiting costs, and bytes sent or taken pay. The
+/// credit has a maximum: no burst at the beginning buys hours, and a slow beginning is forgiven.
 struct Pace {
-    /// What a period costs, bytes.
+    /// Cost of a period in bytes.
     cost: u64,
     credit: u64,
     credit_max: u64,
-    /// Since the last period of waiting was over.
+    /// Bytes sent or taken since the last period of waiting ended.
     brought: u64,
     is_drip: bool,
 }
 
 impl Pace {
-    /// Of `cost` bytes for each period; so many periods may be owed.
+    /// Makes a bucket of `cost` bytes for each period, with a credit of `grace` periods.
     fn new(cost: u64, grace: u64) -> Pace {
         let credit = grace.saturating_mul(cost);
         Pace {
@@ -203,7 +204,7 @@ impl Pace {
         self.is_drip &= self.had() < self.cost;
     }
 
-    /// A period of waiting is over.
+    /// Charges for a whole period of waiting.
     fn wait(&mut self) {
         let left = self.had().checked_sub(self.cost);
         self.is_drip = left.is_none();
@@ -227,7 +228,7 @@ mod tests {
 
     const RATE: u64 = UPLOAD_BYTES_PER_SECOND;
 
-    /// In which seconds it drips, if it brings so much in each.
+    /// Returns the seconds in which a client drips, from the bytes brought in each second.
     fn drips(grace_seconds: u64, brought: &[u64]) -> Vec<usize> {
         let mut pace = Pace::new(RATE, grace_seconds);
         let mut all = Vec::new();
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(drips(3, &[RATE - 1, RATE - 1, 0, 0, 0]), [3, 4]);
         // A burst buys no more than the grace.
         assert_eq!(drips(3, &[1 << 30, 0, 0, 0]), [3]);
-        // Who was slow early isn't for ever.
+        // A slow beginning is forgiven.
         assert_eq!(drips(3, &[0, 0, 0, 0, 0, RATE, RATE]), [3, 4]);
         assert_eq!(drips(300, &[0; 302]), [300, 301]);
     }

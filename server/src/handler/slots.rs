@@ -1,15 +1,15 @@
-//! Places for calls, so that a flood of requests doesn't become a flood of processes or connections:
-//! a number of calls run at the same time, and a short queue waits for their places. One ledger for
-//! all workers.
+//! Admission control for calls, so that a flood of requests doesn't become a flood of processes or
+//! connections: a number of calls run at the same time, and a short queue waits for places. All workers
+//! share the ledger.
 //!
-//! Clients share the places and the queue fairly. One client may have all of both while no other
-//! client comes. When another client has to wait:
-//! - a place that becomes free goes to the waiting client that holds the fewest, in turns among those
-//!   with the same number, oldest call first;
-//! - a full queue makes room by refusing the newest call of the client with the most calls in it;
-//! - a call whose client takes its response too slowly ends, those of the client with most places
-//!   first, if the waiting client holds none or fewer by 2 ([`Slot::gives_way_to_others`]);
-//! - for a minute after that, the last quarter of the places is kept for clients with few
+//! Clients share the places and the queue fairly. While no other client comes, a client may have all
+//! places and the whole queue. When another client has to wait:
+//! - a free place goes to the waiting client with the fewest places, in turns between equals, oldest call
+//!   first;
+//! - a full queue makes room by refusing the newest call of the client with the most calls in the queue;
+//! - a call ends if the client takes the response too slowly, first the calls of the client with most
+//!   places, and only if the waiting client holds no place or fewer by 2 ([`Slot::gives_way_to_others`]);
+//! - for a minute after a client had to wait, the last quarter of the places is kept for clients with few
 //!   ([`may_take`]).
 
 use crate::base::shares::{ClientNetwork, Refusals, Share, may_take};
@@ -24,29 +24,29 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-/// A place. Dropping it gives it back.
+/// A place for a call. Dropping the slot frees the place.
 pub struct Slot {
     slots: Arc<Slots>,
     client: ClientNetwork,
-    /// Tells it from the other places.
+    /// Number that identifies the place.
     id: u64,
     has_begun: bool,
     is_slow: bool,
-    /// It was promised to a waiting call.
+    /// Whether the place was promised to a waiting call.
     is_leaving: bool,
 }
 
-/// Why a call gets no place.
+/// Reason why a call gets no place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Busy {
-    /// There is none, and none in the queue.
+    /// No place is free, and the queue is full or the wait took too long.
     Full,
-    /// There is none for this client, which has its share already.
+    /// No place is free for the client, which has its share already.
     ShareTaken,
 }
 
 impl Busy {
-    /// The answer to the client.
+    /// Returns the rejection for the client.
     pub fn reject(self) -> Reject {
         match self {
             Busy::Full => Reject::CALLS_BUSY,
@@ -55,19 +55,19 @@ impl Busy {
     }
 }
 
-/// When a call that has a place is at work.
+/// Time at which a call with a place counts as at work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begins {
-    /// At once: a program is started for it.
+    /// At once: a program is started for the call.
     AtOnce,
-    /// When its backend begins to answer: until then it may wait in a queue of the backend's own.
+    /// When the backend begins to answer: until the answer, the call may wait in the backend's own queue.
     WithAnswer,
 }
 
-/// How fast a client takes the response of its call.
+/// Rate at which a client takes the response of a call.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Pace {
-    /// Fast enough, or the client isn't what is waited for.
+    /// Fast enough, or the call doesn't wait for the client.
     Fast,
     /// Too slowly for a client that has more than its share of the places.
     SlowForMany,
@@ -75,17 +75,17 @@ pub enum Pace {
     Slow,
 }
 
-/// The places.
+/// The places and the queue of waiting calls.
 pub struct Slots {
     begins: Begins,
-    /// Which share a refusal counts for, and where.
+    /// The share of a refusal, and the counters of refusals.
     share: Share,
     refusals: Arc<Refusals>,
     state: Mutex<State>,
 }
 
 impl Slots {
-    /// With `max` places, at least one. What is refused counts as `share` in `refusals`.
+    /// Makes `max` places, at least one. Refusals count as `share` in `refusals`.
     pub fn new(max: usize, begins: Begins, share: Share, refusals: &Arc<Refusals>) -> Slots {
         Slots {
             begins,
@@ -95,24 +95,24 @@ impl Slots {
         }
     }
 
-    /// From now on with `max` places. Calls that have one keep it.
+    /// Sets the full number of places to `max`. Calls with a place keep the place.
     pub fn resize(&self, max: usize) {
         let mut state = self.lock();
         state.full = max.max(1);
         self.set(&mut state, max);
     }
 
-    /// For now with `max` places, at least one, and no more than there are to be.
+    /// Limits the places for now to `max`, at least one and at most the full number.
     pub fn set_for_now(&self, max: usize) {
         self.set(&mut self.lock(), max);
     }
 
-    /// With all places again.
+    /// Makes all places available again.
     pub fn widen(&self) {
         self.set(&mut self.lock(), usize::MAX);
     }
 
-    /// With `more` places than there are for now; no more than there are to be.
+    /// Makes `more` places available, up to the full number.
     pub fn add(&self, more: usize) {
         let mut state = self.lock();
         let max = state.max.saturating_add(more);
@@ -124,18 +124,18 @@ impl Slots {
         self.hand_out(state, Instant::now());
     }
 
-    /// How many places are missing for now of those that there are to be.
+    /// Returns the number of places missing for now from the full number.
     pub fn missing(&self) -> usize {
         let state = self.lock();
         state.full - state.max
     }
 
-    /// Places that calls have.
+    /// Returns the number of places held by calls.
     pub fn taken(&self) -> usize {
         self.lock().all.taken
     }
 
-    /// Does any call wait for a place?
+    /// Whether a call waits for a place.
     pub fn are_wanted(&self) -> bool {
         self.lock().all.waiting > 0
     }
@@ -144,8 +144,8 @@ impl Slots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a call of `client`, waiting for it in a queue of at most `queue_max` for at
-    /// most `patience`. The queue is longer by the places that are missing for now.
+    /// Takes a place for a call of `client`, waiting for at most `patience` in a queue of at most
+    /// `queue_max`. The queue is longer by the places missing for now.
     pub fn enter(
         self: &Arc<Self>,
         client: ClientNetwork,
@@ -166,7 +166,7 @@ impl Slots {
                     Ok(Ok(Err(busy))) => return Err(busy),
                     Ok(Err(_)) => return Err(Busy::Full),
                     Err(_) if left <= LOOK => return Err(waiting.late()),
-                    // What is kept for clients with few places may be kept no longer.
+                    // The time for which places are kept for clients with few may have ended.
                     Err(_) => slots.hand_out(&mut slots.lock(), Instant::now()),
                 }
             }
@@ -216,28 +216,28 @@ impl Slots {
         }
     }
 
-    /// Gives places that are free to calls that wait.
+    /// Gives free places to waiting calls.
     fn hand_out(&self, state: &mut State, now: Instant) {
         while state.all.taken < state.max
             && let Some(waiter) = state.next(now)
         {
             state.take(waiter.client, waiter.id, self.begins, now);
-            // Where the call waits no more, its guard gives the place back.
+            // Where the call no longer waits, the guard of the call frees the place.
             let _ = waiter.tell.send(Ok(()));
         }
     }
 }
 
-/// How long a waiting call waits before it looks again by itself.
+/// Interval at which a waiting call checks the places again.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a call got at once.
+/// Result of asking for a place.
 enum Entered {
     Place(Slot),
     Queue(Waiting),
 }
 
-/// A call in the queue. Dropping it leaves the queue.
+/// A call in the queue. Dropping the guard leaves the queue.
 struct Waiting {
     slots: Arc<Slots>,
     client: ClientNetwork,
@@ -247,13 +247,13 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// The place that it was told of.
+    /// Converts a waiting call that was told of a place into the slot.
     fn into_slot(mut self) -> Slot {
         self.is_over = true;
         self.slots.slot(self.client, self.id)
     }
 
-    /// Why it waited in vain. Where a place is free all the same, it is kept for other clients.
+    /// Returns the reason of a wait in vain. A place that is still free is kept for other clients.
     fn late(self) -> Busy {
         let state = self.slots.lock();
         let is_kept = state.all.taken < state.max;
@@ -276,7 +276,7 @@ impl Drop for Waiting {
             state.queue.remove(at);
             state.count(self.client, |counts| counts.waiting -= 1);
         } else if self.told.try_recv() == Ok(Ok(())) {
-            // It got a place, and the call didn't live to hear of it.
+            // The call got a place, and was dropped before hearing of the place.
             let has_begun = self.slots.begins == Begins::AtOnce;
             state.give_back(self.client, self.id, has_begun);
             self.slots.hand_out(&mut state, Instant::now());
@@ -285,15 +285,15 @@ impl Drop for Waiting {
 }
 
 impl Slot {
-    /// The call's backend begins to answer.
+    /// Records that the call's backend begins to answer.
     pub fn begins(&mut self) {
         if !std::mem::replace(&mut self.has_begun, true) {
             self.slots.lock().begins(self.client, self.id);
         }
     }
 
-    /// Promises this place to a waiting call, whichever client's; true if one waits to which no other
-    /// place was promised. No place is given up where those that are missing for now would do.
+    /// Promises the place to a waiting call of any client. Returns true if a call waits without a
+    /// promised place. No place is given up while restoring the missing places would be enough.
     pub fn give_way(&mut self) -> bool {
         if !self.is_leaving {
             let mut state = self.slots.lock();
@@ -303,11 +303,11 @@ impl Slot {
         self.is_leaving
     }
 
-    /// Promises this place to a call of another client, where this place's client takes the response
-    /// at this pace; true if such a call waits to which no other place was promised.
+    /// Promises the place to a call of another client, if the slot's client takes the response at a slow
+    /// `pace`. Returns true if the place is promised to a waiting call.
     ///
-    /// A client with more than its share of the places has to take its responses faster than one
-    /// with no more, and the client with the most places gives way first.
+    /// A client over its share of the places has to take responses faster than a client within the share,
+    /// and the client with the most places gives way first.
     pub fn gives_way_to_others(&mut self, pace: Pace) -> bool {
         let is_slow = pace > Pace::Fast;
         if self.is_leaving || !(is_slow || self.is_slow) {
@@ -344,42 +344,41 @@ impl Drop for Slot {
     }
 }
 
-/// All that is known of the places and the queue.
+/// State of the places and the queue.
 struct State {
-    /// Places that there are to be.
+    /// Full number of places.
     full: usize,
-    /// Places that there are for now. More may be taken: those that are too many go as they are
-    /// given back.
+    /// Number of places for now. Calls may hold more: surplus places vanish when freed.
     max: usize,
-    /// Of all clients together.
+    /// Counts of all clients together.
     all: Counts,
-    /// Each client that has a place or waits for one.
+    /// Counts of each client that has a place or waits for a place.
     clients: HashMap<ClientNetwork, Counts>,
-    /// In the order in which they came.
+    /// Waiting calls in order of arrival.
     queue: VecDeque<Waiter>,
-    /// Places whose backends haven't begun to answer.
+    /// Places with a backend that hasn't begun to answer.
     silent: Vec<Silent>,
-    /// Places that were promised to waiting calls, and aren't free yet.
+    /// Promised places that aren't free yet.
     leaving: usize,
-    /// Until then the last places are kept for clients with few.
+    /// End of the time for which the last places are kept for clients with few.
     contended_until: Option<Instant>,
-    /// When a slow call was ended last.
+    /// Time at which a slow call was last ended.
     ended_at: Option<Instant>,
     numbers: u64,
 }
 
-/// Calls of one client, or of all.
+/// Counts of calls of a client, or of all clients.
 #[derive(Clone, Copy, Default)]
 struct Counts {
-    /// That have places.
+    /// Calls with a place.
     taken: usize,
-    /// That wait for one.
+    /// Calls that wait for a place.
     waiting: usize,
-    /// That have places and are at work.
+    /// Calls with a place that are at work.
     begun: usize,
-    /// Whose client takes the response too slowly.
+    /// Calls with a client that takes the response too slowly.
     slow: usize,
-    /// Counts up with each place that any client gets: when this one got its last.
+    /// Turn number of the client's last place; the turn grows with each place given to any client.
     last_place: u64,
 }
 
@@ -396,18 +395,18 @@ struct Waiter {
     tell: oneshot::Sender<Result<(), Busy>>,
 }
 
-/// A call that has a place and no answer yet.
+/// A call with a place and without an answer.
 struct Silent {
     id: u64,
     client: ClientNetwork,
     since: Instant,
 }
 
-/// Whether the queue has room.
+/// Result of making room in the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Room {
     Free,
-    /// A call of another client was refused for it.
+    /// A call of another client was refused to make room.
     Given,
     None(Busy),
 }
@@ -437,7 +436,7 @@ impl State {
         self.clients.get(&client).copied().unwrap_or_default()
     }
 
-    /// Changes what is counted of a client, and of all.
+    /// Changes the counts of a client and of all clients.
     fn count(&mut self, client: ClientNetwork, change: impl Fn(&mut Counts)) {
         change(&mut self.all);
         let counts = self.clients.entry(client).or_default();
@@ -475,13 +474,13 @@ impl State {
         });
     }
 
-    /// Takes the call out of the queue that gets the next place: the one that came first, of the
-    /// client with the fewest places, or of those the one that got its last place longest ago.
+    /// Takes the call that gets the next place out of the queue: the oldest call of the client with the
+    /// fewest places. Between equals, the client with the oldest last place goes first.
     fn next(&mut self, now: Instant) -> Option<Waiter> {
         let mut best = None;
         let mut last = None;
         for (at, waiter) in self.queue.iter().enumerate() {
-            // Calls of one client often come one behind the other, and only the first counts.
+            // Calls of a client often follow each other, and only the first counts.
             if last.replace(waiter.client) == Some(waiter.client) {
                 continue;
             }
@@ -500,14 +499,14 @@ impl State {
         Some(waiter)
     }
 
-    /// May this client have a place that is free?
+    /// Whether `client` may have a free place.
     fn may_take(&self, client: ClientNetwork, now: Instant) -> bool {
         let is_contended = self.contended_until.is_some_and(|until| now < until);
         !is_contended || may_take(self.of(client).taken, self.all.taken, self.full)
     }
 
-    /// A call of this client comes. If another client has so many places that this one has to wait, or
-    /// would have to if no places were kept, that is remembered for a while.
+    /// Records contention when a call of `client` comes: another client holds more than a fair share, and
+    /// `client` has to wait or would have to wait if no places were kept.
     fn note_contention(&mut self, client: ClientNetwork, now: Instant) {
         let is_scarce = self.all.taken >= self.full - self.full / 4;
         let is_contended = self.contended_until.is_some_and(|until| now < until);
@@ -523,13 +522,13 @@ impl State {
         }
     }
 
-    /// Is this more than what each client would have of all, were they the same?
+    /// Whether `own` is more than an equal part of `all` for each client.
     fn is_over_share(&self, own: usize, all: usize) -> bool {
         own > (all / self.clients.len().max(1)).max(1)
     }
 
-    /// Whether one more call of this client may wait. A full queue makes room at the cost of a client
-    /// that has more calls in it.
+    /// Makes room in the queue for another call of `client`. A full queue makes room at the cost of a
+    /// client with more calls in the queue.
     fn make_room(&mut self, client: ClientNetwork, queue_max: usize) -> Room {
         let most = self.full.max(self.all.taken).saturating_add(queue_max);
         if self.all.taken + self.all.waiting < most {
@@ -555,13 +554,13 @@ impl State {
         }
     }
 
-    /// Would the places that are missing for now do for all that wait?
+    /// Whether the places missing for now would be enough for all waiting calls.
     fn would_do(&self) -> bool {
         let inside = self.all.taken + self.all.waiting;
         self.full > self.max && inside <= self.full.max(self.all.taken)
     }
 
-    /// Has a call of this client to end, whose response is taken at this pace?
+    /// Whether a call of `client` has to end when the client takes the response at `pace`.
     fn is_to_leave(&self, client: ClientNetwork, pace: Pace, now: Instant) -> bool {
         let own = self.of(client);
         let is_enough = match self.is_over_share(own.begun, self.all.begun) {
@@ -574,9 +573,9 @@ impl State {
             && !self.clients.values().any(has_more)
     }
 
-    /// Whether a call waits, here or in the backend's own queue, of another client that holds so much
-    /// less that `client` has to give way to it. A client that waits with more places than `client`
-    /// has its share already.
+    /// Whether a call of another client waits, here or in the backend's own queue, and the other client
+    /// holds much less than `client`. A waiting client with more places than `client` has its share
+    /// already.
     fn is_wanted_by_others(&self, client: ClientNetwork, own: Counts, now: Instant) -> bool {
         let entitled = |(other, it): &(&ClientNetwork, &Counts)| {
             **other != client && is_far_below(it.taken, own.taken)
@@ -586,7 +585,7 @@ impl State {
         if !self.would_do() && self.leaving < waiting {
             return true;
         }
-        // How many wait in the backend's queue isn't known, so calls end one after the other.
+        // The number of calls in the backend's queue isn't known, so slow calls end one after the other.
         let after = |then: Instant, pause| now.saturating_duration_since(then) >= pause;
         let is_entitled = |it: &Silent| {
             it.client != client
@@ -598,9 +597,9 @@ impl State {
     }
 }
 
-/// Whether a client that holds `less` would still hold less than the client with `more` after one place
-/// went from the second to the first. A client that holds nothing is always far below: many addresses
-/// with one slow response each don't keep a new client out.
+/// Whether a client with `less` places would still hold less than the client with `more` after a place
+/// moved from the second client to the first. A client without places is always far below: many addresses
+/// with a slow response each don't keep a new client out.
 fn is_far_below(less: usize, more: usize) -> bool {
     less == 0 || less + 1 < more
 }
@@ -639,7 +638,7 @@ mod tests {
         slots.refusals.each().map(|(_, count)| count).sum()
     }
 
-    /// A call that got a place at once.
+    /// Takes a place at once for a call.
     fn place(slots: &Arc<Slots>, nth: u8) -> Slot {
         match slots.begin(client(nth), 0) {
             Ok(Entered::Place(slot)) => slot,
@@ -647,7 +646,7 @@ mod tests {
         }
     }
 
-    /// A call that waits.
+    /// Queues a call.
     fn queued(slots: &Arc<Slots>, nth: u8, queue_max: usize) -> Waiting {
         match slots.begin(client(nth), queue_max) {
             Ok(Entered::Queue(waiting)) => waiting,
@@ -656,7 +655,7 @@ mod tests {
         }
     }
 
-    /// What a waiting call was told by now.
+    /// Returns the message that a waiting call has received.
     fn told(waiting: &mut Waiting) -> Option<Result<(), Busy>> {
         waiting.told.try_recv().ok()
     }
@@ -668,7 +667,7 @@ mod tests {
             let first = slots.enter(client(1), 1, NONE).await.unwrap();
             let none = slots.enter(client(1), 0, NONE).await;
             assert_eq!(none.err(), Some(Busy::Full));
-            // In the queue, but not for long.
+            // The call enters the queue and waits only 1 ms.
             let none = slots.enter(client(1), 1, NONE).await;
             assert_eq!(none.err(), Some(Busy::Full));
             let second = slots.enter(client(1), 1, LONG);
@@ -736,7 +735,7 @@ mod tests {
         held[0] = None;
         assert_eq!((told(&mut own[0]), told(&mut one)), (None, None));
         assert_eq!(told(&mut new), Some(Ok(())));
-        // Client 1 has no place now, and its oldest call comes first.
+        // Client 1 has no place now, and the client's oldest call comes first.
         held[1] = None;
         assert_eq!((told(&mut own[1]), told(&mut one)), (None, None));
         assert_eq!(told(&mut own[0]), Some(Ok(())));
@@ -773,7 +772,7 @@ mod tests {
         assert_eq!(told(&mut greedy[3]), Some(Err(Busy::ShareTaken)), "newest");
         others.push(queued(&slots, 2, 4));
         assert_eq!(told(&mut greedy[2]), Some(Err(Busy::ShareTaken)));
-        // Now both have 2.
+        // Now both clients have 2 calls in the queue.
         for nth in [1, 2] {
             let none = slots.begin(client(nth), 4).err();
             assert_eq!(none, Some(Busy::ShareTaken));

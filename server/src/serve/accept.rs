@@ -1,9 +1,9 @@
-//! Accepting connections: at once while there is room, and past `connections` as soon as an idle one has
-//! been given up for the newcomer.
+//! Accepting connections: at once while the worker has room, and past `connections` as soon as an idle
+//! connection has been given up for the newcomer.
 //!
-//! A connection past the limit is accepted all the same, for only then it is known whose it is. It waits in
-//! a short queue until it has a place, and the client that holds fewest goes first: so the connections of a
-//! client that holds nearly all don't keep those of other clients waiting behind them.
+//! A connection past the limit is accepted too, because the client's address is known only after
+//! accepting. The connection waits for a place in a short queue, and the client with the fewest
+//! connections goes first. So a client with nearly all connections doesn't keep other clients waiting.
 
 use super::ledger::{Owner, Shortage};
 use super::worker::Worker;
@@ -30,17 +30,17 @@ pub(super) struct Accepting {
     pub(super) stop: Notify,
 }
 
-/// What became of waiting for a connection.
+/// Event in the accept loop.
 enum Accepted {
     Tried(io::Result<(OwnedFd, SocketAddr)>),
-    /// A connection was closed, so that there may be room for one that waits.
+    /// A connection was closed, so a waiting connection may have room.
     Room,
-    /// Connections have waited for a while.
+    /// Connections have waited for `ACCEPT_PAUSE`.
     Waited,
     Stop,
 }
 
-/// What came of making room for a connection.
+/// Result of making room for a connection.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Room {
     /// No connection is to be given up.
@@ -51,7 +51,7 @@ pub(super) enum Room {
     Now,
 }
 
-/// A connection that was accepted and has no place yet.
+/// An accepted connection without a place.
 struct Waiting {
     socket: OwnedFd,
     peer: SocketAddr,
@@ -63,15 +63,15 @@ impl Waiting {
     }
 }
 
-/// So many connections are accepted before the others get their turn.
+/// Connections accepted before other tasks of the worker get a turn.
 const ACCEPTS_MAX: usize = 16;
-/// Pause after the system refused to give a descriptor or memory for a connection.
+/// Pause after the system refused a descriptor or memory for a connection.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// That is said at most this often.
+/// Shortest time between two log lines about a pause in accepting.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Accepts on one socket until told to stop.
+    /// Accepts connections on one socket until told to stop.
     pub(super) async fn accept(
         self: Rc<Self>,
         listener: AsyncFd<OwnedFd>,
@@ -82,7 +82,7 @@ impl Worker {
         let mut complained: Option<Instant> = None;
         let mut taken = 0;
         loop {
-            // Before it is looked whether there is room: what is closed after that is heard of.
+            // Created before the check for room, so no later close is missed.
             let mut room = pin!(self.shared.ledger.room());
             self.admit_waiting(&mut queue, accepting.secure);
             let may_accept = self.may_accept(&mut queue);
@@ -121,10 +121,11 @@ impl Worker {
                     let room = self.shared.ledger.room();
                     let has_room = is_out_of_descriptors(&error)
                         && self.make_room(Shortage::Descriptors) == Room::Now;
-                    // A connection that broke before it was taken is nobody's loss; a lack of
-                    // descriptors or memory is, and trying again at once would spin.
+                    // A connection that broke before accepting is no loss. After a lack of descriptors or
+                    // memory, an immediate retry would spin.
                     if !is_peer_fault(&error) && !has_room {
-                        // Each connection that leaves makes room for one, and then there is none again.
+                        // Each closed connection makes room for only one connection, so accepting may
+                        // fail again and again. The log lines are limited.
                         if complained.is_none_or(|at| at.elapsed() >= COMPLAINT_PAUSE) {
                             log::error!("{}: accepting pauses: {error}", accepting.address);
                             complained = Some(Instant::now());
@@ -137,13 +138,15 @@ impl Worker {
         for Waiting { socket, peer } in queue {
             self.open(socket, peer, accepting.secure);
         }
-        // What the kernel has already accepted for us would be reset by closing: take it first.
+        // Closing the listener would reset connections in the kernel's queue, so the worker takes the
+        // queued connections first.
         while let Ok((socket, peer)) = sys::accept(listener.get_ref().as_fd()) {
             self.open(socket, peer, accepting.secure);
         }
     }
 
-    /// Opens connections that wait, as far as there is room: those of the client that holds fewest first.
+    /// Opens waiting connections as far as the worker has room, first the connections of the client with
+    /// the fewest.
     fn admit_waiting(self: &Rc<Self>, queue: &mut Vec<Waiting>, secure: bool) {
         while !queue.is_empty() && !self.is_full() {
             let Some(nth) = self.first_of(queue) else {
@@ -154,13 +157,13 @@ impl Worker {
         }
     }
 
-    /// Which of those that wait goes first.
+    /// Returns the position in the queue of the connection to open first.
     fn first_of(&self, queue: &[Waiting]) -> Option<usize> {
         let clients = queue.iter().map(Waiting::client);
         self.shared.ledger.smallest_holder(clients)
     }
 
-    /// Tries anew to make room for the first of those that wait.
+    /// Tries again to make room for the first waiting connection.
     fn make_room_for_waiting(&self, queue: &[Waiting]) {
         if self.is_full()
             && let Some(nth) = self.first_of(queue)
@@ -169,9 +172,9 @@ impl Worker {
         }
     }
 
-    /// Whether one more may be accepted. Where the queue is full, the client in it that holds most
-    /// connections loses its last one in the queue. Where all of them hold few, the rest waits in the
-    /// kernel's queue.
+    /// Whether another connection may be accepted. Where the queue is full, the queued client with most
+    /// connections loses the client's last connection in the queue. Where all queued clients hold few
+    /// connections, further connections wait in the kernel's queue.
     fn may_accept(&self, queue: &mut Vec<Waiting>) -> bool {
         if queue.len() < ACCEPTED_WAITING_MAX {
             return true;
@@ -185,9 +188,9 @@ impl Worker {
         true
     }
 
-    /// Whether a connection from `peer` has a place now, which may have been another connection's until
-    /// now. Where connections wait (`is_first` is false), a free place is theirs, by the order of the
-    /// queue.
+    /// Whether a connection from `peer` may be opened now, possibly in the place of a connection given up
+    /// for the peer. Where connections wait (`is_first` is false), a free place goes to the queue in
+    /// order.
     fn has_room_for(&self, peer: SocketAddr, is_first: bool) -> bool {
         let is_full = self.is_full();
         if is_first && !is_full {
@@ -195,14 +198,15 @@ impl Worker {
         }
         let client = ClientNetwork::from(peer.ip());
         let most = self.world().limits.connections_per_address;
-        // A client that has as many as it may have is refused, and takes no place.
+        // A connection of a client at the limit for each address is refused when opened, and takes no
+        // place.
         if !self.shared.ledger.may_enter(client, most) {
             return true;
         }
         is_full && self.make_room(Shortage::Connections(client)) == Room::Now && is_first
     }
 
-    /// Gives up connections, of whichever worker, so that there is room for another one.
+    /// Gives up connections of any worker to make room for another connection.
     pub(super) fn make_room(&self, shortage: Shortage) -> Room {
         let mut room = Room::None;
         for entry in self.shared.ledger.choose(shortage) {
@@ -224,7 +228,7 @@ impl Worker {
         room
     }
 
-    /// Gives up what other workers want given up.
+    /// Carries out the orders of other workers to give up connections.
     pub(super) async fn obey(self: Rc<Self>) {
         loop {
             for (row, entry) in self.orders.next().await {
@@ -247,12 +251,13 @@ fn poll_accept(
     }
 }
 
-/// The process may have no more descriptors.
+/// Whether the process has reached the limit of descriptors.
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     Errno::from_io_error(error) == Some(Errno::MFILE)
 }
 
-/// The connection broke before we took it, which says nothing about us (accept(2) lists these).
+/// Whether the connection broke before accepting, through no fault of the server (errors listed in
+/// accept(2)).
 fn is_peer_fault(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

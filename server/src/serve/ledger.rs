@@ -1,9 +1,10 @@
-//! The ledger of open connections: which client holds which, over all workers and all versions of HTTP,
-//! and which of them are given up when no more may be opened.
+//! Ledger of open connections over all workers and all versions of HTTP: the connections of each client,
+//! and the choice of connections to give up when no more may be opened.
 //!
-//! The kernel spreads the connections of one client over all workers, so no worker can count alone. The
-//! ledger is locked once when a connection begins and once when it ends. In between, a connection notes
-//! where it stands in an atomic of its own, which costs one store for each request and no lock.
+//! The kernel spreads the connections of a client over all workers, so no worker can count alone. The
+//! ledger is locked once when a connection begins and once when the connection ends. In between, a
+//! connection records its state in an atomic of the entry, which costs one store for each request and no
+//! lock.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, hash_map};
@@ -18,42 +19,43 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub struct ConnectionLedger {
     by_client: Mutex<HashMap<ClientNetwork, Vec<Arc<Entry>>>>,
-    /// A connection has been closed, by whichever worker.
+    /// Notified when any worker has closed a connection.
     room: Notify,
 }
 
-/// One connection.
+/// Ledger entry of a connection.
 pub struct Entry {
     client: ClientNetwork,
-    /// Its place among the entries of its client; changes under the ledger's lock alone.
+    /// Index among the entries of the client; changes under the ledger's lock alone.
     position: AtomicUsize,
-    /// See [`Standing`].
+    /// Packed [`Standing`] of the connection.
     standing: AtomicU64,
-    /// The standing for which it was chosen to be given up; [`NOT_CHOSEN`] if it wasn't.
+    /// The standing for which the connection was chosen to be given up; [`NOT_CHOSEN`] if the connection
+    /// wasn't chosen.
     chosen: AtomicU64,
     owner: Owner,
 }
 
-/// How a connection is told that it is given up.
+/// Channel by which a connection is told to end.
 pub enum Owner {
-    /// A row of the worker that these orders go to.
+    /// A row of the worker that receives the orders.
     Row(Arc<Orders>, usize),
-    /// A task that waits for this (HTTP/3).
+    /// A task that waits for the notification (HTTP/3).
     Task(Box<Notify>),
 }
 
-/// What other workers want a worker to give up.
+/// Queue of connections that other workers want a worker to give up.
 #[derive(Default)]
 pub struct Orders {
     rows: Mutex<Vec<(usize, Arc<Entry>)>>,
     news: Notify,
 }
 
-/// Since when a connection is idle, or since when its request under way has not moved. Milliseconds of
-/// the workers' clocks, which have one origin.
+/// Activity of a connection: the moment at which the connection became idle, or at which the request
+/// under way last moved. In milliseconds of the workers' clocks, which have a common origin.
 ///
-/// Idle is a connection that waits for its next request, for the end of its handshake or of a head, or
-/// for the client to hear that it ends: closing it loses no response.
+/// An idle connection waits for the next request, for the end of the handshake or of a head, or for the
+/// client to hear that the connection ends. Closing an idle connection loses no response.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Standing {
     /// No request is under way.
@@ -62,26 +64,27 @@ pub enum Standing {
     Busy(u64),
 }
 
-/// What there is too little of.
+/// Resource that is short.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Shortage {
-    /// All of `connections` are open, and this client wants another one.
+    /// All of `connections` are open, and the given client wants another connection.
     Connections(ClientNetwork),
-    /// The process has no descriptors left. Connections of HTTP/3 have none of their own.
+    /// The process has no descriptors left. Connections of HTTP/3 have no descriptors of their own.
     Descriptors,
 }
 
-/// A connection's entry in the ledger, which is struck out when this is dropped.
+/// Guard of a connection's entry. Dropping the guard removes the entry from the ledger.
 pub struct Entered {
     ledger: Arc<ConnectionLedger>,
     entry: Arc<Entry>,
 }
 
-/// No connection stands so: it would have been busy for 292 million years.
+/// Mark of a connection that isn't chosen. No standing packs to the mark: the connection would have been
+/// busy for 292 million years.
 const NOT_CHOSEN: u64 = u64::MAX;
 
 impl Standing {
-    /// Its lowest bit says whether it is busy.
+    /// Packs the standing into a number; the lowest bit is 1 for a busy connection.
     fn pack(self) -> u64 {
         match self {
             Standing::Idle(since_ms) => since_ms << 1,
@@ -98,19 +101,19 @@ impl Standing {
 }
 
 impl Entry {
-    /// Notes where the connection stands now.
+    /// Records the current standing of the connection.
     #[inline]
     pub fn stand(&self, standing: Standing) {
         self.standing.store(standing.pack(), Relaxed);
     }
 
-    /// How it is told that it is given up.
+    /// Returns the channel by which the connection is told to end.
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Whether it is to be given up. One that has moved on since it was chosen stays, and is no longer
-    /// chosen.
+    /// Whether the connection is to be given up. A connection that has moved on since the choice stays,
+    /// and is no longer chosen.
     pub fn is_given_up(&self) -> bool {
         let chosen = self.chosen.load(Relaxed);
         if chosen == NOT_CHOSEN {
@@ -123,7 +126,7 @@ impl Entry {
         stands
     }
 
-    /// Waits until it is given up. For connections of HTTP/3 alone.
+    /// Waits until the connection is given up. For connections of HTTP/3 alone.
     #[cfg(feature = "http3")]
     pub async fn given_up(&self) {
         let Owner::Task(told) = &self.owner else {
@@ -145,7 +148,8 @@ impl Entry {
         Standing::unpack(self.standing.load(Relaxed))
     }
 
-    /// Since when it is idle; None for one that is busy, and for one that is chosen already.
+    /// Returns the moment at which the connection became idle; `None` for a busy connection and for a
+    /// connection already chosen.
     fn idle_since_ms(&self) -> Option<u64> {
         match self.standing() {
             Standing::Idle(since_ms) if !self.is_chosen() => Some(since_ms),
@@ -153,7 +157,7 @@ impl Entry {
         }
     }
 
-    /// Its end would help against this shortage.
+    /// Whether the end of the connection would help against the shortage.
     fn helps(&self, shortage: Shortage) -> bool {
         let has_descriptor = matches!(self.owner, Owner::Row(..));
         has_descriptor || shortage != Shortage::Descriptors
@@ -161,13 +165,13 @@ impl Entry {
 }
 
 impl Orders {
-    /// Wants this row given up, if it is still this connection's.
+    /// Orders the worker to give up `row`, if the row still belongs to the connection of `entry`.
     pub fn give_up(&self, row: usize, entry: Arc<Entry>) {
         self.rows().push((row, entry));
         self.news.notify_one();
     }
 
-    /// Waits until there are orders.
+    /// Waits for orders.
     pub async fn next(&self) -> Vec<(usize, Arc<Entry>)> {
         loop {
             let rows = std::mem::take(&mut *self.rows());
@@ -184,13 +188,13 @@ impl Orders {
 }
 
 impl ConnectionLedger {
-    /// Whether `client` may have one connection more of `most`; 0: as many as it likes.
+    /// Whether `client` may have another connection, with at most `most`; 0 means no limit.
     pub fn may_enter(&self, client: ClientNetwork, most: usize) -> bool {
         most == 0 || self.lock().get(&client).is_none_or(|own| own.len() < most)
     }
 
-    /// Enters a connection of `client`, idle since `now_ms`; None where it has `most` already (0: as many
-    /// as it likes).
+    /// Enters a connection of `client`, idle since `now_ms`. Returns `None` where the client has `most`
+    /// connections already; 0 means no limit.
     pub fn enter(
         self: &Arc<Self>,
         client: ClientNetwork,
@@ -217,31 +221,32 @@ impl ConnectionLedger {
         })
     }
 
-    /// Told of each connection that is closed from now on.
+    /// Returns a future that resolves when a connection is closed after the call.
     pub fn room(&self) -> tokio::sync::futures::Notified<'_> {
         self.room.notified()
     }
 
-    /// A connection has been closed.
+    /// Announces that a connection has been closed.
     pub fn has_room(&self) {
         self.room.notify_waiters();
     }
 
-    /// Chooses the connections to give up. A client is ranked by all of its connections: the idle ones,
-    /// the busy ones, and those that were chosen before and have not ended yet.
+    /// Chooses the connections to give up. A client is ranked by all of the client's connections: the
+    /// idle, the busy, and the chosen connections that have not ended yet.
     ///
-    /// - A client loses an idle connection only to a client that holds fewer connections. Where no such
-    ///   idle connection exists, the newcomer's client loses an idle one of its own.
-    /// - Of the clients that may lose an idle connection, the one with most connections loses those that
-    ///   have been idle for longest. Between equals the longest idle connection decides.
-    /// - Where no idle connection can go, the largest holder loses the busy connection whose request has
-    ///   not moved for longest. It loses that only to a client that holds far less, or to any client if
-    ///   it holds more than three quarters of all connections.
-    /// - A largest holder without idle connections also loses a busy one before a small holder loses an
-    ///   idle one. Otherwise a client that keeps all of its connections busy would lose none of them, and
-    ///   small clients would lose theirs. This holds for a holder of more than three quarters of all
-    ///   connections, and for a holder of more than an eighth if the small holder has far less. Below an
-    ///   eighth a request is worth more than an idle connection.
+    /// - A client loses an idle connection only to a client that holds fewer connections. Where no idle
+    ///   connection meets the condition, the newcomer's client loses an idle connection of its own.
+    /// - Among the clients that may lose an idle connection, the client with most connections loses the
+    ///   connections that have been idle for longest. Between equals the longest idle connection decides.
+    /// - Where no idle connection can go, the largest holder loses the busy connection with the longest
+    ///   time since the request moved. The largest holder loses a busy connection only to a client that
+    ///   holds far less, or to any client if the largest holder has more than three quarters of all
+    ///   connections.
+    /// - A largest holder without idle connections also loses a busy connection before a small holder
+    ///   loses an idle connection. Otherwise a client with only busy connections would lose none, and
+    ///   small clients would lose idle connections instead. The rule holds for a holder of more than
+    ///   three quarters of all connections, and for a holder of more than an eighth if the small holder
+    ///   has far less. Below an eighth a request is worth more than an idle connection.
     pub fn choose(&self, shortage: Shortage) -> Vec<Arc<Entry>> {
         let by_client = self.lock();
         let chosen = to_give_up(&by_client, shortage);
@@ -251,9 +256,9 @@ impl ConnectionLedger {
         chosen
     }
 
-    /// Which of these waiting clients to turn away where too many wait: the last of the one that holds
-    /// most connections. None where each of them holds none, or far less than the largest holder, so that
-    /// room can be made for it.
+    /// Chooses the waiting client to turn away where too many wait: the last connection of the client
+    /// with most connections. Returns `None` where every waiting client holds no connection, or far less
+    /// than the largest holder, because room can be made for the client.
     pub fn last_in_line(&self, clients: impl Iterator<Item = ClientNetwork>) -> Option<usize> {
         let by_client = self.lock();
         let most = by_client.values().map(Vec::len).max()?;
@@ -262,7 +267,7 @@ impl ConnectionLedger {
         (held > 0 && !is_far_less(held, most)).then_some(nth)
     }
 
-    /// Which of these clients holds fewest connections; the first of those that hold as many.
+    /// Returns the position of the client with the fewest connections; the first position between equals.
     pub fn smallest_holder(&self, clients: impl Iterator<Item = ClientNetwork>) -> Option<usize> {
         let by_client = self.lock();
         let held = clients.map(|client| held_by(&by_client, client));
@@ -284,13 +289,13 @@ fn held_by(by_client: &ByClient, client: ClientNetwork) -> usize {
     by_client.get(&client).map_or(0, Vec::len)
 }
 
-/// Whether a client that holds `held` connections holds at most an eighth of `most` with the one that it
-/// wants.
+/// Whether a client with `held` connections holds at most an eighth of `most`, the wanted connection
+/// included.
 fn is_far_less(held: usize, most: usize) -> bool {
     GIVEN_UP_SMALL_PART * (held + 1) <= most
 }
 
-/// See [`ConnectionLedger::choose`].
+/// Chooses the connections by the rules of [`ConnectionLedger::choose`].
 fn to_give_up(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
     let newcomer = match shortage {
         Shortage::Connections(newcomer) => Some(newcomer),
@@ -298,7 +303,7 @@ fn to_give_up(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
     };
     let own = newcomer.map_or(0, |newcomer| held_by(by_client, newcomer));
     let nothing: &[Arc<Entry>] = &[];
-    // The largest holder of all, and of the clients that may lose an idle connection the one that does.
+    // The largest holder of all, and the client that loses an idle connection.
     let (mut largest, mut holder, mut most, mut all) = (nothing, None, 0, 0);
     let (mut loser, mut rank) = (nothing, (0, Reverse(u64::MAX)));
     for (client, entries) in by_client {
@@ -326,7 +331,8 @@ fn to_give_up(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
     let idle = rank.0;
     let is_excessive = 4 * most > 3 * all;
     let is_larger = is_far_less(own.max(idle), most);
-    // Without an idle connection to spare, a lack of descriptors ends no request: it isn't known for whom.
+    // Without an idle connection to spare, a lack of descriptors ends no request: the client that would
+    // gain isn't known.
     let ends_request = match idle {
         0 => newcomer.is_some() && holder != newcomer && (is_excessive || is_larger),
         _ => {
@@ -336,7 +342,7 @@ fn to_give_up(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
     };
     if ends_request {
         let leaving = largest.iter().filter(|entry| entry.is_chosen()).count();
-        // Each newcomer needs one. The newcomers after these wait for those that are about to end.
+        // Each newcomer needs one connection. Later newcomers wait for connections that are about to end.
         let wanted = usize::from(leaving < at_once(most));
         longest(largest, wanted, shortage, |entry| {
             Some(entry.standing().pack())
@@ -348,12 +354,12 @@ fn to_give_up(by_client: &ByClient, shortage: Shortage) -> Vec<Arc<Entry>> {
     }
 }
 
-/// How many connections a client that holds this many may lose at once.
+/// Returns the number of connections that a client with `held` connections may lose at once.
 fn at_once(held: usize) -> usize {
     (held / GIVEN_UP_PART).clamp(1, GIVEN_UP_AT_ONCE_MAX)
 }
 
-/// At most `wanted` of the entries, those that have stood for longest.
+/// Returns the entries with the longest standing, at most `wanted`.
 fn longest(
     entries: &[Arc<Entry>],
     wanted: usize,
@@ -377,12 +383,12 @@ fn longest(
 }
 
 impl Entered {
-    /// The entry.
+    /// Returns the entry in the ledger.
     pub fn entry(&self) -> &Arc<Entry> {
         &self.entry
     }
 
-    /// Notes where the connection stands now.
+    /// Records the current standing of the connection.
     #[inline]
     pub fn stand(&self, standing: Standing) {
         self.entry.stand(standing);

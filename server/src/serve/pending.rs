@@ -1,11 +1,11 @@
-//! Requests under way on a worker: how many there are by HTTP/2 and 3, and how many bytes of request
-//! heads are in memory until their requests are answered, by client.
+//! Ledger of requests under way on a worker: for each client the number of requests by HTTP/2 and 3, and
+//! the bytes of request heads that stay in memory until the response.
 //!
-//! A page that is answered where its request was read never comes here. Everything that has to wait
-//! (for the disk, a password, a handler, the peer's window) is counted from its beginning to its end,
-//! so that neither a flood of requests nor the expansion of compressed fields (RFC 9113 §10.5.1) takes
-//! memory without a bound. A client over its share is refused. When another client finds the bound
-//! taken, the client that holds most loses the requests that have been stalled for longest.
+//! A page answered where the request was read never enters the ledger. A request that has to wait (for
+//! the disk, a password, a handler, the peer's window) is counted from beginning to end. So neither a
+//! flood of requests nor the expansion of compressed fields (RFC 9113 §10.5.1) takes memory without a
+//! bound. A client over its share is refused. When another client finds the bound taken, the client with
+//! the largest holding loses the requests that have been stalled for longest.
 
 use super::socket::Socket;
 use crate::base::shares::{ClientNetwork, Holdings, Refusals, Share, may_take_more};
@@ -19,11 +19,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// The ledger of one worker.
+/// Ledger of one worker.
 pub(super) struct Pending {
     ledger: RefCell<Ledger>,
     refusals: Arc<Refusals>,
-    /// Bytes of heads that may be in memory.
+    /// Most bytes of heads in memory.
     head_bytes_max: usize,
 }
 
@@ -31,38 +31,39 @@ pub(super) struct Pending {
 struct Ledger {
     requests: Holdings,
     head_bytes: Holdings,
-    /// Connections of each client that hold anything.
+    /// Connections with requests or head bytes, by client.
     holders: HashMap<ClientNetwork, Vec<Rc<Holder>>>,
 }
 
-/// A connection as the ledger knows it.
+/// A connection in the ledger.
 pub(super) struct Holder {
     pending: Rc<Pending>,
     client: ClientNetwork,
     requests: Cell<usize>,
     head_bytes: Cell<usize>,
-    /// Where it stands among the connections of its client.
+    /// Index among the connections of the client.
     index: Cell<usize>,
-    /// The time at which the longest of its stalls began, milliseconds of the worker's clock; the
-    /// largest number where nothing is stalled.
+    /// Start of the connection's longest stall, in milliseconds of the worker's clock; the largest number
+    /// where no request is stalled.
     stalled_ms: Cell<u64>,
-    /// What the connection is to end for other clients.
+    /// Requests and head bytes that the connection is to end for other clients.
     to_shed: Cell<Shed>,
     waker: RefCell<Option<Waker>>,
-    /// The socket of a connection of HTTP/1.1: with its one request the connection ends.
+    /// The socket of a connection of HTTP/1.1: the connection ends with its only request.
     socket: Option<Rc<Socket>>,
 }
 
-/// What a connection is to end for other clients.
+/// Order to a connection to end requests for other clients.
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Shed {
-    /// So many requests, those that have been stalled for longest.
+    /// Number of requests to end, longest stall first.
     pub(super) requests: usize,
-    /// Requests whose heads have so many bytes, the largest first.
+    /// Bytes of heads to free by ending requests, largest head first.
     pub(super) head_bytes: usize,
 }
 
-/// What one request, or the unfinished head of one, holds in the ledger. Dropping it gives it back.
+/// Entry of one request, or of an unfinished head, in the ledger. Dropping the entry returns the request
+/// and the bytes.
 pub(super) struct Held {
     holder: Rc<Holder>,
     requests: usize,
@@ -70,7 +71,7 @@ pub(super) struct Held {
 }
 
 impl Pending {
-    /// An empty ledger, for at most this many bytes of heads.
+    /// Makes an empty ledger for at most `head_bytes_max` bytes of heads.
     pub(super) fn new(head_bytes_max: usize, refusals: Arc<Refusals>) -> Rc<Pending> {
         Rc::new(Pending {
             ledger: RefCell::default(),
@@ -79,12 +80,13 @@ impl Pending {
         })
     }
 
-    /// A new connection of this client, which holds nothing yet.
+    /// Makes the ledger's record of a new connection of `peer`, without requests.
     pub(super) fn holder(self: &Rc<Self>, peer: IpAddr) -> Rc<Holder> {
         self.holder_on(peer, None)
     }
 
-    /// The same for a connection of HTTP/1.1, which ends by its socket.
+    /// Makes the ledger's record of a new connection; with `socket` for HTTP/1.1, where shedding shuts
+    /// the socket down.
     pub(super) fn holder_on(
         self: &Rc<Self>,
         peer: IpAddr,
@@ -103,15 +105,15 @@ impl Pending {
         })
     }
 
-    /// Counts `n` requests that were lost because a share was taken.
+    /// Counts `n` requests lost because a share was taken.
     pub(super) fn refused(&self, share: Share, n: u64) {
         self.refusals.add(share, n);
     }
 }
 
 impl Holder {
-    /// Takes in a request whose head has `head_bytes` in memory; `requests_max` may be under way on
-    /// the worker. Errors: the share that has no room for it. The refusal is counted.
+    /// Admits a request with `head_bytes` of head in memory; at most `requests_max` requests may be under
+    /// way on the worker. Fails with the share that has no room for the request, and counts the refusal.
     pub(super) fn admit(
         self: &Rc<Self>,
         head_bytes: usize,
@@ -122,14 +124,14 @@ impl Holder {
         Ok(self.held(1, head_bytes))
     }
 
-    /// Takes in a request that is answered, whose body may still come, if there is room for it.
-    /// Without room nothing is lost: the client is told that the rest of the body isn't wanted.
+    /// Admits an answered request with a body that may still come, if the ledger has room. Without room
+    /// nothing is lost: the client is told that the rest of the body isn't wanted.
     pub(super) fn admit_answered(self: &Rc<Self>, requests_max: usize) -> Option<Held> {
         self.make_room(1, 0, requests_max).ok()?;
         Some(self.held(1, 0))
     }
 
-    /// The ledger's entry for what the connection has of a head that isn't whole.
+    /// Makes an entry for the received part of an unfinished head.
     pub(super) fn unfinished(self: &Rc<Self>) -> Held {
         self.held(0, 0)
     }
@@ -150,13 +152,13 @@ impl Holder {
         ledger.room_for_bytes(self.client, bytes, bytes_max)
     }
 
-    /// Notes when the longest stall of the connection began, milliseconds of the worker's clock; the
-    /// largest number where nothing is stalled.
+    /// Records the start of the connection's longest stall, in milliseconds of the worker's clock; the
+    /// largest number where no request is stalled.
     pub(super) fn stalled_since(&self, at_ms: u64) {
         self.stalled_ms.set(at_ms);
     }
 
-    /// Notes what to wake when the connection has to end requests for other clients.
+    /// Records the waker to call when the connection has to end requests for other clients.
     pub(super) fn wake_by(&self, waker: &Waker) {
         let mut known = self.waker.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -164,22 +166,22 @@ impl Holder {
         }
     }
 
-    /// What the connection is to end for other clients, each told once.
+    /// Takes the order to end requests for other clients. Each order is returned once.
     pub(super) fn take_shed(&self) -> Shed {
         self.to_shed.take()
     }
 
-    /// Has the connection requests left that it wasn't told to end?
+    /// Whether the connection has requests beyond the number already ordered to end.
     fn has_requests(&self) -> bool {
         self.to_shed.get().requests < self.requests.get()
     }
 
-    /// Has it bytes of heads, and wasn't told to end any of them?
+    /// Whether the connection has head bytes and no order to end heads.
     fn has_head_bytes(&self) -> bool {
         self.to_shed.get().head_bytes == 0 && self.head_bytes.get() > 0
     }
 
-    /// Tells the connection to end more.
+    /// Orders the connection to end more requests or heads.
     fn tell(&self, shed: Shed) {
         let before = self.to_shed.get();
         self.to_shed.set(Shed {
@@ -187,7 +189,7 @@ impl Holder {
             head_bytes: before.head_bytes + shed.head_bytes,
         });
         if let Some(socket) = &self.socket {
-            // Where it has gone already, nothing is left to be done.
+            // Shutting down a closed socket fails, and nothing is left to do.
             let _ = sys::shutdown_both(socket.as_fd());
         }
         if let Some(waker) = &*self.waker.borrow() {
@@ -195,7 +197,7 @@ impl Holder {
         }
     }
 
-    /// Requests of this connection that are under way.
+    /// Returns the requests of the connection that are under way.
     #[cfg(test)]
     fn requests(&self) -> usize {
         self.requests.get()
@@ -239,13 +241,13 @@ impl Holder {
 }
 
 impl Held {
-    /// Bytes of its head in memory.
+    /// Returns the bytes of the request head in memory.
     pub(super) fn head_bytes(&self) -> usize {
         self.head_bytes
     }
 
-    /// From now on it has this many bytes in memory. Errors: there is no room for more of them, and it
-    /// holds as many as before. The refusal is counted.
+    /// Changes the entry to `head_bytes` in memory. Fails if the ledger has no room for the additional
+    /// bytes; the entry stays as before, and the refusal is counted.
     pub(super) fn resize(&mut self, head_bytes: usize) -> Result<(), Share> {
         match head_bytes.checked_sub(self.head_bytes) {
             None | Some(0) => self.holder.remove(0, self.head_bytes - head_bytes),
@@ -263,14 +265,14 @@ impl Held {
 }
 
 impl Held {
-    /// The connection has `bytes` of a head that isn't whole; few of them don't count. False where
-    /// there is no room for them.
+    /// Records `bytes` of an unfinished head; a small number of bytes doesn't count. Returns false where
+    /// the ledger has no room for the bytes.
     pub(super) fn keep(&mut self, bytes: usize) -> bool {
         let counted = match bytes > UNFINISHED_HEAD_BYTES_FREE {
             true => bytes,
             false => 0,
         };
-        // Most often neither the bytes before nor those now are worth a look at the ledger.
+        // Most often neither the former nor the new bytes count, and the ledger isn't touched.
         counted == self.head_bytes || self.resize(counted).is_ok()
     }
 }
@@ -326,7 +328,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The connection holds nothing any more.
+    /// Removes a connection without requests and head bytes.
     fn forget(&mut self, holder: &Holder) {
         let Some(holders) = self.holders.get_mut(&holder.client) else {
             return;
@@ -340,9 +342,10 @@ impl Ledger {
     }
 }
 
-/// The bound is taken: the client that holds most, if it holds far more than this one wants to. One of
-/// its requests is to end, and that of this client comes in meanwhile. The connection ends the request
-/// in its own turn, so the bound is exceeded for that long, by a sixteenth at most.
+/// Returns the client with the largest holding when the bound is taken, if `client` wants far less. A
+/// request of the largest holder is to end, and the request of `client` is admitted meanwhile. The
+/// connection ends the request in the connection's own turn, so the bound is exceeded for a short time,
+/// by a sixteenth at most.
 fn largest_to_shed(
     held: &Holdings,
     client: ClientNetwork,
@@ -409,7 +412,7 @@ mod tests {
         let mut held = fill(&greedy, 100);
         assert_eq!(held.len(), 12);
         assert_eq!(counted(&refusals, Share::HeadBytes), 1);
-        // A head that is answered gives its bytes back while its response waits.
+        // An answered head returns the bytes while the response waits.
         assert!(held[0].resize(0).is_ok());
         assert!(held[1].resize(200).is_ok());
         assert!(held[1].resize(201).is_err());
@@ -448,7 +451,8 @@ mod tests {
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(woken.clone());
         let mut all = Vec::new();
-        // Eight clients with four requests each take the whole bound; the first has one more.
+        // Eight clients with four requests each take the whole bound; the first client has a fifth
+        // request.
         let holders: Vec<_> = (0..8)
             .map(|nth| pending.holder([192, 0, 2, nth].into()))
             .collect();
@@ -471,9 +475,9 @@ mod tests {
         let told = (second.take_shed(), holders[0].take_shed());
         assert_eq!(told, (one, Shed::default()));
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-        // Not more than a sixteenth over the bound.
+        // At most a sixteenth over the bound.
         assert!(other.admit(0, REQUESTS).is_err());
-        // A client that holds as much as the others is refused.
+        // A client that holds as much as the other clients is refused.
         assert!(holders[3].admit(0, REQUESTS).is_err());
         assert_eq!(counted(&refusals, Share::Streams), 2);
         assert_eq!((other.requests(), second.requests()), (1, 1));

@@ -1,20 +1,20 @@
-//! How long a response has stood still because of its client: a response makes progress only by a
-//! minimum of bytes, so a client that grants 1 byte at a time gains no time by it.
+//! Time for which a client has held up a response. A response makes progress only by a minimum of bytes,
+//! so a client that grants 1 byte at a time gains no time.
 
 use crate::limits::RESPONSE_PROGRESS_BYTES_MIN;
 
-/// The state of one response, or of all responses of a connection together.
+/// Stall clock of one response, or of all responses of a connection together.
 #[derive(Copy, Clone, Default)]
 pub(super) struct Stall {
-    /// Since when the client holds it, milliseconds of the worker's clock.
+    /// When the client began to hold the response, in milliseconds of the worker's clock.
     since_ms: Option<u64>,
-    /// Bytes that had been sent by then.
+    /// Bytes sent when the stall began.
     sent: u64,
 }
 
 impl Stall {
-    /// Notes whether the client's window or socket is all that holds the response, after `sent` bytes
-    /// of it in all. True where its time begins anew.
+    /// Records whether the client's window or socket is the only obstacle of the response, after `sent`
+    /// bytes of the response in all. Returns true where the stall clock restarts.
     pub(super) fn note(&mut self, is_held: bool, sent: u64, now_ms: u64) -> bool {
         if !is_held {
             self.since_ms = None;
@@ -28,7 +28,7 @@ impl Stall {
         begins
     }
 
-    /// Since when it has made less progress than it must.
+    /// Returns when the response last began to make less than the required progress.
     pub(super) fn since_ms(self) -> Option<u64> {
         self.since_ms
     }
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(stall.since_ms(), Some(200_000));
         stall.note(true, 2 * RESPONSE_PROGRESS_BYTES_MIN - 1, 210_000);
         assert_eq!(stall.since_ms(), Some(200_000));
-        // The handler kept it waiting.
+        // The handler kept the response waiting.
         stall.note(false, 2 * RESPONSE_PROGRESS_BYTES_MIN - 1, 220_000);
         assert_eq!(stall.since_ms(), None);
         stall.note(true, 2 * RESPONSE_PROGRESS_BYTES_MIN - 1, 230_000);

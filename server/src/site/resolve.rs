@@ -1,4 +1,4 @@
-//! From a path to what it stands for: index files, clean URLs, slashes.
+//! Resolution of a path to a resource: index files, clean URLs, slashes.
 
 use super::Site;
 use super::file::{File, SIDECARS, Why};
@@ -9,31 +9,31 @@ use crate::wire::reject::Reject;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// What a path stands for.
+/// Resource behind a path.
 pub enum Resource<'a> {
     /// A file.
     File(&'a Arc<File>, Place<'a>),
-    /// A folder that was asked for without its slash.
+    /// A folder requested without the final slash.
     Slash,
-    /// A folder that shows what it holds.
+    /// A folder to be shown as a listing.
     Listing(&'a Arc<Folder>),
-    /// Nothing that is served.
+    /// No served resource.
     Refused(Reject),
 }
 
-/// A file that answers for a path.
+/// The file that answers for a path.
 pub struct Opened {
-    /// Its own path, with its first slash.
+    /// The path of the file below the root, with the first slash.
     pub path: Vec<u8>,
-    /// The last of `try` found it.
+    /// Whether the last entry of `try` found the file.
     pub by_last: bool,
 }
 
-/// Where a file lies, put together only when it has to be loaded.
+/// Location of a file, assembled into a path only when the file has to be loaded.
 pub struct Place<'a> {
     base: Cow<'a, [u8]>,
     rest: [&'a [u8]; 2],
-    /// The path that was asked for has no part in it: it stands in for what isn't there.
+    /// Whether the file stands in for a missing file, independent of the requested path.
     pub stands_in: bool,
 }
 
@@ -46,7 +46,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Below the root, without a first slash.
+    /// Returns the path below the root, without a first slash.
     pub fn path(&self) -> Vec<u8> {
         [&self.base, self.rest[0], self.rest[1]].concat()
     }
@@ -57,15 +57,16 @@ fn is_hidden(path: &[u8]) -> bool {
 }
 
 impl Site {
-    /// The path below the root of the file that answers for `path`, with its first slash: what guards
-    /// must look at beside the path that was asked for.
+    /// Returns the path below the root, with the first slash, of the file that answers for `path`. Guards
+    /// must check the returned path in addition to the requested path.
     pub fn opened_path(&self, path: &[u8]) -> Option<Vec<u8>> {
         Some(self.opened(path)?.path)
     }
 
-    /// Further paths below the root, with their first slashes, of what answers for `path`: guards of
-    /// them protect it as well. Where links lead to it, that is its own path, and where it is a file
-    /// that another one is sent as (`page.html.gz`), that of the other one.
+    /// Returns further paths below the root, with their first slashes, of the file or folder that answers
+    /// for `path`: guards of the returned paths protect the file as well. Where links lead to the file,
+    /// the real path is included. Where the file is a variant sent for another file (`page.html.gz`), the
+    /// path of the other file is included.
     pub fn aliases(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         let opened = match self.resolve(path) {
@@ -97,7 +98,8 @@ impl Site {
         all
     }
 
-    /// The same as [`Site::opened_path`], and what led there.
+    /// Returns the path as [`Site::opened_path`] does, and whether the last entry of `try` found the
+    /// file.
     pub fn opened(&self, path: &[u8]) -> Option<Opened> {
         match self.look_up(path) {
             (Resource::File(_, place), nth) => Some(Opened {
@@ -108,18 +110,18 @@ impl Site {
         }
     }
 
-    /// Is what answers for `path` what `try` names for every path at which there is nothing?
+    /// Whether the file that answers for `path` is the file that `try` names for every missing path.
     pub fn stands_in(&self, path: &[u8]) -> bool {
         matches!(self.resolve(path), Resource::File(_, place) if place.stands_in)
     }
 
-    /// Looks a path up; it is decoded and normalised and begins with a slash, but for the empty one:
-    /// the site itself, asked for without its slash.
+    /// Looks up a path. The path is decoded and normalised, and begins with a slash; an empty path is the
+    /// site itself, requested without the slash.
     pub(super) fn resolve<'a>(&'a self, path: &'a [u8]) -> Resource<'a> {
         self.look_up(path).0
     }
 
-    /// The same, and which of the tries found it.
+    /// Looks up a path, and returns the number of the `try` entry that found the resource.
     fn look_up<'a>(&'a self, path: &'a [u8]) -> (Resource<'a>, usize) {
         let inner = path.strip_prefix(b"/").unwrap_or(path);
         let (bare, wants_folder) = match inner.strip_suffix(b"/") {
@@ -130,7 +132,7 @@ impl Site {
         for (nth, try_path) in self.shared.tries.iter().enumerate() {
             match self.attempt(try_path, bare, wants_folder) {
                 Ok(resource) => return (resource, nth),
-                // What is hidden or forbidden isn't replaced by another page.
+                // No other page replaces a hidden or forbidden file.
                 Err(Some(found)) if found != Reject::NO_INDEX => {
                     return (Resource::Refused(found), nth);
                 }
@@ -139,14 +141,14 @@ impl Site {
                 Err(None) => {}
             }
         }
-        // Where nothing is tried, what is asked instead isn't to see hidden names either.
+        // Without any `try`, a fallback that is asked instead must not see hidden names either.
         if refusal == Reject::NOT_FOUND && is_hidden(bare) {
             refusal = Reject::DOTFILE;
         }
         (Resource::Refused(refusal), self.shared.tries.len())
     }
 
-    /// One try; the error is what it says if no later one finds anything.
+    /// Tries an entry of `try`. The error is the answer if no later entry finds a resource.
     fn attempt<'a>(
         &'a self,
         try_path: &'a TryPath,
@@ -155,7 +157,7 @@ impl Site {
     ) -> Result<Resource<'a>, Option<Reject>> {
         let file = |node: Option<&'a Node>, place: Place<'a>| match node {
             Some(Node::File(file)) => Ok(Resource::File(file, place)),
-            // A link that leads nowhere is as good as none.
+            // A link to a missing file counts as missing.
             Some(Node::Refused(Why::NotFound) | Node::Folder(_)) | None => Err(None),
             Some(Node::Refused(why)) => Err(Some(why.reject())),
         };

@@ -1,5 +1,5 @@
-//! Files of the server's own that may lie below a root: the configuration, passwords, keys, state and
-//! logs. They are no part of what is served, by whatever name they are reached.
+//! Secrets: files of the server that may lie below a root (the configuration, passwords, keys, state and
+//! logs). Secrets are never served, under any name or link.
 
 use super::file::{Meta, Why};
 use super::root::Root;
@@ -8,24 +8,24 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What is hidden: files, and folders with all that is in them, as the configuration names them.
+/// Paths to hide, as named in the configuration: files, and folders with their whole content.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Secrets(Vec<PathBuf>);
 
 impl Secrets {
-    /// These absolute paths; nothing need be there yet.
+    /// Makes the set from absolute paths; a path need not exist yet.
     pub fn new(mut paths: Vec<PathBuf>) -> Secrets {
-        // In one order, so that a configuration that says the same in another order hides the same.
+        // Sorted, so that two configurations with equal paths in different orders hide equal sets.
         paths.sort_unstable();
         paths.dedup();
         Secrets(paths)
     }
 
-    /// Where they lie now, and which files they are. Blocks.
+    /// Resolves the secrets to current paths and to the files' device and inode numbers. Blocks.
     pub fn resolve(&self) -> Resolved {
         let mut resolved = Resolved::default();
         for path in &self.0 {
-            // A name that is a link is hidden, and so is the file that it leads to.
+            // If a name is a link, both the name and the target are hidden.
             resolved.add(named(path));
             resolved.add(path.canonicalize().ok());
             if let Ok(is) = std::fs::metadata(path) {
@@ -35,19 +35,19 @@ impl Secrets {
         resolved
     }
 
-    /// Refuses a path below `root` that leads to one of them, or into one; gives where it really lies
-    /// otherwise. Blocks.
+    /// Refuses a path below `root` that leads to a secret or into a secret folder; otherwise returns the
+    /// real path. Blocks.
     pub fn check(&self, root: &Root, path: &[u8]) -> Result<PathBuf, Why> {
         self.resolve().check(root, path)
     }
 }
 
-/// Where the secrets lie at one moment.
+/// Locations of the secrets at a moment.
 #[derive(Default, Debug)]
 pub struct Resolved {
-    /// Absolute, without links in the folders above.
+    /// Absolute paths, without links in the folders above.
     paths: Vec<PathBuf>,
-    /// Device and inode: the same file by another name, be it a hard link or a mount.
+    /// Device and inode numbers: a file reached by another name, be it by a hard link or a mount.
     files: Vec<(u64, u64)>,
 }
 
@@ -57,7 +57,7 @@ impl Resolved {
             .extend(path.filter(|path| !self.paths.contains(path)));
     }
 
-    /// See [`Secrets::check`].
+    /// Checks a path as [`Secrets::check`] does.
     pub fn check(&self, root: &Root, path: &[u8]) -> Result<PathBuf, Why> {
         let (seen, real) = root.look_at(path)?;
         let meta = Meta::of(&fstat(seen)?);
@@ -67,8 +67,8 @@ impl Resolved {
         }
     }
 
-    /// Is this name in this folder (absolute, without links) one of them? A scan asks for every name,
-    /// so bytes are compared and nothing is put together.
+    /// Whether `name` in `folder` (absolute, without links) is a secret. A scan calls the function for
+    /// every name, so bytes are compared and no path is assembled.
     pub fn is_at(&self, folder: &Path, name: &[u8]) -> bool {
         let folder = folder.as_os_str().as_bytes();
         let folder = folder.strip_suffix(b"/").unwrap_or(folder);
@@ -78,19 +78,19 @@ impl Resolved {
         })
     }
 
-    /// Is this one of these files or folders?
+    /// Whether `meta` belongs to a secret file or folder.
     pub fn is(&self, meta: &Meta) -> bool {
         self.files.contains(&(meta.dev, meta.ino))
     }
 
-    /// Is this path one of them, or in one of them? A root that itself lies in such a folder was named
-    /// by the operator to be served.
+    /// Whether a path is a secret or lies in a secret folder. A root inside a secret folder was named by
+    /// the operator to be served.
     pub fn covers(&self, real: &Path, root: &Path) -> bool {
         let covers = |path: &&PathBuf| real.starts_with(path) && !root.starts_with(path);
         self.paths.iter().any(|path| covers(&path))
     }
 
-    /// Those below this folder, as paths below it.
+    /// Returns the secrets below `root`, as paths relative to `root`.
     pub fn below<'s>(&'s self, root: &'s Path) -> impl Iterator<Item = &'s Path> {
         self.paths
             .iter()
@@ -99,7 +99,7 @@ impl Resolved {
     }
 }
 
-/// The path with no links in the folders above its last name.
+/// Resolves the links in the folders above the last name of a path.
 fn named(path: &Path) -> Option<PathBuf> {
     let folder = path.parent()?.canonicalize().ok()?;
     Some(folder.join(path.file_name()?))
@@ -137,7 +137,7 @@ mod tests {
         for (folder, name, is_secret) in [
             ("root", "users", true),
             ("root", "state", true),
-            // It need not be there yet.
+            // A secret need not exist yet.
             ("root", "to-come", true),
             ("root", "usersx", false),
             ("root", "sers", false),
@@ -149,7 +149,7 @@ mod tests {
         }
         assert!(resolved.covers(&root.join("state/deep/key"), &root));
         assert!(!resolved.covers(&root.join("statement"), &root));
-        // A root within such a folder was named to be served.
+        // A root inside a secret folder was named to be served.
         assert!(!resolved.covers(&root.join("state/deep/key"), &root.join("state/deep")));
         for links in [Symlinks::Inside, Symlinks::Follow] {
             let opened = Root::open(&root, links, None).expect("opens");

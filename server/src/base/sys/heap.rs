@@ -1,15 +1,14 @@
-//! The allocator: dlmalloc, which wastes least beside what a TLS connection keeps, and before it a
-//! few blocks that a worker has just given back.
+//! Global allocator: dlmalloc, with a small cache of free blocks for each worker thread. dlmalloc wastes
+//! the least memory beside the blocks that a TLS connection keeps.
 //!
-//! A request over TLS takes and gives back the same three blocks each time. A worker that finds them
-//! again without the lock that all threads share saves a twentieth of its time, and two workers don't
-//! wait for each other. Threads that don't ask for a cache have none, and nothing is kept that is
-//! larger than a TLS record.
+//! A request over TLS takes and returns the same three blocks each time. A worker that finds the blocks
+//! again without the lock of all threads saves a twentieth of the time, and two workers don't wait for
+//! each other. A thread has a cache only on request, and no block larger than a TLS record is cached.
 //!
-//! dlmalloc gives memory back to the system by whole segments. Left to itself it joins each new
-//! mapping to the one above it, which makes a single segment that one block in use keeps for ever. So
-//! segments are apart here, and those that have become free are given back every few seconds: after
-//! 9,000 connections with heads of 15 KB have gone, so has their memory.
+//! dlmalloc returns memory to the system by whole segments. By default dlmalloc joins each new mapping to
+//! the mapping above, and a single block in use keeps the joined segment for ever. So segments are
+//! separate here, and free segments are returned every few seconds: when 9,000 connections with heads of
+//! 15 KB have gone, the memory of the connections has gone too.
 
 use super::segments::{SEGMENT_BYTES, Segments};
 use dlmalloc::Dlmalloc;
@@ -21,7 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The program's allocator.
 pub struct Heap;
 
-/// All blocks of all threads.
+/// dlmalloc with all blocks of all threads, behind a lock.
 static SHARED: Mutex<Shared> = Mutex::new(Shared {
     blocks: Dlmalloc::new_with_allocator(Segments::new()),
     used: 0,
@@ -29,20 +28,20 @@ static SHARED: Mutex<Shared> = Mutex::new(Shared {
 
 struct Shared {
     blocks: Dlmalloc<Segments>,
-    /// Bytes that were asked for and not given back.
+    /// Bytes that callers hold.
     used: usize,
 }
 
-/// Free memory is given back to the system when there is at least this much, bytes: mapping it again
-/// costs a page fault for each 4 KiB.
+/// Free memory in bytes from which memory is returned to the system. Mapping memory again costs a page
+/// fault for each 4 KiB.
 const SLACK_BYTES_MAX: usize = 1 << 20;
 
-/// dlmalloc behind its lock.
+/// Access to dlmalloc under the lock.
 struct Blocks;
 
 impl Blocks {
     fn lock() -> MutexGuard<'static, Shared> {
-        // Nothing that runs under the lock panics half-way.
+        // No code that runs under the lock panics half-way.
         SHARED.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -80,7 +79,8 @@ impl Blocks {
 }
 
 impl Shared {
-    /// Counts a block of `size` bytes that takes the place of `before`, if there was memory for it.
+    /// Counts a block of `size` bytes that replaces a block of `before` bytes, unless the allocation
+    /// failed.
     fn count(&mut self, block: *mut u8, size: usize, before: usize) {
         if !block.is_null() {
             self.used += size;
@@ -90,14 +90,14 @@ impl Shared {
 }
 
 impl Heap {
-    /// This thread keeps blocks that it gives back, for itself.
+    /// Turns the block cache of the calling thread on.
     pub fn keep_blocks() {
         CACHE.with(|cache| cache.bytes_left.set(CACHE_BYTES));
     }
 
-    /// Gives free memory back to the system, where there is much of it. It takes some microseconds for
-    /// each 100 MiB that are mapped. Blocks that this thread keeps for itself go back first: they are
-    /// spread over all segments, and one keeps a whole segment.
+    /// Returns free memory to the system, where at least `SLACK_BYTES_MAX` bytes are free. The call takes
+    /// some microseconds for each 100 MiB of mapped memory. The blocks in the calling thread's cache are
+    /// returned first: cached blocks are spread over all segments, and one block keeps a whole segment.
     pub fn give_back() {
         let slack = {
             let shared = Blocks::lock();
@@ -111,45 +111,45 @@ impl Heap {
             return;
         }
         let keeps_blocks = CACHE.with(Cache::release);
-        // SAFETY: the lock is held, and only free blocks are touched. The newest segment keeps its free
-        // end, which is for the next blocks.
+        // SAFETY: the lock is held, and only free blocks are touched. The newest segment keeps the free
+        // end for the next blocks.
         unsafe { Blocks::lock().blocks.trim(SEGMENT_BYTES) };
         if keeps_blocks {
             Heap::keep_blocks();
         }
     }
 
-    /// All that this thread kept goes back, and nothing is kept any more.
+    /// Returns all blocks in the calling thread's cache and turns the cache off.
     pub fn release_blocks() {
         let _ = CACHE.with(Cache::release);
     }
 }
 
-/// What one thread keeps.
+/// Free blocks that one thread keeps.
 struct Cache {
     bins: [UnsafeCell<Bin>; BINS],
     bytes_left: Cell<usize>,
 }
 
-/// A list of free blocks of one size, each holding the address of the next.
+/// Linked list of free blocks of one size; each block holds the address of the next.
 #[derive(Copy, Clone)]
 struct Bin {
     first: *mut u8,
     size: usize,
 }
 
-/// Blocks are of one of these sizes, in bytes: what dlmalloc would round them up to, less its own
-/// word, so that blocks of one bin fit all who look there.
+/// Step between the sizes of cached blocks, in bytes. Sizes are rounded as in dlmalloc, less dlmalloc's
+/// own word, so each block of a bin fits every request for the bin.
 const GRAIN: usize = 2 * size_of::<usize>();
 const OVERHEAD: usize = size_of::<usize>();
 const BINS: usize = 128;
-/// The largest block that is kept: a whole TLS record and what comes before it.
+/// Largest cached block in bytes: a whole TLS record and the bytes before the record.
 const BLOCK_BYTES_MAX: usize = 20 * 1024;
-/// What one thread keeps at most.
+/// Most bytes in the cache of one thread.
 const CACHE_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    // Made beforehand and without a destructor: asking for it allocates nothing.
+    // Initialized at compile time and without a destructor, so access to the cache allocates nothing.
     static CACHE: Cache = const {
         Cache {
             bins: [const { UnsafeCell::new(Bin { first: ptr::null_mut(), size: 0 }) }; BINS],
@@ -158,7 +158,7 @@ thread_local! {
     };
 }
 
-/// The size of the block that `layout` gets, where blocks of its kind are kept.
+/// Returns the size of the block for `layout`, or `None` where blocks for `layout` are not cached.
 fn kept_size(layout: Layout) -> Option<usize> {
     (layout.size() <= BLOCK_BYTES_MAX && layout.align() <= GRAIN).then(|| rounded(layout.size()))
 }
@@ -168,7 +168,7 @@ fn rounded(size: usize) -> usize {
 }
 
 fn with_size(layout: Layout, size: usize) -> Layout {
-    // SAFETY: the alignment is that of a layout, and the size at most twice BLOCK_BYTES_MAX.
+    // SAFETY: the alignment comes from a layout, and the size is at most twice BLOCK_BYTES_MAX.
     unsafe { Layout::from_size_align_unchecked(size, layout.align()) }
 }
 
@@ -177,11 +177,11 @@ impl Cache {
         &self.bins[size / GRAIN % BINS]
     }
 
-    /// A block of `size`, if one is kept.
+    /// Takes a block of `size` bytes out of the cache.
     fn take(&self, size: usize) -> Option<*mut u8> {
         let bin = self.bin(size).get();
-        // SAFETY: the cache is this thread's alone, and nothing below calls back into it. A block in
-        // a bin is free and at least two words long, and its first word is what `put` wrote there.
+        // SAFETY: the cache belongs to the calling thread alone, and no call below re-enters the cache. A
+        // block in a bin is free and at least two words long, and the first word was written by `put`.
         unsafe {
             let block = (*bin).first;
             if block.is_null() || (*bin).size != size {
@@ -193,13 +193,14 @@ impl Cache {
         }
     }
 
-    /// Keeps a free block of `size`; false if there is no room.
+    /// Puts a free block of `size` bytes into the cache. Returns false if the cache has no room.
     fn put(&self, block: *mut u8, size: usize) -> bool {
         let bin = self.bin(size).get();
         let Some(left) = self.bytes_left.get().checked_sub(size) else {
             return false;
         };
-        // SAFETY: as in `take`; the block is the caller's to give, and aligned for a word.
+        // SAFETY: the cache belongs to the calling thread alone, as in `take`. The caller owns the block,
+        // and the block is aligned for a word.
         unsafe {
             if (*bin).first.is_null() {
                 (*bin).size = size;
@@ -213,17 +214,18 @@ impl Cache {
         true
     }
 
-    /// Gives back all kept blocks and keeps no more; was any kept, or might it have been?
+    /// Returns all cached blocks to dlmalloc and turns the cache off. Returns whether the cache was on or
+    /// held blocks.
     fn release(&self) -> bool {
         let mut kept = self.bytes_left.replace(0);
         for bin in &self.bins {
-            // SAFETY: as in `take`.
+            // SAFETY: the cache belongs to the calling thread alone, as in `take`.
             while let size = unsafe { (*bin.get()).size }
                 && let Some(block) = self.take(size)
             {
                 kept += size;
-                // SAFETY: it came from dlmalloc with this size and an alignment of at most GRAIN,
-                // which dlmalloc gives to every block.
+                // SAFETY: the block came from dlmalloc with the given size and an alignment of at most
+                // GRAIN, and dlmalloc aligns every block to GRAIN.
                 unsafe {
                     Blocks::dealloc(block, Layout::from_size_align_unchecked(size, GRAIN));
                 }
@@ -234,9 +236,9 @@ impl Cache {
     }
 }
 
-// SAFETY: every block comes from dlmalloc, with a size that is rounded up in the same way wherever it
-// is asked for, given back or resized; so a kept block is as large as any layout that finds it needs,
-// and is in one place only: kept, or in use.
+// SAFETY: every block comes from dlmalloc, and the size is rounded in the same way when a block is
+// allocated, freed and resized. So a cached block is large enough for every layout of the bin. A block is
+// in one place only: cached, or in use.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let Some(size) = kept_size(layout) else {
@@ -245,7 +247,7 @@ unsafe impl GlobalAlloc for Heap {
         };
         match CACHE.with(|cache| cache.take(size)) {
             Some(block) => block,
-            // SAFETY: as above, and no size that is asked for becomes smaller.
+            // SAFETY: the caller keeps the promises of `alloc`, and rounding never makes a size smaller.
             None => unsafe { Blocks::alloc(with_size(layout, size)) },
         }
     }
@@ -256,18 +258,19 @@ unsafe impl GlobalAlloc for Heap {
             return unsafe { Blocks::dealloc(block, layout) };
         };
         if !CACHE.with(|cache| cache.put(block, size)) {
-            // SAFETY: it was asked for with this size.
+            // SAFETY: the block was allocated with the rounded size.
             unsafe { Blocks::dealloc(block, with_size(layout, size)) }
         }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // Large ones come from the kernel, which has cleared them.
+        // The kernel has cleared the memory of large blocks.
         if kept_size(layout).is_none() {
             // SAFETY: the caller keeps the promises of `alloc_zeroed`.
             return unsafe { Blocks::alloc_zeroed(layout) };
         }
-        // SAFETY: the caller keeps the promises; a block that isn't null has this size.
+        // SAFETY: the caller keeps the promises of `alloc_zeroed`; a block that isn't null has the size
+        // of `layout`.
         unsafe {
             let block = self.alloc(layout);
             if !block.is_null() {
@@ -284,8 +287,8 @@ unsafe impl GlobalAlloc for Heap {
             (Some(old), Some(new)) if old == new => block,
             (old, new) => {
                 let old = old.map_or(layout, |size| with_size(layout, size));
-                // SAFETY: it was asked for with this layout; the new size is what the caller
-                // promised to be sound, or that rounded up.
+                // SAFETY: the block was allocated with the layout `old`. The caller promises that the new
+                // size is sound, and rounding keeps the size sound.
                 unsafe { Blocks::realloc(block, old, new.unwrap_or(new_size)) }
             }
         }
@@ -293,7 +296,7 @@ unsafe impl GlobalAlloc for Heap {
 }
 
 fn with_new_size(layout: Layout, size: usize) -> Layout {
-    // SAFETY: the caller of `realloc` promises that its new size makes a sound layout.
+    // SAFETY: the caller of `realloc` promises that the new size makes a sound layout.
     unsafe { Layout::from_size_align_unchecked(size, layout.align()) }
 }
 
@@ -309,7 +312,7 @@ mod tests {
     fn free_memory_goes_back_to_the_system() {
         let mapped = || Blocks::lock().blocks.allocator().mapped();
         let layout = layout(15_000);
-        // SAFETY: each block is given back once, with the layout that it was asked for with.
+        // SAFETY: each block is freed once, with the layout of the allocation.
         unsafe {
             let mut blocks: Vec<_> = (0..4_096).map(|_| Heap.alloc(layout)).collect();
             assert!(mapped() >= 60 << 20);
@@ -324,7 +327,7 @@ mod tests {
     #[test]
     fn blocks_come_back_to_who_asks_for_their_size() {
         Heap::keep_blocks();
-        // SAFETY: each block is given back once, with the layout that it was asked for with.
+        // SAFETY: each block is freed once, with the layout of the allocation.
         unsafe {
             let first = Heap.alloc(layout(5_200));
             Heap.dealloc(first, layout(5_200));
@@ -345,7 +348,7 @@ mod tests {
     fn what_is_kept_is_bounded() {
         Heap::keep_blocks();
         let layout = layout(16_384);
-        // SAFETY: as above.
+        // SAFETY: each block is freed once, with the layout of the allocation.
         unsafe {
             let blocks: Vec<_> = (0..8).map(|_| Heap.alloc(layout)).collect();
             blocks.iter().for_each(|block| Heap.dealloc(*block, layout));
@@ -358,7 +361,8 @@ mod tests {
     #[test]
     fn resizing_keeps_what_is_in_it() {
         Heap::keep_blocks();
-        // SAFETY: as above, and only what was written is read.
+        // SAFETY: each block is freed once with the layout of the allocation, and only written bytes are
+        // read.
         unsafe {
             let mut size = 1;
             let mut block = Heap.alloc(layout(size));

@@ -1,19 +1,19 @@
-//! Memory of the system for the allocator, in segments that are never next to each other.
+//! Memory segments from the system for the allocator; no two segments are adjacent.
 
 use dlmalloc::Allocator;
 use std::cell::Cell;
 use std::ptr;
 
-/// Maps and unmaps segments, and counts them.
+/// Source of memory for dlmalloc: maps and unmaps segments, and counts the mapped bytes.
 pub(super) struct Segments {
     mapped: Cell<usize>,
 }
 
-/// A segment has at least this many bytes. One block in use keeps a whole segment from the system: with
+/// Size of the smallest segment in bytes. One block in use keeps a whole segment from the system: with
 /// segments of 1 MiB, 7 MiB stayed after a burst of 450 connections.
 pub(super) const SEGMENT_BYTES: usize = 128 << 10;
-/// The least that the kernel maps, on the processors that the server runs on; where its pages are
-/// larger, so is the gap.
+/// Smallest page of the processors on which the server runs; the kernel maps whole pages. Where pages are
+/// larger, the gap between segments is larger too.
 const PAGE_BYTES: usize = 4_096;
 
 impl Segments {
@@ -23,14 +23,14 @@ impl Segments {
         }
     }
 
-    /// Bytes of all segments.
+    /// Returns the bytes of all segments.
     pub(super) fn mapped(&self) -> usize {
         self.mapped.get()
     }
 }
 
-// SAFETY: a mapping of the kernel's is private, writable, and nobody else's until it is unmapped. The
-// count is touched under the allocator's lock alone.
+// SAFETY: a mapping from the kernel is private and writable, and has no other owner until unmapped. Only
+// code under the allocator's lock touches the count.
 unsafe impl Allocator for Segments {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let failed = (ptr::null_mut(), 0, 0);
@@ -38,7 +38,7 @@ unsafe impl Allocator for Segments {
         let Some(with_gap) = size.checked_add(PAGE_BYTES) else {
             return failed;
         };
-        // SAFETY: a new mapping anywhere changes nothing that is mapped already.
+        // SAFETY: a new mapping anywhere changes no existing mapping.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -53,9 +53,9 @@ unsafe impl Allocator for Segments {
             return failed;
         }
         let base = base.cast::<u8>();
-        // The kernel maps from above downwards: the gap at the end keeps this segment from the one
-        // before it.
-        // SAFETY: the last page of the mapping, which nothing uses yet.
+        // The kernel maps from higher to lower addresses. The gap at the end separates the new segment
+        // from the segment mapped before.
+        // SAFETY: nothing uses the last page of the mapping yet.
         unsafe { libc::munmap(base.add(size).cast(), PAGE_BYTES) };
         self.mapped.set(self.mapped.get() + size);
         (base, size, 0)
@@ -66,7 +66,7 @@ unsafe impl Allocator for Segments {
     }
 
     fn free_part(&self, base: *mut u8, size: usize, new_size: usize) -> bool {
-        // SAFETY: dlmalloc has nothing in use there.
+        // SAFETY: dlmalloc has no block in use in the unmapped part.
         let is_done = unsafe { libc::munmap(base.add(new_size).cast(), size - new_size) == 0 };
         if is_done {
             self.mapped.set(self.mapped.get() - (size - new_size));
@@ -75,7 +75,7 @@ unsafe impl Allocator for Segments {
     }
 
     fn free(&self, base: *mut u8, size: usize) -> bool {
-        // SAFETY: as above.
+        // SAFETY: dlmalloc has no block in use in the segment.
         let is_done = unsafe { libc::munmap(base.cast(), size) == 0 };
         if is_done {
             self.mapped.set(self.mapped.get() - size);

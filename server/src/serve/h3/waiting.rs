@@ -1,5 +1,5 @@
-//! A request that waits for something, as its connection knows it: since when its client has held the
-//! response, and how the request is ended when its place is needed for another client.
+//! A waiting request of HTTP/3 in the view of the connection: when the client began to hold the response,
+//! and how the request is ended when the place is needed for another client.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -7,18 +7,19 @@ use std::sync::Arc;
 use std::task::Wake;
 use tokio::sync::Notify;
 
-/// One request.
+/// State of one waiting request.
 pub(super) struct Waiting {
-    /// Milliseconds of the worker's clock; the largest number while the client doesn't hold it.
+    /// Start of the stall, in milliseconds of the worker's clock; the largest number while the client
+    /// doesn't hold the response.
     stalled_ms: Cell<u64>,
-    /// Bytes of its head in memory.
+    /// Bytes of the request head in memory.
     head_bytes: Cell<usize>,
-    /// It was told to end.
+    /// Whether the request was told to end.
     is_told: Cell<bool>,
     end: Notify,
 }
 
-/// The request ended because its place was needed.
+/// Error of a request that ended because another client needed the place.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct WasShed;
 
@@ -44,12 +45,13 @@ impl Waiting {
         self.head_bytes.set(bytes);
     }
 
-    /// Notes since when the client has held the response; the largest number where it doesn't.
+    /// Records when the client began to hold the response; the largest number where the client doesn't
+    /// hold the response.
     pub(super) fn stalled_since(&self, at_ms: u64) {
         self.stalled_ms.set(at_ms);
     }
 
-    /// Ends the request, when it is next polled.
+    /// Ends the request at the next poll.
     pub(super) fn shed(&self) {
         self.is_told.set(true);
         self.end.notify_one();
@@ -59,12 +61,12 @@ impl Waiting {
         self.is_told.get()
     }
 
-    /// Ready when the request is to end.
+    /// Resolves when the request is to end.
     pub(super) async fn is_shed(&self) {
         self.end.notified().await;
     }
 
-    /// Waits for `work`, unless the request is to end before.
+    /// Waits for `work`, unless the request is to end earlier.
     pub(super) async fn unless_shed<F: Future>(&self, work: F) -> Result<F::Output, WasShed> {
         tokio::select! {
             biased;
@@ -74,12 +76,12 @@ impl Waiting {
     }
 }
 
-/// Wakes a connection some of whose requests are to end.
+/// Waker of a connection with requests to end.
 #[derive(Default)]
 pub(super) struct Bell(Notify);
 
 impl Bell {
-    /// Ready once after each wake.
+    /// Resolves once after each wake.
     pub(super) async fn rung(&self) {
         self.0.notified().await;
     }

@@ -1,13 +1,13 @@
-//! Logins that wait for a thread that hashes them: a bounded queue that no client can fill, and in
-//! which none has to wait for all that another one asks. Pure.
+//! Queue of logins that wait for a hashing thread. The queue is bounded, no client can fill the queue,
+//! and no client waits for all logins of another client. The module is pure.
 
 use crate::base::shares::{ClientNetwork, may_take};
 
-/// The queue.
+/// Bounded queue of logins in which clients take turns.
 pub(super) struct HashQueue<T> {
     max: usize,
     queued: Vec<Queued<T>>,
-    /// The turn of the last that was taken, of strangers and of trusted clients.
+    /// Turn of the last login taken, for untrusted and for trusted clients.
     turns: [u64; 2],
     numbers: u64,
 }
@@ -15,25 +15,25 @@ pub(super) struct HashQueue<T> {
 struct Queued<T> {
     client: ClientNetwork,
     is_trusted: bool,
-    /// Those of an earlier turn are taken first. The logins of one client each have a turn of their
-    /// own, so each client has one login in each turn.
+    /// Number of the round. Logins of an earlier turn are taken first. Each login of a client has a turn
+    /// of its own, so each client has one login in each turn.
     turn: u64,
     number: u64,
     job: T,
 }
 
-/// What became of a login that was to be queued.
+/// Result of queueing a login.
 pub(super) enum Pushed<T> {
-    /// It waits, and this is its number.
+    /// The login waits under the given number.
     In(u64),
-    /// It waits in place of this one.
+    /// The login waits in place of the given login.
     Displacing(T),
-    /// There is no room for it.
+    /// The queue has no room for the login.
     Full(T),
 }
 
 impl<T> HashQueue<T> {
-    /// For at most `max` logins.
+    /// Makes a queue for at most `max` logins.
     pub(super) fn new(max: usize) -> HashQueue<T> {
         HashQueue {
             max,
@@ -43,8 +43,8 @@ impl<T> HashQueue<T> {
         }
     }
 
-    /// Puts a login of this client into the queue. A client that is trusted goes before all that are
-    /// not, and displaces one of them where the queue is full.
+    /// Queues a login of `client`. Logins of trusted clients go before all logins of untrusted clients,
+    /// and displace an untrusted login where the queue is full.
     pub(super) fn push(&mut self, client: ClientNetwork, is_trusted: bool, job: T) -> Pushed<T> {
         let own = self.queued.iter().filter(|it| it.client == client);
         let (count, last) = own.fold((0, 0), |(count, last), it| (count + 1, it.turn.max(last)));
@@ -74,7 +74,7 @@ impl<T> HashQueue<T> {
         }
     }
 
-    /// Takes the next out.
+    /// Takes the next login out of the queue.
     pub(super) fn pop(&mut self) -> Option<T> {
         let order = |it: &&Queued<T>| (!it.is_trusted, it.turn, it.number);
         let next = self.queued.iter().min_by_key(order)?;
@@ -83,7 +83,7 @@ impl<T> HashQueue<T> {
         self.remove(number)
     }
 
-    /// Takes the one with this number out, if it still waits.
+    /// Takes the login with the given number out, if the login still waits.
     pub(super) fn remove(&mut self, number: u64) -> Option<T> {
         let at = self.queued.iter().position(|it| it.number == number)?;
         Some(self.queued.remove(at).job)
@@ -117,7 +117,7 @@ mod tests {
         push(&mut queue, 2, false, 20);
         push(&mut queue, 2, false, 21);
         assert_eq!(queue.pop(), Some(10));
-        // A client that comes later has its first turn after the one that is on.
+        // A client that comes later has the first turn after the current turn.
         push(&mut queue, 3, false, 30);
         assert_eq!(all(&mut queue), [20, 11, 21, 30, 12, 13]);
     }

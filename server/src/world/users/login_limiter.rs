@@ -1,7 +1,7 @@
-//! How many logins of one client may fail: a token bucket for each, in a bounded table.
+//! Limit of failed logins for each client: a bounded table of token buckets.
 //!
-//! A password that isn't known takes a token before it is hashed, so that guesses that are made at the
-//! same time count at once. A right one gives its token back. Pure: the caller brings the time.
+//! An unknown password takes a token before hashing, so simultaneous guesses count at once. A right
+//! password gives the token back. The module is pure: the caller passes the time.
 
 use crate::base::shares::ClientNetwork;
 use crate::limits::{
@@ -15,12 +15,12 @@ pub struct LoginLimiter {
     clients: HashMap<ClientNetwork, Client>,
 }
 
-/// What is known of one client. Times are in milliseconds, monotonic.
+/// Token bucket and trust of a client. Times are in milliseconds, monotonic.
 #[derive(Copy, Clone, Default)]
 struct Client {
-    /// When the last token that was taken is there again. All are there once that is past.
+    /// Time at which the last taken token is back. From that time on the bucket is full.
     full_at_ms: u64,
-    /// Until then it counts that a login of this client was right.
+    /// End of the time for which a right login of the client counts.
     trusted_until_ms: u64,
 }
 
@@ -32,7 +32,8 @@ impl Client {
         now_ms < self.full_at_ms || now_ms < self.trusted_until_ms
     }
 
-    /// When all tokens would be there again with one more taken; None where there is none.
+    /// Returns the time at which the bucket would be full again after another token is taken; `None`
+    /// where no token is left.
     fn with_one_more(self, now_ms: u64) -> Option<u64> {
         let full_at_ms = self.full_at_ms.max(now_ms) + TOKEN_MS;
         (full_at_ms <= now_ms + TOKENS_MS).then_some(full_at_ms)
@@ -40,13 +41,14 @@ impl Client {
 }
 
 impl LoginLimiter {
-    /// May this client try a login that isn't known? If not, it may within [`LOGIN_FAILURE_SECONDS`].
+    /// Whether the client may try an unknown login. If not, the client may try within
+    /// [`LOGIN_FAILURE_SECONDS`].
     pub fn may_try(&self, client: ClientNetwork, now_ms: u64) -> bool {
         self.of(client).with_one_more(now_ms).is_some()
     }
 
-    /// This client tries one, which counts as a failure until [`LoginLimiter::succeeded`] or
-    /// [`LoginLimiter::was_not_tried`]. False where it may not.
+    /// Takes a token for a try, which counts as a failure until [`LoginLimiter::succeeded`] or
+    /// [`LoginLimiter::was_not_tried`] is called. Returns false where no token is left.
     #[must_use]
     pub fn tries(&mut self, client: ClientNetwork, now_ms: u64) -> bool {
         let Some(full_at_ms) = self.of(client).with_one_more(now_ms) else {
@@ -57,27 +59,27 @@ impl LoginLimiter {
         true
     }
 
-    /// It was right.
+    /// Records that a login with a token was right, and gives the token back.
     pub fn succeeded(&mut self, client: ClientNetwork, now_ms: u64) {
         self.was_not_tried(client);
         self.is_known(client, now_ms);
     }
 
-    /// A login that took no token was right.
+    /// Records that a login without a token was right.
     pub fn is_known(&mut self, client: ClientNetwork, now_ms: u64) {
         self.make_room(client, now_ms);
         let trusted_until_ms = now_ms + LOGIN_TRUSTED_SECONDS * 1_000;
         self.clients.entry(client).or_default().trusted_until_ms = trusted_until_ms;
     }
 
-    /// It was never hashed: its token comes back.
+    /// Gives back the token of a login that was never hashed.
     pub fn was_not_tried(&mut self, client: ClientNetwork) {
         if let Some(known) = self.clients.get_mut(&client) {
             known.full_at_ms = known.full_at_ms.saturating_sub(TOKEN_MS);
         }
     }
 
-    /// Was a login of this client right a while ago?
+    /// Whether a login of the client was right in the last [`LOGIN_TRUSTED_SECONDS`].
     pub fn trusts(&self, client: ClientNetwork, now_ms: u64) -> bool {
         now_ms < self.of(client).trusted_until_ms
     }
@@ -86,8 +88,8 @@ impl LoginLimiter {
         self.clients.get(&client).copied().unwrap_or_default()
     }
 
-    /// Where the table is full, the client with the fewest failures makes room, one that isn't trusted
-    /// before one that is: a flood from many addresses brings failures, but no right logins.
+    /// Makes room in a full table by removing the client with the fewest failures, untrusted clients
+    /// before trusted clients: a flood from many addresses brings failures, but no right logins.
     fn make_room(&mut self, client: ClientNetwork, now_ms: u64) {
         if self.clients.len() < LOGIN_CLIENTS_MAX || self.clients.contains_key(&client) {
             return;
@@ -115,7 +117,7 @@ mod tests {
         address.into()
     }
 
-    /// How many logins this client may try at this time.
+    /// Returns the number of logins that the client may try at `now_ms`.
     fn tries(limiter: &mut LoginLimiter, client: ClientNetwork, now_ms: u64) -> u64 {
         (0..).take_while(|_| limiter.tries(client, now_ms)).count() as u64
     }
@@ -180,7 +182,7 @@ mod tests {
             assert!(limiter.clients.len() <= LOGIN_CLIENTS_MAX);
         }
         assert!(!limiter.may_try(guessing, 0) && limiter.trusts(trusted, 0));
-        // All that is past makes room.
+        // Expired entries make room.
         assert!(limiter.tries(client(0xff_0002), 10_000_000));
         assert_eq!(limiter.clients.len(), 1);
     }

@@ -1,11 +1,11 @@
-//! The ledger of logins: what was found out about a password is remembered for a minute.
+//! Ledger of logins: the result of a password check is remembered for a minute.
 //!
-//! A browser sends the password with each request, and its hash takes a tenth of a second. So the
-//! first request asks the pool (two hashes at a time, a bounded queue), others with the same login
-//! wait for the same answer, and later ones find it here. A login that isn't known is a guess, and
-//! each client may be wrong with so many only ([`LoginLimiter`]). What is remembered is keyed by an HMAC
-//! under a key of this process, so the ledger holds no password; it counts only for the very file
-//! content it was found with.
+//! A browser sends the password with each request, and hashing takes a tenth of a second. The first
+//! request asks the pool (two hashes at a time, a bounded queue), concurrent requests with the same login
+//! wait for the same answer, and later requests find the answer in the ledger. An unknown login is a
+//! guess, and each client may guess wrong a limited number of times ([`LoginLimiter`]). Answers are keyed
+//! by an HMAC under a key of the process, so the ledger holds no password. An answer counts only for the
+//! exact file content of the check.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,29 +24,29 @@ use crate::limits::{
     PASSWORD_BYTES_MAX,
 };
 
-/// The ledger, one for the process.
+/// Ledger of logins for the whole process.
 pub struct Logins {
     key: hmac::Key,
     pool: Pool,
-    /// What the pool is to hash: one job of the pool for each.
+    /// Logins to be hashed, with one pool job for each login.
     queue: Arc<Mutex<HashQueue<Hashing>>>,
     ledger: Arc<Mutex<Ledger>>,
     refusals: Arc<Refusals>,
 }
 
-/// What is known about a login right away.
+/// Result of looking a login up, without hashing.
 pub enum Check {
-    /// It is right, and this is who.
+    /// The login is right; the value is the user's name.
     Known(String),
-    /// It is wrong, or not even a login of the basic scheme.
+    /// The login is wrong, or not even a login of the basic scheme.
     Wrong,
-    /// It must be hashed first.
+    /// The login must be hashed first.
     Ask(Ask),
-    /// It isn't known, and too many logins of this client have failed.
+    /// The login isn't known, and too many logins of the client have failed.
     TooManyFailed,
 }
 
-/// A login that must be hashed; owns all it needs.
+/// A login that must be hashed, with all data that hashing needs.
 pub struct Ask {
     logins: Arc<Logins>,
     users: Arc<Users>,
@@ -56,13 +56,13 @@ pub struct Ask {
     now_ms: u64,
 }
 
-/// Stands for user, password and file content; by who doesn't know the key not to be told from chance.
+/// HMAC of user, password, file content and client; indistinguishable from chance without the key.
 type Login = [u8; 32];
 
 #[derive(Default)]
 struct Ledger {
     answers: HashMap<Login, Answer>,
-    /// Logins that are being hashed.
+    /// Logins in the queue or at the pool.
     asked: HashMap<Login, watch::Receiver<Option<bool>>>,
     limiter: LoginLimiter,
 }
@@ -70,12 +70,13 @@ struct Ledger {
 #[derive(Copy, Clone)]
 struct Answer {
     is_right: bool,
-    /// Until then it isn't hashed again.
+    /// Time until which the login isn't hashed again.
     until_ms: u64,
 }
 
 impl Answer {
-    /// A right one is known for longer than it is good for.
+    /// Returns the time until which the answer is kept. A right answer is kept longer than the answer is
+    /// valid.
     fn kept_until_ms(self) -> u64 {
         match self.is_right {
             true => self.until_ms + (LOGIN_TRUSTED_SECONDS - LOGIN_REMEMBERED_SECONDS) * 1_000,
@@ -85,8 +86,8 @@ impl Answer {
 }
 
 impl Logins {
-    /// An empty ledger with a fresh key. What clients are refused for their shares is counted in
-    /// `refusals`. Fails when the system has no randomness to give.
+    /// Makes an empty ledger with a fresh key. `refusals` counts the refusals of clients over their
+    /// shares. Fails when the system has no randomness to give.
     pub fn new(refusals: &Arc<Refusals>) -> std::io::Result<Arc<Logins>> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, &rand::SystemRandom::new());
         let key = key.map_err(|_| std::io::Error::other("no random numbers to be had"))?;
@@ -99,8 +100,8 @@ impl Logins {
         }))
     }
 
-    /// What is known about the Authorization field `value` that `client` sends at `now_ms` (monotonic,
-    /// the same for all workers).
+    /// Looks up the Authorization field `value` that `client` sends at `now_ms` (monotonic, on a clock
+    /// common to all workers).
     pub fn check(
         self: &Arc<Logins>,
         users: &Arc<Users>,
@@ -136,8 +137,8 @@ impl Logins {
         })
     }
 
-    /// The client is part of it: an answer that another client was given would tell a guesser for
-    /// nothing whether a password is right.
+    /// Computes the key of a login in the ledger. The client is part of the key: the answer to another
+    /// client would tell a guesser for free whether a password is right.
     fn login(&self, users: &Users, credentials: &Credentials, client: ClientNetwork) -> Login {
         let mut context = hmac::Context::with_key(&self.key);
         context.update(&users.generation);
@@ -152,7 +153,7 @@ impl Logins {
 }
 
 impl Drop for Logins {
-    /// Who waits for a login that nobody hashes any more finds out.
+    /// Drops the queued logins, so that requests waiting for an answer learn of the end.
     fn drop(&mut self) {
         while let Some(hashing) = next(&self.queue) {
             drop(hashing);
@@ -160,13 +161,14 @@ impl Drop for Logins {
     }
 }
 
-/// The user, and where the answer comes.
+/// The user, and the receiver of the answer.
 type Asked = (String, watch::Receiver<Option<bool>>);
 
 impl Ask {
-    /// Hashes on the pool, or waits for who does so already. `None`: the login is wrong, or may not be
-    /// tried; [`Logins::check`] knows which. [`Gone::Busy`]: too many wait; the client may come back
-    /// (503). If the future is dropped, the answer is remembered all the same.
+    /// Hashes the login on the pool, or waits for a hash of the login already under way. Returns `None`
+    /// if the login is wrong or may not be tried; [`Logins::check`] tells the two apart. Fails with
+    /// [`Gone::Busy`] if too many logins wait; the client may come back (503). If the future is dropped,
+    /// the answer is remembered anyway.
     pub async fn answer(self) -> Result<Option<String>, Gone> {
         let Some((user, mut answered)) = self.ask()? else {
             return Ok(None);
@@ -178,7 +180,7 @@ impl Ask {
         Ok(is_right.then_some(user))
     }
 
-    /// `None` where the login may not be tried.
+    /// Queues the login. Returns `None` where the login may not be tried.
     fn ask(self) -> Result<Option<Asked>, Gone> {
         let user = self.credentials.user.clone();
         let (client, now_ms) = (self.client, self.now_ms);
@@ -215,7 +217,7 @@ impl Ask {
 }
 
 impl Logins {
-    /// Has this login hashed in its turn.
+    /// Queues the login to be hashed in turn.
     fn queue(&self, client: ClientNetwork, is_trusted: bool, hashing: Hashing) -> Result<(), Gone> {
         let pushed = lock(&self.queue).push(client, is_trusted, hashing);
         match pushed {
@@ -231,7 +233,7 @@ impl Logins {
                     drop(unqueued);
                 })
             }
-            // The pool's job for that one is now for this one.
+            // The pool's job for the displaced login now serves the new login.
             Pushed::Displacing(other) => {
                 self.refusals.one(Share::Logins);
                 drop(other);
@@ -246,13 +248,13 @@ impl Logins {
     }
 }
 
-/// The next login in the queue. (In a function of its own, for the lock must not be held while a login
-/// is hashed or dropped.)
+/// Takes the next login out of the queue. (In a function of its own, because the lock must not be held
+/// while a login is hashed or dropped.)
 fn next(queue: &Mutex<HashQueue<Hashing>>) -> Option<Hashing> {
     lock(queue).pop()
 }
 
-/// A login in the queue, or at the pool.
+/// A login in the queue or at the pool.
 struct Hashing {
     question: Question,
     users: Arc<Users>,
@@ -267,15 +269,15 @@ impl Hashing {
     }
 }
 
-/// A login that is being hashed. Dropped without an answer (no room in the queue, a panic), it is
-/// nobody's question any more, and who waits finds out by the sender's end.
+/// Open question about a login that is being hashed. Dropping the question without an answer (no room in
+/// the queue, a panic) withdraws the question, and the end of the sender wakes the waiting requests.
 struct Question {
     ledger: Arc<Mutex<Ledger>>,
     login: Login,
     client: ClientNetwork,
-    /// When it was asked.
+    /// Time of the request.
     now_ms: u64,
-    /// It counts as a failure until it has another answer.
+    /// Whether the login counts as a failure until answered otherwise.
     is_guess: bool,
     sender: watch::Sender<Option<bool>>,
 }
@@ -292,7 +294,7 @@ impl Question {
             (false, _) => {}
         }
         drop(ledger);
-        // Nobody may wait any more.
+        // Sending fails if no request waits any more.
         let _ = self.sender.send(Some(is_right));
     }
 }
@@ -313,22 +315,22 @@ impl Ledger {
         (now_ms < answer.until_ms).then_some(answer.is_right)
     }
 
-    /// Was it right not long ago? Then it is no guess: it stands for the very same user, password and
-    /// file.
+    /// Whether the login was right not long ago. If so, the login is no guess, because the key stands for
+    /// the same user, password and file.
     fn was_right(&self, login: &Login, now_ms: u64) -> bool {
         let answer = self.answers.get(login);
         answer.is_some_and(|answer| answer.is_right && now_ms < answer.kept_until_ms())
     }
 
-    /// May this client ask for a login that has no answer?
+    /// Whether the client may ask for a login without a valid answer.
     fn may_ask(&self, login: &Login, client: ClientNetwork, now_ms: u64) -> bool {
         self.limiter.may_try(client, now_ms)
             || self.was_right(login, now_ms)
             || self.asked.contains_key(login)
     }
 
-    /// Of too many, those go first whose time is over, then the wrong ones (somebody may be guessing),
-    /// then those that have to be hashed again, then all.
+    /// Remembers an answer. A full table first drops expired answers, next wrong answers (a client may be
+    /// guessing), next answers that have to be hashed again, at last all answers.
     fn remember(&mut self, login: Login, answer: Answer) {
         let now_ms = answer.until_ms - LOGIN_REMEMBERED_SECONDS * 1_000;
         let answers = &mut self.answers;
@@ -349,7 +351,7 @@ impl Ledger {
 }
 
 fn lock<T>(ledger: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing that could panic half-way runs under the lock.
+    // No code that could panic half-way runs under the lock.
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
