@@ -692,10 +692,11 @@ pub fn prefetch<T>(value: &T) {
 #[cfg(target_arch = "x86_64")]
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Gives back the pages of our own code, most of which only starting up has needed. What is needed
-/// again is mapped again from the page cache, without reading the disk. Returns bytes given back.
-pub fn forget_startup_code() -> usize {
-    let here = forget_startup_code as *const () as usize;
+/// Gives back the pages of the program's code: most of them were needed for starting up, or for a burst
+/// of unusual requests. A page that is needed again is mapped again from the page cache, without reading
+/// the disk. Returns bytes given back.
+pub fn forget_code() -> usize {
+    let here = forget_code as *const () as usize;
     let Some((start, end)) = fs::read_to_string("/proc/self/maps")
         .ok()
         .and_then(|maps| maps.lines().find_map(|line| code_range(line, here)))

@@ -236,7 +236,7 @@ impl Plane {
             ended: mpsc::unbounded_channel(),
         };
         // All has been read and built; what runs from here on is little of the program.
-        sys::forget_startup_code();
+        sys::forget_code();
         for index in 0..count {
             let running = plane.start_worker(index)?;
             plane.workers.push(running);
@@ -311,7 +311,7 @@ impl Plane {
             // The workers have found their feet too: again, little of the program is needed from here.
             drop(tokio::spawn(async {
                 tokio::time::sleep(SETTLED).await;
-                sys::forget_startup_code();
+                sys::forget_code();
             }));
             self.serve(&mut signals).await;
             let _ = sys::notify("STOPPING=1");

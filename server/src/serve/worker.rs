@@ -180,6 +180,9 @@ const TURNS_MAX: usize = 256;
 const SWEEP: Duration = Duration::from_millis(500);
 /// Views are told to the ledger every so many sweeps.
 const SWEEPS_TO_TELL: u32 = 20;
+/// Free memory of a burst of requests, at least. Mapping the program's code again takes some hundred
+/// page faults, which is little beside a burst.
+const BURST_BYTES: usize = 1 << 20;
 /// Free memory is given back to the system every so many sweeps.
 const SWEEPS_TO_GIVE_BACK: u32 = 10;
 /// So many connections, and memory counts for more than the microseconds that it takes to be sparing.
@@ -648,7 +651,7 @@ impl Worker {
         loop {
             let has_told = self.logs.borrow().is_empty() && self.tally.borrow().is_empty();
             if self.rows.borrow().open == 0 && has_told {
-                sys::Heap::give_back();
+                give_memory_back();
                 self.busy.notified().await;
             }
             tokio::time::sleep(SWEEP).await;
@@ -662,7 +665,7 @@ impl Worker {
             let ended = self.rows.borrow_mut().expire(now_ms);
             self.stats.deadlines.add(ended);
             if sweeps.is_multiple_of(SWEEPS_TO_GIVE_BACK) {
-                sys::Heap::give_back();
+                give_memory_back();
             }
             let idle_ms = u64::from(self.world.borrow().limits.idle_seconds) * 1_000;
             let silent_since = now_ms.saturating_sub(SILENT_MS);
@@ -817,6 +820,13 @@ impl Rows {
                 let _ = sys::shutdown_read(socket.as_fd());
             }
         }
+    }
+}
+
+/// Gives memory back to the system after a burst of requests, and the code that the burst needed.
+fn give_memory_back() {
+    if sys::Heap::give_back() >= BURST_BYTES {
+        sys::forget_code();
     }
 }
 

@@ -98,25 +98,28 @@ impl Heap {
     /// Returns free memory to the system, where at least `SLACK_BYTES_MAX` bytes are free. The call takes
     /// some microseconds for each 100 MiB of mapped memory. The blocks in the calling thread's cache are
     /// returned first: cached blocks are spread over all segments, and one block keeps a whole segment.
-    pub fn give_back() {
-        let slack = {
+    /// Returns the bytes that the system got.
+    pub fn give_back() -> usize {
+        let mapped = |shared: &Shared| shared.blocks.allocator().mapped();
+        let before = {
             let shared = Blocks::lock();
-            shared
-                .blocks
-                .allocator()
-                .mapped()
-                .saturating_sub(shared.used)
+            if mapped(&shared).saturating_sub(shared.used) < SLACK_BYTES_MAX {
+                return 0;
+            }
+            mapped(&shared)
         };
-        if slack < SLACK_BYTES_MAX {
-            return;
-        }
         let keeps_blocks = CACHE.with(Cache::release);
-        // SAFETY: the lock is held, and only free blocks are touched. The newest segment keeps the free
-        // end for the next blocks.
-        unsafe { Blocks::lock().blocks.trim(SEGMENT_BYTES) };
+        let after = {
+            let mut shared = Blocks::lock();
+            // SAFETY: the lock is held, and only free blocks are touched. The newest segment keeps the
+            // free end for the next blocks.
+            unsafe { shared.blocks.trim(SEGMENT_BYTES) };
+            mapped(&shared)
+        };
         if keeps_blocks {
             Heap::keep_blocks();
         }
+        before.saturating_sub(after)
     }
 
     /// Returns all blocks in the calling thread's cache and turns the cache off.
