@@ -84,7 +84,7 @@ fn folder() -> Folder {
         git(&folder, &["clone", "-q", "--bare", from, name]);
         folder.write(&format!("{name}/description"), format!("about {from}\n"));
     }
-    git(&folder, &["clone", "-q", "seed", "repos/work"]);
+    git(&folder, &["clone", "-q", "seed", "repos/desk"]);
     for (target, name) in [
         ("secret.git", "repos/alias.git"),
         ("secret.git", "repos/plainalias"),
@@ -113,7 +113,7 @@ const GUARDED: &[&str] = &[
     "/git/inner",
     "/git/short",
     "/git/bare",
-    "/git/work",
+    "/git/desk",
     "/git/box",
 ];
 
@@ -240,7 +240,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("/git/short.git/plain/README.md", SECRET),
     ("/git/bare/plain/README.md", SECRET),
     ("/git/likebare/plain/README.md", SECRET),
-    ("/git/work/plain/README.md", SECRET),
+    ("/git/desk/plain/README.md", SECRET),
     ("/git/box/within/plain/README.md", SECRET),
     // What git asks for first.
     (
@@ -403,7 +403,7 @@ fn lists_of_repositories_show_what_their_client_may_read() {
         "short",
         "bare",
         "likebare",
-        "work",
+        "desk",
         "within",
     ];
     for is_h2 in [false, true] {

@@ -61,8 +61,8 @@ pub fn save(
     saved
 }
 
-/// Where the archive is written: all is done in one folder, which is open, so that whoever can change
-/// the path to it can't have the archive written into several.
+/// The destination of an archive. All is done in one open folder, so that a user that can change the path
+/// to the folder can't have the archive written into several folders.
 struct Out {
     way: TrustedPath,
     /// The name of the archive before it is complete.

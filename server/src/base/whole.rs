@@ -17,9 +17,9 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     write_for(path, content, mode, None)
 }
 
-/// The same, for a file that belongs to this user and group from the moment it is there. Root gives
-/// the file away while it is open: by path it could be another file by then, for the folder may be that
-/// user's.
+/// Replaces a file whole, with a file that belongs to this user and group from its first moment. Root
+/// gives the file away while the file is open: the folder may belong to that user, and by then the path
+/// could lead to another file.
 pub fn write_for(
     path: &Path,
     content: &[u8],
@@ -33,7 +33,7 @@ pub fn write_for(
         .recursive(true)
         .mode(0o700)
         .create(folder)?;
-    // Opened once, so that the draft and the file are in the same folder whatever becomes of the path.
+    // Opened once: the draft and the file are in the same folder, even if the path changes.
     let folder = openat(
         CWD,
         folder,

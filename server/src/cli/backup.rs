@@ -187,7 +187,7 @@ fn load(state: &Path) -> io::Result<Hits> {
     hits.load(state).map(|()| hits)
 }
 
-/// Why this path is closed to this user: the last part of it that can be seen, and to whom it belongs.
+/// The reason why a path is closed to this user: the last part of the path that can be seen, and its owner.
 fn owner_above(closed: &Path) -> String {
     let mut parts = closed.ancestors();
     let seen = parts.find_map(|part| Some((part, part.symlink_metadata().ok()?.uid())));

@@ -140,8 +140,8 @@ fn is_of(line: &str, user: &str) -> bool {
         .is_some_and(|rest| rest.starts_with(':'))
 }
 
-/// A file of users in its folder, both open: it is read and replaced where it was found, whatever
-/// becomes of its path while the password is typed.
+/// A file of users in its folder, both open: the file is read and replaced where it was found, even if
+/// its path changes while the password is typed.
 struct UserFile<'p> {
     path: &'p Path,
     way: TrustedPath,
@@ -227,7 +227,7 @@ impl UserFile<'_> {
         if owner != (made.st_uid, made.st_gid) {
             std::os::unix::fs::fchown(&file, Some(owner.0), Some(owner.1))?;
         }
-        // After the owner, and whatever the umask is.
+        // After the owner is set, since that clears bits; the umask doesn't count here.
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         let mut file = File::from(file);
         file.write_all(text.as_bytes())?;

@@ -257,7 +257,7 @@ impl Service {
         Ok(())
     }
 
-    /// What root starts must not be another user's to change: the program, and a configuration that
+    /// Refuses a program that root starts and another user can change, and likewise a configuration that
     /// says which account root becomes. A unit with `User=` starts both as that account.
     fn must_be_roots_own(&self) -> Result<(), OperatorError> {
         let by_root = self.init != Init::Systemd || self.drops;

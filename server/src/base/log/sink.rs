@@ -567,7 +567,7 @@ impl Output {
 fn open_file(path: &Path) -> io::Result<File> {
     // Logs hold addresses: not everybody's business.
     const MODE: u32 = 0o640;
-    // Opening a pipe that nobody reads would wait for a reader.
+    // Opening a pipe without a reader would wait for a reader.
     const WITHOUT_WAITING: OFlags = OFlags::NONBLOCK;
     if sys::is_root() {
         let way = TrustedPath::resolve(path, LastLink::Follow, Missing::Fail)?;
