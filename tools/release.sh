@@ -27,10 +27,16 @@ own_std='-Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind'
 # has_std_source: the source of Rust's library is there, or was fetched.
 has_std_source() { rustup component list --installed | grep -qx rust-src || rustup component add rust-src; }
 
-# build_for_target: `cargo build` for $target into $target_dir, with the words of $own_std.
+# LLVM's linker, which comes with Rust, keeps one of several functions with the same machine code: 45 KB.
+# Where it is missing, the system's linker is used.
+own_linker=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/gcc-ld
+link=
+[ ! -x "$own_linker/ld.lld" ] || link="-Clink-arg=-fuse-ld=lld -Clink-arg=-B$own_linker -Clink-arg=-Wl,--icf=all"
+
+# build_for_target: builds the program for $target into $target_dir, with the arguments in $own_std and $link.
 build_for_target() {
     # shellcheck disable=SC2086
-    cargo build --locked --release -p anthill --target "$target" --target-dir "$target_dir" $features $own_std
+    cargo rustc --locked --release -p anthill --bin anthill --target "$target" --target-dir "$target_dir" $features $own_std -- $link
 }
 
 if [ "$target" != "$own_target" ]; then
