@@ -56,7 +56,7 @@ files = ".php"
 def anthill_cached(folder):
     command = anthill(folder)
     with open(folder + "/anthill.toml", "a") as file:
-        file.write('[[site.route]]\npath = "/live"\ntest = "page"\ncache = { seconds = 100000 }\n')
+        file.write(f'[[site.route]]\npath = "/live"\ncgi = "{folder}/www/run"\ncache = {{ seconds = 100000 }}\n')
     return command
 
 def anthill_uncounted(folder):
@@ -265,7 +265,7 @@ CLIENT = "bench"
 
 def cached(server, base, page, size, conns, seconds):
     """A kept live page and a stored one, in turn; what the first does of the second's requests."""
-    live = f"/live?size={size}&f=Content-Type:text/html"
+    live = f"/live/page.cgi?{size}"
     sides = {"stored": page, "cached": live}
     order = list(sides)
     random.shuffle(order)
@@ -449,6 +449,10 @@ def pages(folder):
     os.makedirs(folder + "/www/run")
     compiler = ["cc", "-O2", "-static", "-x", "c", "-", "-o", folder + "/www/run/hello.cgi"]
     subprocess.run(compiler, input=HELLO, text=True, check=True)
+    with open(folder + "/www/run/page.cgi", "w") as script:
+        script.write("#!/bin/sh\nprintf 'Content-Type: text/html\\nContent-Length: %s\\n\\n' \"$QUERY_STRING\"\n"
+                     "head -c \"$QUERY_STRING\" /dev/zero | tr '\\0' x\n")
+    os.chmod(folder + "/www/run/page.cgi", 0o755)
     random.seed(7)
     words = "the of and a web ant hill mountain server tiny journal".split()
     for name, size in [("p228", 228), ("p5100", 5100)] + [(f"f{k}k", k * 1024) for k in (1, 16, 64, 256, 512)]:

@@ -9,7 +9,8 @@ set -eu
 own_target=$(uname -m)-unknown-linux-musl
 target=${TARGET:-$own_target}
 target_dir=target
-features=
+# Everything but the handlers that only tests need.
+features='--no-default-features --features http3,markdown'
 if [ "${1:-}" = tiny ]; then
     AWS_LC_SYS_SMALL=1
     export AWS_LC_SYS_SMALL

@@ -944,6 +944,11 @@ fn route(mut table: Table<'_, '_>) -> Result<Route, OperatorError> {
         ("page", TestHandler::Page),
     ];
     if let Some(test) = table.word("test", &tests)? {
+        if !cfg!(feature = "test-handlers") {
+            let what = "this build has no test handlers";
+            let way_out = "remove the route, or build with the feature `test-handlers`";
+            return Err(source.error(table.span.clone(), what, way_out));
+        }
         add("test", table.span.clone(), Target::Test(test));
     }
     let live = live::live(&mut table, users.is_some())?;

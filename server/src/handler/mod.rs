@@ -21,6 +21,7 @@ pub mod reaper;
 mod said;
 pub mod slots;
 pub mod spool;
+#[cfg(feature = "test-handlers")]
 pub mod test;
 
 use crate::wire::body::BodyLength;

@@ -23,6 +23,7 @@ use crate::handler::git::readers::Readers;
 use crate::handler::git::{self, Git};
 use crate::handler::program::Programs;
 use crate::handler::pushed::Pushes;
+#[cfg(feature = "test-handlers")]
 use crate::handler::test::Test;
 use crate::handler::{Handler, Scripts};
 use crate::hits::{Hits, SiteHits, Views};
@@ -406,6 +407,9 @@ impl HostBuilder<'_> {
                 let views = Views::new(self.supplies.hits.of(name), prefix.as_bytes());
                 Some(Target::Handler(Arc::new(views)))
             }
+            #[cfg(not(feature = "test-handlers"))]
+            Some(config::Target::Test(_)) => None,
+            #[cfg(feature = "test-handlers")]
             Some(config::Target::Test(test)) => Some(Target::Handler(Arc::new(match test {
                 config::TestHandler::Echo => Test::Echo,
                 config::TestHandler::Slow => Test::Slow,
