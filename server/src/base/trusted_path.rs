@@ -7,6 +7,7 @@
 //! open. Root refuses the path if the end belongs to another user than the users that could have chosen
 //! the end. OpenSSH checks `authorized_keys` for the same reason (`StrictModes`).
 
+use super::sort::sort;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fgetxattr_query, fstat, mkdirat, openat,
     readlinkat, statat,
@@ -609,7 +610,7 @@ pub fn names(folder: BorrowedFd<'_>) -> io::Result<Vec<OsString>> {
             names.push(OsStr::from_bytes(name).to_owned());
         }
     }
-    names.sort_unstable();
+    sort(&mut names);
     Ok(names)
 }
 

@@ -7,6 +7,7 @@ use super::page::{Page, Place};
 use super::policy::{Rule, Use};
 use super::work::{Hand, Handed, Work};
 use super::{Cache, Join};
+use crate::base::task::spawn_local;
 use crate::handler::pipe::{self, pipe};
 use crate::handler::{Body, Fault, Handler, LocalBoxFuture, Request, Response};
 use crate::limits::{CACHE_CHUNK_BYTES, PIPE_BYTES};
@@ -19,7 +20,6 @@ use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use std::borrow::Cow;
 use std::sync::Arc;
-use tokio::task::spawn_local;
 
 /// What a route says of keeping.
 #[derive(Clone)]

@@ -19,6 +19,7 @@ use crate::base::pool::Pool;
 use crate::base::shares::Refusals;
 use crate::base::stats::Stats;
 use crate::base::sys;
+use crate::base::task;
 use crate::config::{self, Chosen, Config, OperatorError, Overrides};
 use crate::handler::backend::Backends;
 use crate::handler::git::bare;
@@ -309,10 +310,10 @@ impl Plane {
             let _ = sys::notify("READY=1");
             self.acme.plan(&self.config, false);
             // The workers have found their feet too: again, little of the program is needed from here.
-            drop(tokio::spawn(async {
+            task::spawn(async {
                 tokio::time::sleep(SETTLED).await;
                 sys::forget_code();
-            }));
+            });
             self.serve(&mut signals).await;
             let _ = sys::notify("STOPPING=1");
             self.drain(&mut signals).await;

@@ -4,6 +4,7 @@
 //! Questions are read and answers written by tasks of their own, so that nobody who is slow, or says
 //! nothing at all, holds up the control plane.
 
+use crate::base::task;
 use crate::base::trusted_path::{LastLink, Missing, TrustedPath};
 use crate::config::{Config, OperatorError};
 use rustix::fs::{AtFlags, FileType, Mode, fchmod, unlinkat};
@@ -85,7 +86,7 @@ impl ControlSocket {
     pub(super) fn open(&mut self) -> io::Result<()> {
         if let Some(listener) = self.listener.take() {
             let listener = UnixListener::from_std(listener)?;
-            tokio::spawn(accept(listener, self.questions.0.clone()));
+            task::spawn(accept(listener, self.questions.0.clone()));
         }
         Ok(())
     }
@@ -110,7 +111,7 @@ impl Drop for ControlSocket {
 impl Question {
     /// Sends the answer: `ok` or `error`, and text for whoever asked.
     pub(super) fn answer(self, outcome: Result<String, String>) {
-        tokio::spawn(self.write(outcome));
+        task::spawn(self.write(outcome));
     }
 
     /// The same, done when it is sent.
@@ -166,7 +167,7 @@ async fn accept(listener: UnixListener, asked: UnboundedSender<Question>) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let asked = asked.clone();
-                tokio::spawn(async move {
+                task::spawn(async move {
                     if let Ok(Some(question)) = tokio::time::timeout(PATIENCE, read(stream)).await {
                         let _ = asked.send(question);
                     }

@@ -2,6 +2,7 @@
 //! is a link to one of them, and is replaced by a link to another one in one step.
 
 use super::Failure;
+use crate::base::sort::sort;
 use crate::base::trusted_path::{FOLDER, LastLink, Missing, TrustedPath};
 use crate::config::{Found, deployed_folder, found_at};
 use crate::limits::DEPLOYED_KEPT;
@@ -226,7 +227,7 @@ impl Place {
                 let _ = fs::remove_file(&path);
             }
         }
-        old.sort();
+        sort(&mut old);
         let kept = DEPLOYED_KEPT.saturating_sub(1);
         let away = old.len().saturating_sub(kept);
         for (_, path) in old.into_iter().take(away) {

@@ -6,7 +6,7 @@
 
 use super::asked::{Asked, Place};
 use super::exchange::{Bounds, taken_apart};
-use super::program::{Order, Programs, search_path};
+use super::program::{Find, Order, Programs, search_path};
 use super::{Fault, Handler, LocalBoxFuture, Request, Response, Script, Scripts, admit};
 use crate::site::{Root, Secrets, hidden};
 use crate::wire::body::BodyLength;
@@ -104,7 +104,7 @@ async fn run(
         programs.look(look).await?;
     }
     let (asked, here) = taken_apart(request, &settings.bounds).await?;
-    let find = move |asked: &Asked| settings.order(asked, script, admitted);
+    let find: Find = Box::new(move |asked| settings.order(asked, script, admitted));
     programs.run(Arc::new(asked), here, bounds, find).await
 }
 

@@ -30,7 +30,7 @@ mod wanted_page;
 
 use super::asked::Asked;
 use super::exchange::{Bounds, taken_apart};
-use super::program::{Order, Programs, search_path};
+use super::program::{Find, Order, Programs, search_path};
 use super::pushed::{Push, Pushes};
 use super::{Fault, Handler, LocalBoxFuture, Request, Response, admit};
 use crate::limits;
@@ -170,7 +170,7 @@ async fn run(settings: Arc<Settings>, mut request: Request) -> Result<Response, 
     let (asked, here) = taken_apart(request, &bounds).await?;
     let (asked, programs) = (Arc::new(asked), Arc::clone(&settings.programs));
     let push = settings.push_begins(&wanted);
-    let find = move |asked: &Asked| settings.order(asked, &wanted, located);
+    let find: Find = Box::new(move |asked| settings.order(asked, &wanted, located));
     let running = programs.run(Arc::clone(&asked), here, bounds, find);
     let response = running.await?;
     // What was asked for is there and is asked of git as it wants it: the repository is damaged.

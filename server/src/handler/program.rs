@@ -102,16 +102,13 @@ impl Programs {
     }
 
     /// Runs the program that `find` names, which may block, and answers with what it says.
-    pub async fn run<F>(
+    pub async fn run(
         &self,
         asked: Arc<Asked>,
         here: Here,
         bounds: Bounds,
-        find: F,
-    ) -> Result<Response, Fault>
-    where
-        F: FnOnce(&Asked) -> Result<Order, Fault> + Send + 'static,
-    {
+        find: Find,
+    ) -> Result<Response, Fault> {
         let exchange = self.start(&asked, here.body, bounds, find).await?;
         exchange.answer(here.inside).await
     }
@@ -125,16 +122,13 @@ impl Programs {
     }
 
     /// Starts the program that `find` names, which may block.
-    pub async fn start<F>(
+    pub async fn start(
         &self,
         asked: &Arc<Asked>,
         mut body: Option<Upload>,
         bounds: Bounds,
-        find: F,
-    ) -> Result<Exchange<Running>, Fault>
-    where
-        F: FnOnce(&Asked) -> Result<Order, Fault> + Send + 'static,
-    {
+        find: Find,
+    ) -> Result<Exchange<Running>, Fault> {
         let patience = Duration::from_secs(limits::CALL_QUEUE_SECONDS);
         let slot = self.slots.enter(asked.peer.into(), bounds.queue, patience);
         let slot = Upload::queued(&mut body, slot).await;
@@ -155,6 +149,9 @@ impl Programs {
         Ok(Exchange::new(running, asked, bounds))
     }
 }
+
+/// Finds the program for a request. A box, so that all callers share the code that starts it.
+pub type Find = Box<dyn FnOnce(&Asked) -> Result<Order, Fault> + Send>;
 
 /// Where programs look for others: where we do, or the usual places if nobody said it.
 pub fn search_path() -> OsString {

@@ -3,6 +3,7 @@
 use super::SiteHits;
 use super::table::{Page, Table};
 use crate::base::clock::civil;
+use crate::base::sort::sort_by;
 use crate::wire::json::quoted;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -94,7 +95,7 @@ fn ordered(table: &Table) -> Vec<(&[u8], &Page)> {
         .iter()
         .map(|(path, page)| (&**path, page))
         .collect();
-    pages.sort_by(|(path, page), (other_path, other)| {
+    sort_by(&mut pages, |(path, page), (other_path, other)| {
         other.views.cmp(&page.views).then(path.cmp(other_path))
     });
     pages

@@ -17,6 +17,7 @@ use super::stream::Stream;
 use super::worker::{Phase, Worker};
 use crate::base::lag::CatchUp;
 use crate::base::sys;
+use crate::base::task::spawn_local;
 use crate::base::text::push_number;
 use crate::limits;
 use crate::site::{Listing, Load, Stored};
@@ -38,7 +39,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
-use tokio::task::{spawn_local, yield_now};
+use tokio::task::yield_now;
 
 /// A connection and what it keeps between two reads.
 pub struct Connection {
@@ -197,7 +198,7 @@ impl Connection {
             Poll::Ready(Next::End(End::Close)) => self.close(),
             Poll::Ready(next) => {
                 self.worker.stand_busy(self.slot);
-                drop(spawn_local(self.go_on(next)));
+                spawn_local(self.go_on(next));
             }
         }
     }

@@ -19,6 +19,7 @@ use crate::base::pool::Pool;
 use crate::base::shares::{Refusals, Share};
 use crate::base::stats::Counters;
 use crate::base::sys;
+use crate::base::task::spawn_local;
 use crate::handler::Ends;
 use crate::hits::{Agents, SiteHits, Tally};
 use crate::limits;
@@ -39,7 +40,6 @@ use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, oneshot};
-use tokio::task::spawn_local;
 
 /// What control tells a worker.
 pub enum Command {
@@ -253,7 +253,7 @@ impl Worker {
 
     async fn command(self: Rc<Self>, mut commands: UnboundedReceiver<Command>) {
         match self.poller.watched() {
-            Ok(news) => drop(spawn_local(self.clone().react(news))),
+            Ok(news) => spawn_local(self.clone().react(news)),
             Err(error) => return log::error!("can't wait for connections: {error}"),
         }
         spawn_local(self.clone().sweep());

@@ -3,6 +3,7 @@
 
 use super::file::{Meta, Why};
 use super::root::Root;
+use crate::base::sort::sort;
 use rustix::fs::fstat;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +17,7 @@ impl Secrets {
     /// Makes the set from absolute paths; a path need not exist yet.
     pub fn new(mut paths: Vec<PathBuf>) -> Secrets {
         // Sorted, so that two configurations with equal paths in different orders hide equal sets.
-        paths.sort_unstable();
+        sort(&mut paths);
         paths.dedup();
         Secrets(paths)
     }

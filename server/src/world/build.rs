@@ -10,6 +10,7 @@ use crate::base::digest::sha256;
 use crate::base::lag::{Lag, SiteLag};
 use crate::base::log::{Destination, Format, Sink, Sinks};
 use crate::base::shares::Refusals;
+use crate::base::sort::sort;
 use crate::cache::{Cache, Rule, Stage};
 use crate::config::{self, Config, LogFormat, LogTo, OperatorError, PlainHttp, Spanned};
 use crate::handler::asked::Room;
@@ -868,7 +869,7 @@ fn guards_number(config: &Config) -> u64 {
     for site in &config.sites {
         let names: Vec<_> = site.names.iter().map(|name| name.get_ref()).collect();
         let mut paths: Vec<_> = guards(site).map(|route| route.path.get_ref()).collect();
-        paths.sort_unstable();
+        sort(&mut paths);
         (names, paths).hash(&mut hasher);
     }
     hasher.finish()
@@ -887,12 +888,12 @@ fn route_number(name: &str, site: &config::Site, route: &config::Route) -> u64 {
         _ => None,
     });
     let mut rewrites: Vec<_> = rewrites.collect();
-    rewrites.sort();
+    sort(&mut rewrites);
     said.push_str(&format!("{rewrites:?}\n{:?}\n", site.try_paths));
     // A page may have in it what the server gave its handler from within (`Location: /path`). That was
     // for everybody then; by other guards it may not be.
     let mut guarded: Vec<_> = guards(site).map(|route| route.path.get_ref()).collect();
-    guarded.sort();
+    sort(&mut guarded);
     said.push_str(&format!("{guarded:?}\n"));
     // Pages are kept with the operator's fields.
     for headers in &site.headers {

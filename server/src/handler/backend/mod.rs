@@ -16,6 +16,7 @@ pub use link::{Kept, Link};
 
 use super::slots::{Begins, Busy, Slot, Slots};
 use crate::base::shares::{ClientNetwork, Refusals, Share};
+use crate::base::task::spawn_local;
 use crate::limits::{
     BACKEND_CONNECT_SECONDS, BACKEND_CONNECT_TRIES, BACKEND_CONNECTIONS_MAX,
     BACKEND_PASSED_MILLISECONDS, BACKEND_RETRY_MILLISECONDS, BACKEND_WAIT_MILLISECONDS,
@@ -291,7 +292,7 @@ impl Backend {
                 backend: Arc::clone(self),
                 is_done: false,
             };
-            drop(tokio::task::spawn_local(sweeper.sweep()));
+            spawn_local(sweeper.sweep());
         }
     }
 
@@ -452,7 +453,7 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// Runs on by itself, on this worker, for at most so long.
 pub fn detach(work: impl Future<Output = ()> + 'static, patience: Duration) {
-    drop(tokio::task::spawn_local(async move {
+    spawn_local(async move {
         let _ = tokio::time::timeout(patience, work).await;
-    }));
+    });
 }

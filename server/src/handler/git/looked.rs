@@ -3,6 +3,7 @@
 
 use super::wanted_page::{Id, is_ref_name};
 use super::{Settings, parts};
+use crate::base::sort::sort_by;
 use crate::handler::Fault;
 use crate::limits::{
     GIT_CONFIG_BYTES_MAX, GIT_DESCRIPTION_BYTES_MAX, GIT_LIST_DEPTH_MAX, GIT_LIST_MAX,
@@ -244,7 +245,7 @@ impl Settings {
         };
         self.list_below(folder, 0, &self.secrets.resolve(), &mut list);
         list.is_cut |= list.left == 0;
-        list.all.sort_by(|one, other| one.name.cmp(&other.name));
+        sort_by(&mut list.all, |one, other| one.name.cmp(&other.name));
         list
     }
 
@@ -341,7 +342,7 @@ impl Settings {
                 all.push((name.to_vec(), kind));
             }
         }
-        all.sort_by(|one, other| one.0.cmp(&other.0));
+        sort_by(&mut all, |one, other| one.0.cmp(&other.0));
         all
     }
 }

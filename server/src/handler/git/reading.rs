@@ -132,7 +132,7 @@ impl Reading {
         let order = self.order(from, command)?;
         let programs = &self.settings.programs;
         programs
-            .start(&self.asked, body, bounds, move |_| Ok(order))
+            .start(&self.asked, body, bounds, Box::new(move |_| Ok(order)))
             .await
     }
 

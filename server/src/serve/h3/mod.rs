@@ -15,6 +15,7 @@ use super::accept::Room;
 use super::ledger::{Entered, Owner, Shortage};
 use super::worker::Worker;
 use crate::base::shares::{ClientNetwork, Holdings};
+use crate::base::task::spawn_local;
 use crate::limits;
 use crate::tls;
 use crate::wire::h3::qpack::Strings;
@@ -32,7 +33,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 /// Where new connections can be dealt to: a ledger, written when a worker begins or ends.

@@ -10,7 +10,9 @@ use super::Place;
 use super::exchange::Exchange;
 use super::waiting::{Bell, Waiting};
 use crate::base::shares::Share;
+use crate::base::task::{spawn_boxed, spawn_local};
 use crate::handler::Ends;
+use crate::handler::LocalBoxFuture;
 use crate::limits;
 use crate::tls::{self, Identity};
 use crate::wire::calm::Calm;
@@ -26,7 +28,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::task::spawn_local;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 /// One connection, reached by the tasks of its streams.
@@ -189,7 +190,7 @@ impl Session {
             };
             match news {
                 News::Request(send, recv) => self.request(send, recv),
-                News::OneWay(recv) => drop(spawn_local(self.clone().listen(recv))),
+                News::OneWay(recv) => spawn_local(self.clone().listen(recv)),
                 News::Told | News::Rested => {}
                 News::Shed => self.end_waiting(self.holder.take_shed()),
                 News::Time => self.time(timer.as_mut(), control).await,
@@ -301,10 +302,10 @@ impl Session {
         if is_late {
             return exchange.reject();
         }
-        let mut running = Box::pin(exchange.run());
+        let mut running: LocalBoxFuture<()> = Box::pin(exchange.run());
         let mut nobody = Context::from_waker(std::task::Waker::noop());
         if running.as_mut().poll(&mut nobody).is_pending() {
-            spawn_local(running);
+            spawn_boxed(running);
         }
     }
 
