@@ -30,16 +30,15 @@ fn server(limits: &str) -> Server {
 
 /// A client of HTTP/1.1 that asks `count` times at once.
 fn asks(server: &Server, over: Over, path: &str, count: usize) -> Wire {
-    let mut wire = Wire::over(server, over);
-    wire.take_little();
+    let mut wire = Wire::with_little(server, over, &[]);
     wire.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(count));
     wire
 }
 
 /// A client of HTTP/2 whose windows hold nothing back, on `count` streams.
 fn asks_h2(server: &Server, over: Over, path: &str, count: usize) -> Wire {
-    let mut h2 = H2::open_with(server, over, OPEN_WINDOWS);
-    h2.wire.take_little();
+    let wire = Wire::with_little(server, over, &[b"h2"]);
+    let mut h2 = H2::on(wire).begin(OPEN_WINDOWS);
     h2.grant(0, 0x7000_0000);
     for _ in 0..count {
         h2.ask("GET", path, &[], true);
@@ -132,10 +131,11 @@ fn a_client_that_reads_slowly_is_not_cut_off() {
 fn a_client_that_has_taken_much_may_pause() {
     let server = server("write_stall_seconds = 8");
     let readers: Vec<_> = BOTH
-        .map(|over| asks(&server, over, "/large.bin", 1))
+        .map(|over| Wire::over(&server, over))
         .into_iter()
         .map(|mut wire| {
             thread::spawn(move || {
+                wire.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
                 for _ in 0..3 {
                     assert_eq!(wire.take(400_000).len(), 400_000);
                     // Longer than the deadline, and shorter than two.
