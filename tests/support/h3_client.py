@@ -55,10 +55,15 @@ class Client(QuicConnectionProtocol):
     # The server may open streams that go one way: it needs one before it answers anything.
     allows_control = True
 
+    # Whether the windows of requests are shut at first.
+    shut = False
+
     def __init__(self, *arguments, **more):
         super().__init__(*arguments, **more)
         if not self.allows_control:
             self._quic._local_max_streams_uni.value = 0
+        if Client.shut:
+            self._quic._local_max_stream_data_bidi_local = 0
         self.http = H3Connection(self._quic)
         self.streams = {}
         self.over = asyncio.Event()
@@ -278,9 +283,9 @@ async def stalled(path):
 
 async def windows(path, step, rounds):
     """Opens the windows of 20 streams by `step` bytes, round after round; how the connection ended."""
+    Client.shut = True
     async with client() as it:
         quic = it._quic
-        quic._local_max_stream_data_bidi_local = 0
 
         def write_limits(builder, space, stream):
             if stream.max_stream_data_local_sent != stream.max_stream_data_local:
