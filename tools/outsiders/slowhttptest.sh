@@ -66,7 +66,7 @@ one() {
         seconds=$((seconds + 1))
         now=$(held "$port")
         [ "$now" -le "$most" ] || most=$now
-        if [ "$most" -gt 500 ] && [ "$now" -lt 10 ] && [ -z "$ended" ]; then
+        if [ "$most" -gt 100 ] && [ "$now" -lt 10 ] && [ -z "$ended" ]; then
             ended=$seconds
         fi
     done
