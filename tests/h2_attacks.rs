@@ -260,6 +260,67 @@ fn floods_of_small_frames() {
     assert!(server.counter("h2_errors") >= 10);
 }
 
+/// Opens the windows of 100 streams by steps of `bytes`, `rounds` times; returns the code of a GOAWAY.
+/// The settings let the server send nothing before.
+fn open_windows(
+    server: &Server,
+    over: Over,
+    bytes: u32,
+    rounds: u32,
+    by_settings: bool,
+) -> Option<u32> {
+    let mut h2 = H2::open_with(server, over, b"\0\x04\0\0\0\0");
+    h2.grants = false;
+    h2.grant(0, 0x7000_0000);
+    let streams: Vec<u32> = (0..100)
+        .map(|_| h2.ask("GET", "/large.bin", &[], true))
+        .collect();
+    for round in 1..=rounds {
+        let mut updates = Vec::new();
+        if by_settings {
+            let window = [&b"\0\x04"[..], &(round * bytes).to_be_bytes()].concat();
+            push(&mut updates, frame::SETTINGS, 0, 0, &window);
+        } else {
+            for id in &streams {
+                push(
+                    &mut updates,
+                    frame::WINDOW_UPDATE,
+                    0,
+                    *id,
+                    &bytes.to_be_bytes(),
+                );
+            }
+        }
+        // The server reads the answer to the PING behind what it was allowed to send.
+        push(&mut updates, frame::PING, 0, 0, b"a round.");
+        h2.wire.send(updates);
+        loop {
+            let frame = h2.next().expect("a frame");
+            match frame.kind {
+                frame::GOAWAY => return Some(frame.code()),
+                frame::PING => break,
+                _ => {}
+            }
+        }
+    }
+    None
+}
+
+/// A client that opens windows byte by byte makes the server send a frame for each byte. One that opens
+/// them by small steps as it reads goes on.
+#[test]
+fn windows_opened_byte_by_byte() {
+    let server = server("");
+    for over in BOTH {
+        for bytes in [1, 8] {
+            assert_eq!(open_windows(&server, over, bytes, 100, false), Some(CALM));
+        }
+        assert_eq!(open_windows(&server, over, 1, 150, true), Some(CALM));
+        assert_eq!(open_windows(&server, over, 256, 100, false), None);
+    }
+    assert_eq!(Wire::plain(&server).get("/", "").status, 200);
+}
+
 /// A client that reads nothing is not written to without end either.
 #[test]
 fn a_flood_whose_answers_nobody_reads() {

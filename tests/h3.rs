@@ -148,6 +148,20 @@ fn a_hundred_megabytes() {
     );
 }
 
+/// A client that opens windows byte by byte makes the server send a part for each byte. One that opens them
+/// by small steps goes on.
+#[test]
+fn windows_opened_byte_by_byte() {
+    let server = server("");
+    let ended = play(&server, &["windows", "/large.bin", "1", "1000"]);
+    assert_eq!(ended, "0x107 windows opened byte by byte");
+    assert_eq!(
+        play(&server, &["windows", "/large.bin", "256", "300"]),
+        "open"
+    );
+    assert_eq!(ask_once(&server), "200");
+}
+
 /// Without a common bound each of these connections holds 4 MiB: its window was opened by the first
 /// download. The server ends each of them, also where QUIC has taken the whole response.
 #[test]

@@ -75,7 +75,7 @@ const LINES: [(&str, u16); 27] = [
 ];
 
 /// Field lines after a sound request line and `Host`, each with what the request is answered.
-const FIELDS: [(&str, u16); 44] = [
+const FIELDS: [(&str, u16); 46] = [
     ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", 400),
     ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", 400),
     ("Content-Length: 5\r\nContent-Length: 6\r\n", 400),
@@ -91,18 +91,20 @@ const FIELDS: [(&str, u16); 44] = [
     ("Content-Length:\r\n", 400),
     ("Content-Length: 18446744073709551616\r\n", 400),
     ("Content-Length: 99999999999999999999999999\r\n", 400),
-    ("Transfer-Encoding: gzip\r\n", 501),
+    ("Transfer-Encoding: gzip\r\n", 400),
     ("Transfer-Encoding: gzip, chunked\r\n", 501),
-    ("Transfer-Encoding: chunked, gzip\r\n", 501),
-    ("Transfer-Encoding: chunked, chunked\r\n", 501),
+    ("Transfer-Encoding: chunked, gzip\r\n", 400),
+    ("Transfer-Encoding: chunked, chunked\r\n", 400),
     (
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-        501,
+        400,
     ),
-    ("Transfer-Encoding: identity\r\n", 501),
-    ("Transfer-Encoding: xchunked\r\n", 501),
-    ("Transfer-Encoding: \"chunked\"\r\n", 501),
-    ("Transfer-Encoding:\r\n", 501),
+    ("Transfer-Encoding: identity\r\n", 400),
+    ("Transfer-Encoding: xchunked\r\n", 400),
+    ("Transfer-Encoding: \"chunked\"\r\n", 400),
+    ("Transfer-Encoding:\r\n", 400),
+    ("Transfer-Encoding: chunked,\r\n", 400),
+    ("Transfer-Encoding: chunked;a=b\r\n", 400),
     ("Transfer-Encoding : chunked\r\n", 400),
     ("Content-Length : 5\r\n", 400),
     ("X-Folded: a\r\n b\r\n", 400),
@@ -155,7 +157,7 @@ const HEADS: [(&str, u16); 16] = [
 ];
 
 /// Chunked bodies that are refused, each with its answer.
-const CHUNKS: [(&str, u16); 18] = [
+const CHUNKS: [(&str, u16); 22] = [
     ("5\nhello\r\n0\r\n\r\n", 400),
     ("5\r\nhello0\r\n\r\n", 400),
     ("5\r\nhelloXX0\r\n\r\n", 400),
@@ -171,6 +173,10 @@ const CHUNKS: [(&str, u16); 18] = [
     ("5 hello\r\nhello\r\n0\r\n\r\n", 400),
     ("10000000000000000\r\nhello\r\n0\r\n\r\n", 400),
     ("5;a\rb\r\nhello\r\n0\r\n\r\n", 400),
+    ("5;\r\nhello\r\n0\r\n\r\n", 400),
+    ("5;=b\r\nhello\r\n0\r\n\r\n", 400),
+    ("5;a=\"b\r\nhello\r\n0\r\n\r\n", 400),
+    ("5;a b\r\nhello\r\n0\r\n\r\n", 400),
     ("5\r\nhello\r\n0\r\nno colon\r\n\r\n", 400),
     ("5\r\nhello\r\n0\r\nA: b\r\n folded\r\n\r\n", 400),
     ("5\r\nhello\r\n0\r\nA: b\n\r\n", 400),
@@ -207,6 +213,9 @@ fn malformed() -> Vec<(Vec<u8>, u16)> {
         format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
         414,
     );
+    for end in [" / HTTP/1.1\r\nHost: localhost\r\n\r\n", "\r\n\r\n", ""] {
+        add(format!("{long}{end}"), 501);
+    }
     let head = "GET /page.html HTTP/1.1\r\nHost: localhost\r\n";
     add(format!("{head}A: {long}\r\nB: {long}\r\n\r\n"), 431);
     add(format!("{head}{}\r\n", "A: b\r\n".repeat(100)), 431);

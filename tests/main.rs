@@ -41,6 +41,7 @@ mod pending;
 mod root;
 mod secrets;
 mod site;
+mod slow_readers;
 mod support;
 mod tls;
 mod tls_records;

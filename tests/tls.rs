@@ -59,6 +59,17 @@ fn both_versions_and_alpn() {
             session.text
         );
     }
+    // An old client offers HTTP/1.0 alone; one that has both gets HTTP/1.1.
+    for (offered, agreed) in [("http/1.0", "http/1.0"), ("http/1.0,http/1.1", "http/1.1")] {
+        let session = session(&server, &["-alpn", offered]);
+        let agreed = format!("ALPN protocol: {agreed}\n");
+        assert!(session.is_served(), "{}{}", session.text, session.errors);
+        assert!(session.text.contains(&agreed), "{}", session.text);
+    }
+    let url = format!("https://a.test:{}/", server.https_port);
+    let resolve = format!("a.test:{}:127.0.0.1", server.https_port);
+    let old = server.curl(&["-0", "-w", "%{http_code}", "--resolve", &resolve, &url]);
+    assert!(old.text().ends_with("200"), "{}", old.errors());
     // A client that asks for no protocol gets HTTP/1.1; one that can't speak ours is told so.
     let session = session(&server, &["-alpn", "imap"]);
     assert!(!session.connected, "{}", session.text);

@@ -19,6 +19,7 @@ from aioquic.h3.connection import H3_ALPN, H3Connection, encode_frame
 from aioquic.h3.events import DataReceived, HeadersReceived
 from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.connection import QuicConnection
+from aioquic.quic.packet import QuicFrameType
 from aioquic.quic.events import ConnectionTerminated, StreamReset
 
 PORT = int(sys.argv[1])
@@ -54,10 +55,15 @@ class Client(QuicConnectionProtocol):
     # The server may open streams that go one way: it needs one before it answers anything.
     allows_control = True
 
+    # Whether the windows of requests are shut at first.
+    shut = False
+
     def __init__(self, *arguments, **more):
         super().__init__(*arguments, **more)
         if not self.allows_control:
             self._quic._local_max_streams_uni.value = 0
+        if Client.shut:
+            self._quic._local_max_stream_data_bidi_local = 0
         self.http = H3Connection(self._quic)
         self.streams = {}
         self.over = asyncio.Event()
@@ -273,6 +279,36 @@ async def stalled(path):
         equal((broken.status, bytes(broken.body)), (200, b"begun\n"))
         assert broken.reset is not None
     print("broken off")
+
+
+async def windows(path, step, rounds):
+    """Opens the windows of 20 streams by `step` bytes, round after round; how the connection ended."""
+    Client.shut = True
+    async with client() as it:
+        quic = it._quic
+
+        def write_limits(builder, space, stream):
+            if stream.max_stream_data_local_sent != stream.max_stream_data_local:
+                frame = builder.start_frame(QuicFrameType.MAX_STREAM_DATA, capacity=17)
+                frame.push_uint_var(stream.stream_id)
+                frame.push_uint_var(stream.max_stream_data_local)
+                stream.max_stream_data_local_sent = stream.max_stream_data_local
+
+        quic._write_stream_limits = write_limits
+        streams = [quic._streams[it.ask("GET", path).id] for _ in range(20)]
+        for _ in range(int(rounds)):
+            before = [stream.receiver.highest_offset for stream in streams]
+            for stream in streams:
+                stream.max_stream_data_local = stream.max_stream_data_local_sent + int(step)
+            it.transmit()
+            # Each round waits for what the last one allowed.
+            while not it.over.is_set() and any(
+                stream.receiver.highest_offset == at for stream, at in zip(streams, before)
+            ):
+                await asyncio.sleep(0.001)
+            if it.over.is_set():
+                break
+        print(f"0x{it.code:x} {it.reason}" if it.over.is_set() else "open")
 
 
 async def ended(path):

@@ -138,6 +138,29 @@ impl Wire {
         socket.set_recv_buffer_size(4_096).expect("a small buffer");
     }
 
+    /// A client whose kernel takes little from the beginning: the first window is small too.
+    pub fn with_little(server: &Server, over: Over, alpn: &[&[u8]]) -> Wire {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_recv_buffer_size(4_096).expect("a small buffer");
+        let port = match over {
+            Over::Plain => server.http_port,
+            Over::Tls => server.https_port,
+        };
+        let to = SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into();
+        socket.connect(&to).expect("a connection");
+        let socket = TcpStream::from(socket);
+        if over == Over::Tls {
+            return Wire::tls_on(socket, "localhost", alpn);
+        }
+        let patience = Some(super::READ);
+        socket.set_read_timeout(patience).expect("a read time-out");
+        Wire {
+            stream: Box::new(socket.try_clone().expect("a second descriptor")),
+            socket,
+            ahead: Vec::new(),
+        }
+    }
+
     /// The certificate is taken as it is.
     pub fn tls(server: &Server) -> Wire {
         Wire::tls_as(server, "localhost", &[])

@@ -285,6 +285,24 @@ pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
     }
 }
 
+/// Bytes that the peer of a TCP connection has acknowledged in all; 0 where the kernel can't tell.
+pub fn acknowledged(socket: BorrowedFd<'_>) -> u64 {
+    // `struct tcp_info` up to `tcpi_bytes_acked` (Linux 4.1), which stands at byte 120.
+    let mut info = [0u64; 16];
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the pointers are to a live buffer and to its length, of which the kernel fills no more.
+    unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        );
+    }
+    info[15]
+}
+
 /// A listening TCP socket, non-blocking and closed on exec. `v6_only` matters for IPv6 addresses
 /// alone. With `reuse_port` several may listen on one address, and another program of the same user
 /// could too: ask [`is_free`] first.
@@ -336,39 +354,20 @@ fn bound(
     Ok(socket)
 }
 
-/// Hands over each datagram as it came, and never several glued together (UDP_GRO). Kernels that
-/// can't glue have nothing to be told.
-pub fn receive_singly(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let off: libc::c_int = 0;
+/// Sets a socket option that is an integer.
+fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: u32,
+) -> io::Result<()> {
     // SAFETY: the pointer and the length are those of one live integer, which the kernel only reads.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_UDP,
-            libc::UDP_GRO,
-            (&raw const off).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    let error = io::Error::last_os_error();
-    match result {
-        0 => Ok(()),
-        _ if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
-        _ => Err(error),
-    }
-}
-
-/// Lets connections wait in the kernel until their first bytes are there, `seconds` at most (rounded
-/// up to the next time at which the kernel would repeat its SYN-ACK): accepting one then pays.
-pub fn defer_accept(listener: BorrowedFd<'_>, seconds: u32) -> io::Result<()> {
-    let seconds = seconds as libc::c_int;
-    // SAFETY: the pointer and the length are those of one live integer, which the kernel only reads.
-    let result = unsafe {
-        libc::setsockopt(
-            listener.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_DEFER_ACCEPT,
-            (&raw const seconds).cast(),
+            level,
+            name,
+            (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
@@ -376,6 +375,30 @@ pub fn defer_accept(listener: BorrowedFd<'_>, seconds: u32) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Hands over each datagram as it came, and never several glued together (UDP_GRO). Kernels that
+/// can't glue have nothing to be told.
+pub fn receive_singly(socket: BorrowedFd<'_>) -> io::Result<()> {
+    match set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 0) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),
+        done => done,
+    }
+}
+
+/// Lets connections wait in the kernel until their first bytes are there, `seconds` at most (rounded
+/// up to the next time at which the kernel would repeat its SYN-ACK): accepting one then pays.
+pub fn defer_accept(listener: BorrowedFd<'_>, seconds: u32) -> io::Result<()> {
+    let name = libc::TCP_DEFER_ACCEPT;
+    set_option(listener, libc::IPPROTO_TCP, name, seconds)
+}
+
+/// Bounds the bytes that the kernel holds for the peers of accepted connections and has not sent yet
+/// (TCP_NOTSENT_LOWAT, which accepted sockets inherit). The kernel takes no more while `bytes` wait, and
+/// calls the socket writable again at half of them. Bytes on their way to the peer don't count.
+pub fn bound_unsent(listener: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    let name = libc::TCP_NOTSENT_LOWAT;
+    set_option(listener, libc::IPPROTO_TCP, name, bytes)
 }
 
 /// Takes the next connection that waits at `listener`, non-blocking, and who it is from.

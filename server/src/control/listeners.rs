@@ -3,6 +3,7 @@
 
 use crate::base::sys;
 use crate::config::{Config, Listen, OperatorError};
+use crate::limits::SOCKET_UNSENT_BYTES;
 use crate::serve::worker::Listening;
 use socket2::{SockRef, Type};
 use std::io;
@@ -357,6 +358,7 @@ pub const LET_IN: Duration = Duration::from_millis(1_300);
 /// Options that accepted connections inherit, so that none of them costs a call of its own.
 fn prepare(socket: &TcpListener) -> io::Result<()> {
     sys::defer_accept(socket.as_fd(), FIRST_BYTES_SECONDS)?;
+    sys::bound_unsent(socket.as_fd(), SOCKET_UNSENT_BYTES)?;
     SockRef::from(socket).set_tcp_nodelay(true)
 }
 

@@ -6,7 +6,9 @@
 //! connection that asks, is answered and closes at once is never registered at all.
 
 use super::poller::{Poller, Ready};
+use crate::base::sys;
 use crate::handler::Ends;
+use crate::limits::SOCKET_UNSENT_BYTES_FAST;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketAddrAny, getpeername, getsockname, sockopt};
 use std::cell::{Cell, OnceCell, RefCell};
@@ -17,6 +19,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+/// A socket that was filled this often has a peer that reads: at least 32 KiB have gone each time.
+const FULL_TIMES: u8 = 16;
+
 /// A non-blocking TCP socket of one worker.
 pub struct Socket {
     fd: OwnedFd,
@@ -26,6 +31,8 @@ pub struct Socket {
     registered: Cell<bool>,
     readable: Cell<bool>,
     writable: Cell<bool>,
+    /// Times that the socket was full after the peer had made room, up to [`FULL_TIMES`].
+    full_times: Cell<u8>,
     /// The peer's side has ended or broken, and that is told only once: reading stays worth a try.
     ended: Cell<bool>,
     /// The task that waits for it, where it isn't the poller's own turn.
@@ -44,6 +51,7 @@ impl Socket {
             registered: Cell::new(false),
             readable: Cell::new(true),
             writable: Cell::new(true),
+            full_times: Cell::new(0),
             ended: Cell::new(false),
             waker: RefCell::new(None),
             ends: OnceCell::new(),
@@ -130,6 +138,7 @@ impl Socket {
                 Ok(taken) => {
                     if taken > 0 && taken < len {
                         self.writable.set(false);
+                        self.was_filled();
                     }
                     return Poll::Ready(Ok(taken));
                 }
@@ -139,6 +148,18 @@ impl Socket {
             }
         }
         self.wait(cx)
+    }
+
+    /// The peer takes what it is sent: after some times the kernel may hold more for it, so that a fast
+    /// network far away is never idle while the worker is busy.
+    #[cold]
+    fn was_filled(&self) {
+        let times = self.full_times.get().saturating_add(1);
+        self.full_times.set(times);
+        if times == FULL_TIMES {
+            // Without it the connection is only slower.
+            let _ = sys::bound_unsent(self.fd.as_fd(), SOCKET_UNSENT_BYTES_FAST);
+        }
     }
 
     /// Whoever asks is told when the kernel has news.

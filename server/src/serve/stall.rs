@@ -28,6 +28,11 @@ impl Stall {
         begins
     }
 
+    /// Restarts a running stall clock: the client takes what the kernel holds for it.
+    pub(super) fn restart(&mut self, now_ms: u64) {
+        self.since_ms = Some(now_ms);
+    }
+
     /// Returns when the response last began to make less than the required progress.
     pub(super) fn since_ms(self) -> Option<u64> {
         self.since_ms

@@ -165,9 +165,12 @@ struct Row {
     deadline_ms: u64,
     /// Who wants to be told of its deadline, and of a drain, instead of being cut off.
     told: Option<Waker>,
-    /// When the phase began, and how much of a body had come by then.
+    /// When the phase began, and how much of a body had come by then. Of a response that waits for the
+    /// client: the bytes that the client had acknowledged soon after it began to wait.
     since_ms: u64,
     seen: u64,
+    /// The bytes that the client had acknowledged when it last paused.
+    paused: u64,
 }
 
 /// So much news is taken from the kernel at once.
@@ -191,6 +194,8 @@ const MANY: usize = 100;
 const SILENT_MS: u64 = 1_000;
 /// So many connections give memory back in one sweep, which takes some microseconds each.
 const SETTLED_MAX: usize = 500;
+/// The kernel was not asked yet for the bytes that the client has acknowledged.
+const NOT_ASKED: u64 = u64::MAX;
 /// A lingering close lasts at most this long.
 const LINGER_MS: u64 = 5_000;
 
@@ -554,7 +559,10 @@ impl Worker {
             Phase::Handshake => limits.handshake_seconds,
             Phase::Idle => limits.idle_seconds,
             Phase::Head => limits.head_seconds,
-            Phase::Write => limits.write_stall_seconds,
+            Phase::Write => {
+                row.seen = NOT_ASKED;
+                limits.write_stall_seconds
+            }
             Phase::Linger => (LINGER_MS / 1_000) as u32,
             Phase::Busy | Phase::Body => {
                 row.deadline_ms = u64::MAX;
@@ -603,6 +611,9 @@ impl Worker {
         let row = &mut rows.rows[row];
         row.phase = phase;
         row.stand(standing);
+        if row.deadline_ms != deadline_ms {
+            row.seen = NOT_ASKED;
+        }
         row.deadline_ms = deadline_ms;
         row.expired = false;
         if !row.told.as_ref().is_some_and(|told| told.will_wake(waker)) {
@@ -639,6 +650,12 @@ impl Worker {
         self.tally.borrow_mut().tell(self.clock.unix_seconds());
     }
 
+    /// Whether the client takes a response although the socket has no room for more: see
+    /// [`Row::is_taken`].
+    pub(super) fn is_taken(&self, row: usize) -> bool {
+        self.rows.borrow_mut().rows[row].is_taken()
+    }
+
     /// The phase whose deadline ended this connection, if one did.
     pub(super) fn expired(&self, row: usize) -> Option<Phase> {
         let rows = self.rows.borrow();
@@ -662,7 +679,8 @@ impl Worker {
                 self.tell_views();
             }
             let now_ms = self.clock.millis();
-            let ended = self.rows.borrow_mut().expire(now_ms);
+            let stall_ms = u64::from(self.world.borrow().limits.write_stall_seconds) * 1_000;
+            let ended = self.rows.borrow_mut().expire(now_ms, stall_ms);
             self.stats.deadlines.add(ended);
             if sweeps.is_multiple_of(SWEEPS_TO_GIVE_BACK) {
                 give_memory_back();
@@ -726,6 +744,26 @@ impl Row {
             entered.stand(standing);
         }
     }
+
+    /// Asks the kernel how much the client has acknowledged in all.
+    fn acknowledged(&self) -> u64 {
+        let socket = self.socket.as_ref();
+        socket.map_or(0, |it| sys::acknowledged(it.as_fd()))
+    }
+
+    /// Whether the client has acknowledged the least progress of a response since the response began to
+    /// wait, or since the last call; or has taken so much that it may pause. The kernel's buffers hold so
+    /// much that the socket of a slow client becomes writable too rarely to tell.
+    fn is_taken(&mut self) -> bool {
+        let now = self.acknowledged();
+        let before = std::mem::replace(&mut self.seen, now);
+        let is_taken = now >= before.saturating_add(limits::RESPONSE_PROGRESS_BYTES_MIN);
+        let may_pause = now >= self.paused.saturating_add(limits::RESPONSE_PAUSE_BYTES);
+        if may_pause && !is_taken {
+            self.paused = now;
+        }
+        is_taken || may_pause
+    }
 }
 
 impl Rows {
@@ -748,6 +786,7 @@ impl Rows {
             told: None,
             since_ms: 0,
             seen: 0,
+            paused: 0,
         };
         match self.rows.get_mut(index) {
             Some(free) => *free = row,
@@ -771,13 +810,20 @@ impl Rows {
     }
 
     /// Ends what has outstayed its deadline; says how many were late with something.
-    fn expire(&mut self, now_ms: u64) -> u64 {
+    fn expire(&mut self, now_ms: u64, stall_ms: u64) -> u64 {
         let mut ended = 0;
         for row in &mut self.rows {
-            let Some(socket) = &row.socket else { continue };
+            if row.socket.is_some() && row.phase == Phase::Write && row.seen == NOT_ASKED {
+                row.seen = row.acknowledged();
+            }
             if row.deadline_ms > now_ms || row.expired {
                 continue;
             }
+            if row.phase == Phase::Write && row.told.is_none() && row.is_taken() {
+                row.deadline_ms = now_ms + stall_ms;
+                continue;
+            }
+            let Some(socket) = &row.socket else { continue };
             row.expired = true;
             // To be silent between two requests is nothing to be blamed for.
             ended += u64::from(row.phase != Phase::Idle);

@@ -93,12 +93,13 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// TLS 1.2 and 1.3, ciphers by this machine's hardware, HTTP/2 and 1.1.
+    /// TLS 1.2 and 1.3, ciphers by this machine's hardware, HTTP/2, 1.1 and 1.0.
     pub fn new(tickets: Arc<Tickets>) -> TlsSettings {
         TlsSettings {
             min_version: MinVersion::Tls12,
             ciphers: Ciphers::Auto,
-            alpn: vec![b"h2".to_vec(), b"http/1.1".to_vec()],
+            // `curl -0` offers `http/1.0` alone.
+            alpn: ["h2", "http/1.1", "http/1.0"].map(Into::into).into(),
             tickets,
             aes_in_hardware: aes_in_hardware(),
             challenges: None,

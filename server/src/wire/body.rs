@@ -61,11 +61,11 @@ enum State {
         digits: u8,
         size: u64,
     },
-    /// Behind the size: in spaces before an extension, or in the extension.
+    /// Behind the size, before the line end.
     Extension {
         size: u64,
         bytes: usize,
-        begun: bool,
+        at: Extension,
     },
     SizeLf {
         size: u64,
@@ -89,6 +89,26 @@ enum State {
         bytes: usize,
     },
     LastLf,
+}
+
+/// Position in a chunk extension (RFC 9112 §7.1.1).
+#[derive(Copy, Clone, PartialEq, Debug)]
+enum Extension {
+    /// In whitespace where a semicolon must follow.
+    Gap,
+    /// Behind a semicolon, before the name.
+    Semicolon,
+    Name,
+    /// In whitespace behind a name.
+    NameGap,
+    /// Behind an equals sign, before the value.
+    Equals,
+    Token,
+    Quoted,
+    /// Behind a backslash in a quoted string.
+    Escaped,
+    /// Directly behind a quoted string.
+    QuoteEnd,
 }
 
 /// More digits than any `u64` has; leading zeros count.
@@ -166,7 +186,7 @@ impl State {
     fn next(self, byte: u8) -> Result<State, Reject> {
         match self {
             State::Size { digits, size } => next_in_size(digits, size, byte),
-            State::Extension { size, bytes, begun } => next_in_extension(size, bytes, begun, byte),
+            State::Extension { size, bytes, at } => next_in_extension(size, bytes, at, byte),
             State::SizeLf { size } => match (byte, size) {
                 (b'\n', 0) => Ok(State::TrailerStart { bytes: 0 }),
                 (b'\n', left) => Ok(State::Data { left }),
@@ -223,32 +243,41 @@ fn next_in_size(digits: u8, size: u64, byte: u8) -> Result<State, Reject> {
         b';' | b' ' | b'\t' => Ok(State::Extension {
             size,
             bytes: 1,
-            begun: byte == b';',
+            at: match byte {
+                b';' => Extension::Semicolon,
+                _ => Extension::Gap,
+            },
         }),
         _ => Err(Reject::CHUNK_MALFORMED),
     }
 }
 
-/// Extensions mean nothing to us; they must be free of control characters, where parsers that
-/// disagree on the end of the line have been tricked, and stay within their bound.
-fn next_in_extension(size: u64, bytes: usize, begun: bool, byte: u8) -> Result<State, Reject> {
-    if byte == b'\r' && begun {
+/// The state after one byte of chunk extensions, which the server checks and ignores (RFC 9112 §7.1.1).
+/// Parsers that disagree on the end of the line have been tricked by malformed extensions.
+fn next_in_extension(size: u64, bytes: usize, at: Extension, byte: u8) -> Result<State, Reject> {
+    use Extension::*;
+    if byte == b'\r' && matches!(at, Name | Token | QuoteEnd) {
         return Ok(State::SizeLf { size });
     }
     if bytes == CHUNK_EXTENSION_BYTES_MAX {
         return Err(Reject::CHUNK_EXTENSION);
     }
-    let begun = match byte {
-        b';' => true,
-        b' ' | b'\t' => begun,
-        0x21..=0x7e | 0x80.. if begun => true,
+    let at = match (at, byte) {
+        (Quoted, b'\\') => Escaped,
+        (Quoted, b'"') => QuoteEnd,
+        (Quoted | Escaped, b'\t' | b' '..=0x7e | 0x80..) => Quoted,
+        (Semicolon | Equals | NameGap | Gap, b'\t' | b' ') => at,
+        (Name, b'\t' | b' ') => NameGap,
+        (Token | QuoteEnd, b'\t' | b' ') => Gap,
+        (Gap | Name | NameGap | Token | QuoteEnd, b';') => Semicolon,
+        (Name | NameGap, b'=') => Equals,
+        (Equals, b'"') => Quoted,
+        (Semicolon | Name, _) if scan::is_token(byte) => Name,
+        (Equals | Token, _) if scan::is_token(byte) => Token,
         _ => return Err(Reject::CHUNK_MALFORMED),
     };
-    Ok(State::Extension {
-        size,
-        bytes: bytes + 1,
-        begun,
-    })
+    let bytes = bytes + 1;
+    Ok(State::Extension { size, bytes, at })
 }
 
 #[cfg(test)]
@@ -309,6 +338,16 @@ mod tests {
             (b"2\r\n\r\n\r\n0\r\n\r\n", b"\r\n", 0),
             (b"5;a\r\nhello\r\n0;b=\"c;d\"\r\n\r\n", b"hello", 0),
             (b"5 ; a = b\r\nhello\r\n0\r\n\r\n", b"hello", 0),
+            (
+                b"5;a;b=c \t; d =\t\"e\" ;f\r\nhello\r\n0\r\n\r\n",
+                b"hello",
+                0,
+            ),
+            (
+                b"5;a=\"\";b=\"\\\"\\\\;\t\xe9\"\r\nhello\r\n0\r\n\r\n",
+                b"hello",
+                0,
+            ),
             (b"0\r\nA: b\r\n\r\nG", b"", 1),
             (b"0\r\nA: \tb\xe9 \r\nB:\r\n\r\n", b"", 0),
         ];
@@ -351,6 +390,27 @@ mod tests {
             (b"5;a\r\r\nhello", CHUNK),
             (b"5;a\0\r\nhello", CHUNK),
             (b"5;a\x7f\r\nhello", CHUNK),
+            (b"5;\r\nhello\r\n", CHUNK),
+            (b"5; \r\nhello\r\n", CHUNK),
+            (b"5;;a\r\nhello\r\n", CHUNK),
+            (b"5;a;\r\nhello\r\n", CHUNK),
+            (b"5;a \r\nhello\r\n", CHUNK),
+            (b"5;a b\r\nhello\r\n", CHUNK),
+            (b"5;=b\r\nhello\r\n", CHUNK),
+            (b"5;a=\r\nhello\r\n", CHUNK),
+            (b"5;a= \r\nhello\r\n", CHUNK),
+            (b"5;a==b\r\nhello\r\n", CHUNK),
+            (b"5;a=b=c\r\nhello\r\n", CHUNK),
+            (b"5;a=b c\r\nhello\r\n", CHUNK),
+            (b"5;a=b\"c\"\r\nhello\r\n", CHUNK),
+            (b"5;a=\"b\r\nhello\r\n", CHUNK),
+            (b"5;a=\"b\"c\r\nhello\r\n", CHUNK),
+            (b"5;a=\"\\\r\n\"\r\nhello\r\n", CHUNK),
+            (b"5;a=\"\0\"\r\nhello\r\n", CHUNK),
+            (b"5;\"a\"\r\nhello\r\n", CHUNK),
+            (b"5;(a)\r\nhello\r\n", CHUNK),
+            (b"5;a/b\r\nhello\r\n", CHUNK),
+            (b"5;\xe9\r\nhello\r\n", CHUNK),
             (b"5\r\nhello", 0),
             (b"5\r\nhello0\r\n\r\n", CHUNK),
             (b"5\r\nhello\n0\r\n\r\n", CHUNK),

@@ -33,8 +33,14 @@ pub(super) struct Noted<'a> {
 enum TransferCoding {
     #[default]
     Absent,
+    /// `chunked` alone.
     Chunked,
-    Other,
+    /// Codings that the server doesn't have, and no `chunked` yet.
+    Unknown,
+    /// Codings that the server doesn't have, then `chunked`.
+    UnknownChunked,
+    /// Something follows `chunked`.
+    BehindChunked,
 }
 
 #[derive(Default, PartialEq)]
@@ -99,14 +105,20 @@ impl<'a> Noted<'a> {
         }
     }
 
-    /// Several lines are one list (RFC 9110 §5.3), so more than one `chunked`.
+    /// Takes one line of Transfer-Encoding; all lines are one list (RFC 9110 §5.3). An empty list member
+    /// and `chunked` with a parameter (RFC 9112 §7.1) count as unknown codings: parsers that disagree on
+    /// them have been tricked.
     fn note_coding(&mut self, value: &[u8]) {
-        let is_first = self.coding == TransferCoding::Absent;
-        self.coding = if is_first && value.eq_ignore_ascii_case(b"chunked") {
-            TransferCoding::Chunked
-        } else {
-            TransferCoding::Other
-        };
+        use TransferCoding::*;
+        for coding in value.split(|byte| *byte == b',') {
+            let is_chunked = scan::trim(coding).eq_ignore_ascii_case(b"chunked");
+            self.coding = match (&self.coding, is_chunked) {
+                (Absent, true) => Chunked,
+                (Unknown, true) => UnknownChunked,
+                (Absent | Unknown, false) => Unknown,
+                _ => BehindChunked,
+            };
+        }
     }
 
     fn note_expect(&mut self, value: &[u8]) {
@@ -168,7 +180,8 @@ impl<'a> Noted<'a> {
         Ok(from_target.map_or(sent, |(name, _)| name))
     }
 
-    /// RFC 9112 §6.3, without any of its leniency.
+    /// The length of the body by RFC 9112 §6.3, without any of its leniency. Where `chunked` isn't the
+    /// last coding, once, the length can't be known: 400, and not the 501 of an unknown coding.
     fn body_length(&self, version: Version) -> Result<BodyLength, Reject> {
         match (&self.coding, self.length) {
             (TransferCoding::Absent, None) => Ok(BodyLength::None),
@@ -176,7 +189,8 @@ impl<'a> Noted<'a> {
             (_, Some(_)) => Err(Reject::LENGTH_AND_CODING),
             _ if version == Version::Http10 => Err(Reject::CODING_IN_1_0),
             (TransferCoding::Chunked, None) => Ok(BodyLength::Chunked),
-            (TransferCoding::Other, None) => Err(Reject::CODING_UNKNOWN),
+            (TransferCoding::UnknownChunked, None) => Err(Reject::CODING_UNKNOWN),
+            _ => Err(Reject::CODING_NOT_CHUNKED),
         }
     }
 }

@@ -83,6 +83,7 @@ rejects! {
     BODY_TOO_LARGE = 309 413 true "request body too large";
     TRAILER_TOO_LARGE = 310 431 true "trailer section too large";
     BODY_LENGTH = 311 400 false "body of another length than Content-Length";
+    CODING_NOT_CHUNKED = 312 400 true "chunked is not the last transfer coding";
     // 4xx: routing and access.
     HOST_UNKNOWN = 401 404 false "no such site";
     MISDIRECTED = 402 421 true "another site than this connection was opened for";

@@ -109,7 +109,10 @@ impl Session<'_> {
         let is_over = |since_ms: u64, seconds: u32| now_ms >= since_ms + u64::from(seconds) * 1_000;
         if let Some(since_ms) = self.stuck.since_ms() {
             let is_last = matches!(self.stage, Stage::Over(_)) && now_ms >= since_ms + LEAVE_MS;
-            if is_last || is_over(since_ms, limits.write_stall_seconds) {
+            let is_late = is_over(since_ms, limits.write_stall_seconds);
+            if !is_last && is_late && self.worker.is_taken(self.on.slot) {
+                self.stuck.restart(now_ms);
+            } else if is_last || is_late {
                 // There is no way left to say anything.
                 self.is_dead = true;
             }

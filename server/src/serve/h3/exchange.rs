@@ -104,8 +104,8 @@ enum Next {
 /// A response on its way.
 pub(super) struct Outgoing {
     chunks: [Bytes; 2],
-    /// How many of them are sent.
-    at: usize,
+    /// Bytes that QUIC took.
+    written: u64,
     /// What follows them.
     body: Option<Body>,
     record: Option<Box<Record>>,
@@ -744,14 +744,14 @@ impl Exchange {
     ) -> Result<Next, Stop> {
         let mut outgoing = Outgoing {
             chunks,
-            at: 0,
+            written: 0,
             body,
             record: None,
             status,
             sent: length,
             started_us: line.started_us,
         };
-        let written = now(outgoing.write(&mut self.send));
+        let written = now(outgoing.write(&self.session, &mut self.send));
         let worker = self.worker();
         if matches!(written, Poll::Ready(Ok(()))) && outgoing.body.is_none() {
             let micros = worker.clock.micros() - line.started_us;
@@ -796,7 +796,7 @@ impl Exchange {
         let seconds = self.worker().world().limits.write_stall_seconds;
         let mut parts = 0u32;
         loop {
-            match now(outgoing.write(&mut self.send)) {
+            match now(outgoing.write(&self.session, &mut self.send)) {
                 Poll::Ready(written) => written?,
                 Poll::Pending => self.write_held(outgoing, seconds).await?,
             }
@@ -813,7 +813,6 @@ impl Exchange {
             let filled = body.fill(&mut out, bytes_max);
             outgoing.sent += frame::end_data(&mut out, at) as u64;
             outgoing.chunks = [out.into(), Bytes::new()];
-            outgoing.at = 0;
             match filled {
                 Filled::Some | Filled::Nothing => {}
                 Filled::Last => outgoing.body = None,
@@ -838,16 +837,19 @@ impl Exchange {
     /// Hands the chunks to QUIC while the client holds them back.
     async fn write_held(&mut self, outgoing: &mut Outgoing, seconds: u32) -> Result<(), Stop> {
         let waiting = Rc::clone(&self.waiting);
-        self.stalled_since(self.worker().clock.millis());
-        let written = timeout(
-            Duration::from_secs(seconds.into()),
-            outgoing.write(&mut self.send),
-        );
-        let written = waiting.unless_shed(written).await;
-        self.stalled_since(u64::MAX);
-        match written? {
-            Ok(written) => written,
-            Err(_) => Err(self.late()),
+        let patience = Duration::from_secs(seconds.into());
+        loop {
+            self.stalled_since(self.worker().clock.millis());
+            let before = outgoing.written;
+            let written = timeout(patience, outgoing.write(&self.session, &mut self.send));
+            let written = waiting.unless_shed(written).await;
+            self.stalled_since(u64::MAX);
+            self.worker().clock.tick();
+            match written? {
+                Ok(written) => return written,
+                Err(_) if outgoing.written - before >= limits::RESPONSE_PROGRESS_BYTES_MIN => {}
+                Err(_) => return Err(self.late()),
+            }
         }
     }
 }
@@ -865,24 +867,26 @@ struct Asking {
 
 impl Outgoing {
     /// Hands the chunks to QUIC; ready when it has them all.
-    async fn write(&mut self, send: &mut SendStream) -> Result<(), Stop> {
-        write_chunks(&mut self.chunks, &mut self.at, send).await
+    async fn write(&mut self, session: &Session, send: &mut SendStream) -> Result<(), Stop> {
+        write_chunks(&mut self.chunks, &mut self.written, session, send).await
     }
 }
 
-/// Hands chunks to QUIC, from the one at `at` on.
+/// Hands chunks to QUIC and adds to `total` what QUIC took. Each part that the client's windows cut costs
+/// patience: a client may open them byte by byte.
 pub(super) async fn write_chunks(
     chunks: &mut [Bytes],
-    at: &mut usize,
+    total: &mut u64,
+    session: &Session,
     send: &mut SendStream,
 ) -> Result<(), Stop> {
-    while *at < chunks.len() {
-        if chunks[*at].is_empty() {
-            *at += 1;
-            continue;
+    while let Some(at) = chunks.iter().position(|chunk| !chunk.is_empty()) {
+        let written = send.write_chunks(&mut chunks[at..]).await;
+        let written = written.map_err(|_| Stop::Gone)?.bytes;
+        *total += written as u64;
+        if chunks.iter().any(|chunk| !chunk.is_empty()) {
+            session.pay_for_part(written)?;
         }
-        let written = send.write_chunks(&mut chunks[*at..]).await;
-        *at += written.map_err(|_| Stop::Gone)?.chunks;
     }
     Ok(())
 }

@@ -19,7 +19,6 @@ use crate::wire::reject::Reject;
 use crate::wire::status::Status;
 use crate::world::World;
 use bytes::Bytes;
-use quinn::SendStream;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -177,8 +176,8 @@ impl Live {
     ) -> Poll<Result<(), Stop>> {
         loop {
             while self.is_sending() {
-                let (out, send) = (&mut self.out, &mut exchange.send);
-                let written = poll_write(out, send, cx);
+                let Exchange { session, send, .. } = &mut *exchange;
+                let written = pin!(write_chunks(&mut self.out, &mut 0, session, send)).poll(cx);
                 if written.is_pending() {
                     // What makes the body goes on while the client takes nothing: it may have to
                     // give way to another client's call.
@@ -352,16 +351,6 @@ impl Drop for Queued {
     fn drop(&mut self) {
         self.0.queue(-1);
     }
-}
-
-fn poll_write(
-    out: &mut [Bytes],
-    send: &mut SendStream,
-    cx: &mut Context<'_>,
-) -> Poll<Result<(), Stop>> {
-    // What was sent before is empty, and is passed over.
-    let mut at = 0;
-    pin!(write_chunks(out, &mut at, send)).poll(cx)
 }
 
 impl Exchange {

@@ -355,6 +355,13 @@ impl Session {
         Ok(self.calm.borrow_mut().spend(points, now_ms, what)?)
     }
 
+    /// A part of a body was sent, and the client's windows allow no more.
+    pub(super) fn pay_for_part(&self, bytes: usize) -> Result<(), Fatal> {
+        self.spend(limits::WINDOW_UPDATE_POINTS, "windows opened byte by byte")?;
+        self.calm.borrow_mut().sent(bytes);
+        Ok(())
+    }
+
     /// A whole response gives some back.
     pub(super) fn served(&self) {
         self.calm.borrow_mut().give(limits::RESPONSE_POINTS);

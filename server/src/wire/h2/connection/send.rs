@@ -167,7 +167,7 @@ impl<T> Connection<T> {
         let flags = if is_last { frame::END_STREAM } else { 0 };
         frame::finish(&mut self.out, at, flags);
         self.send_window -= bytes as i64;
-        self.calm.give(limits::H2_DATA_POINTS);
+        self.calm.sent(bytes);
         self.turns += 1;
         let turn = self.turns;
         if let Some(stream) = self.stream(id) {
