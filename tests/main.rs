@@ -43,6 +43,7 @@ mod secrets;
 mod site;
 mod support;
 mod tls;
+mod tls_fragments;
 mod tls_records;
 mod turns;
 mod watch;
