@@ -426,14 +426,16 @@ impl Stream {
         let Some(Handshake::Sealed(records)) = &mut self.tls else {
             return Err(io::ErrorKind::NotConnected.into());
         };
+        let unsent = records.unsent().len();
         let opened = records.open(bytes);
+        let has_answer = opened.is_err() || records.unsent().len() > unsent;
         if let Ok(Opened { used, .. }) = opened
             && (used < bytes.len() || !self.waiting.sealed.is_empty())
         {
             self.waiting.sealed = bytes[used..].to_vec();
         }
-        // An alert leaves at once, since no response follows it.
-        if opened.is_err() {
+        // An alert or renewed keys leave at once, since no response may follow.
+        if has_answer {
             let _ = self.poll_flush(cx);
         }
         match opened {

@@ -27,6 +27,8 @@ pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
 const RECORDS_OF_A_KEY: u64 = 1 << 24;
 /// Records in a row that carry nothing, or new keys, and so serve nobody.
 const IDLE_RECORDS_MAX: u8 = 32;
+/// Each KeyUpdate gets an answer of its own while no more bytes than these wait to be sent.
+const ANSWERS_BYTES_MAX: usize = 4 * 1024;
 /// A message KeyUpdate: type, length in three bytes, whether one is asked for in return.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 
@@ -98,9 +100,8 @@ pub struct Records {
     ended: bool,
     /// We said goodbye, or why we end it.
     has_said_goodbye: bool,
-    /// The peer has asked for our next keys, which come before the next data (§4.6.3): one answer
-    /// to all KeyUpdates that it sends meanwhile.
-    owes_renewal: bool,
+    /// The last record sealed was the answer to a KeyUpdate.
+    is_renewed: bool,
     /// The beginning of a message that ends in a later record.
     message: Vec<u8>,
     /// Sealed, and sent up to `sent`.
@@ -173,7 +174,7 @@ impl Records {
             idle: 0,
             ended: false,
             has_said_goodbye: false,
-            owes_renewal: false,
+            is_renewed: false,
             message: Vec::new(),
             unsent,
             sent: 0,
@@ -269,11 +270,9 @@ impl Records {
         self.reading = self.reading.next(suite).ok_or(Broken::INTERNAL)?;
         match wanted {
             0 => Ok(()),
-            1 if self.writing.secret.is_none() => Err(Broken::INTERNAL),
-            1 => {
-                self.owes_renewal = true;
-                Ok(())
-            }
+            // One answer is enough for all that come before the next data (§4.6.3).
+            1 if self.is_renewed && self.unsent().len() > ANSWERS_BYTES_MAX => Ok(()),
+            1 => self.renew_writing().ok_or(Broken::INTERNAL),
             _ => Err(Broken::ILLEGAL),
         }
     }
@@ -283,7 +282,7 @@ impl Records {
         let next = self.writing.next(self.suite)?;
         self.seal_one(content::HANDSHAKE, &[&KEY_UPDATE, &[0]]);
         self.writing = next;
-        self.owes_renewal = false;
+        self.is_renewed = true;
         Some(())
     }
 
@@ -302,6 +301,7 @@ impl Records {
         let mut left = slices.iter().map(|slice| &**slice);
         let mut slice = left.next().unwrap_or_default();
         let mut done = 0;
+        self.is_renewed = false;
         while done < total {
             let len = (total - done).min(CONTENT_BYTES_MAX);
             self.seal_record(content::APPLICATION_DATA, len, |into| {
@@ -337,8 +337,8 @@ impl Records {
 
     /// Seals one record of `len` bytes, which `put` appends.
     fn seal_record(&mut self, kind: u8, len: usize, put: impl FnOnce(&mut Vec<u8>)) {
-        let is_due = self.owes_renewal || self.writing.sequence >= RECORDS_OF_A_KEY;
-        if is_due && kind == content::APPLICATION_DATA && self.renew_writing().is_none() {
+        let is_worn = self.writing.sequence >= RECORDS_OF_A_KEY;
+        if is_worn && kind == content::APPLICATION_DATA && self.renew_writing().is_none() {
             // No more can be said under this key, and there is no other.
             self.ended = true;
             return;
