@@ -27,8 +27,9 @@ pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
 const RECORDS_OF_A_KEY: u64 = 1 << 24;
 /// Records in a row that carry nothing, or new keys, and so serve nobody.
 const IDLE_RECORDS_MAX: u8 = 32;
-/// Each KeyUpdate gets an answer of its own while no more bytes than these wait to be sent.
-const ANSWERS_BYTES_MAX: usize = 4 * 1024;
+/// KeyUpdates that are sent without data between them: one for each that the peer asked for, and one
+/// for all that come then. A client that uses rustls takes 32 and refuses more.
+const ANSWERS_MAX: u8 = 32;
 /// A message KeyUpdate: type, length in three bytes, whether one is asked for in return.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 
@@ -100,8 +101,8 @@ pub struct Records {
     ended: bool,
     /// We said goodbye, or why we end it.
     has_said_goodbye: bool,
-    /// The last record sealed was the answer to a KeyUpdate.
-    is_renewed: bool,
+    /// Our KeyUpdates since the last data; with [`ANSWERS_MAX`] of them the last waits for data.
+    renewals: u8,
     /// The beginning of a message that ends in a later record.
     message: Vec<u8>,
     /// Sealed, and sent up to `sent`.
@@ -174,7 +175,7 @@ impl Records {
             idle: 0,
             ended: false,
             has_said_goodbye: false,
-            is_renewed: false,
+            renewals: 0,
             message: Vec::new(),
             unsent,
             sent: 0,
@@ -271,7 +272,10 @@ impl Records {
         match wanted {
             0 => Ok(()),
             // One answer is enough for all that come before the next data (§4.6.3).
-            1 if self.is_renewed && self.unsent().len() > ANSWERS_BYTES_MAX => Ok(()),
+            1 if self.renewals + 1 >= ANSWERS_MAX => {
+                self.renewals = ANSWERS_MAX;
+                Ok(())
+            }
             1 => self.renew_writing().ok_or(Broken::INTERNAL),
             _ => Err(Broken::ILLEGAL),
         }
@@ -282,7 +286,7 @@ impl Records {
         let next = self.writing.next(self.suite)?;
         self.seal_one(content::HANDSHAKE, &[&KEY_UPDATE, &[0]]);
         self.writing = next;
-        self.is_renewed = true;
+        self.renewals += 1;
         Some(())
     }
 
@@ -301,7 +305,6 @@ impl Records {
         let mut left = slices.iter().map(|slice| &**slice);
         let mut slice = left.next().unwrap_or_default();
         let mut done = 0;
-        self.is_renewed = false;
         while done < total {
             let len = (total - done).min(CONTENT_BYTES_MAX);
             self.seal_record(content::APPLICATION_DATA, len, |into| {
@@ -337,11 +340,15 @@ impl Records {
 
     /// Seals one record of `len` bytes, which `put` appends.
     fn seal_record(&mut self, kind: u8, len: usize, put: impl FnOnce(&mut Vec<u8>)) {
-        let is_worn = self.writing.sequence >= RECORDS_OF_A_KEY;
-        if is_worn && kind == content::APPLICATION_DATA && self.renew_writing().is_none() {
-            // No more can be said under this key, and there is no other.
-            self.ended = true;
-            return;
+        if kind == content::APPLICATION_DATA {
+            let is_worn = self.writing.sequence >= RECORDS_OF_A_KEY;
+            let is_due = is_worn || self.renewals == ANSWERS_MAX;
+            if is_due && self.renew_writing().is_none() {
+                // No more can be said under this key, and there is no other.
+                self.ended = true;
+                return;
+            }
+            self.renewals = 0;
         }
         self.borrow_spare();
         let start = self.unsent.len();
