@@ -44,6 +44,7 @@ mod site;
 mod slow_readers;
 mod support;
 mod tls;
+mod tls_fragments;
 mod tls_records;
 mod turns;
 mod watch;

@@ -67,6 +67,8 @@ pub struct Connection {
     offered: Option<Arc<Tls>>,
     /// Nothing was said yet by which the version of HTTP could be known.
     is_fresh: bool,
+    /// HTTP/2 was agreed on by ALPN.
+    is_h2: bool,
     /// Work on the pool for one and the same request, so that it can't go on for ever.
     errands: u8,
     /// Too many passwords wait to be checked for this request's to be.
@@ -184,6 +186,7 @@ impl Connection {
             body_read: false,
             identity: None,
             is_fresh: true,
+            is_h2: false,
             errands: 0,
             overloaded: false,
             has_waited: false,
@@ -277,10 +280,7 @@ impl Connection {
             let mut filled = self.rest.len();
             scratch[..filled].copy_from_slice(&self.rest);
             if !again || filled == 0 {
-                let read = self.stream.poll_fill(cx, &mut scratch[filled..]);
-                if self.identity.is_none() && self.greet() {
-                    return Poll::Ready(Next::End(End::Close));
-                }
+                let read = self.poll_read(cx, &mut scratch[filled..]);
                 if read.is_pending()
                     && self.rest.is_empty()
                     && self.identity.is_some()
@@ -332,12 +332,10 @@ impl Connection {
     /// allowed, by how HTTP/2 begins (RFC 9113 §3.3). None while that can't be told; so far these
     /// bytes could begin a request of HTTP/1.1 as well.
     fn version(&mut self, bytes: &[u8]) -> Option<Version> {
-        if let Some(connection) = self.stream.tls_mut() {
-            let is_h2 = connection.alpn_protocol() == Some(b"h2");
-            return Some(if is_h2 {
-                Version::Http2
-            } else {
-                Version::Http11
+        if self.identity.is_some() {
+            return Some(match self.is_h2 {
+                true => Version::Http2,
+                false => Version::Http11,
             });
         }
         let known = bytes.len().min(PREFACE.len());
@@ -347,21 +345,28 @@ impl Connection {
         (known == PREFACE.len() || known > H1_LINE_BYTES).then_some(Version::Http2)
     }
 
-    /// Notes which certificate was given, once the handshake is over; true if that was all there is
-    /// to it, since it was done to validate a name (RFC 8737 §3).
+    /// Reads plaintext, behind the handshake that may come before it; 0 = nothing more comes.
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.stream.tls.is_some()
+            && self.identity.is_none()
+            && (!ready!(self.stream.poll_handshake(cx))? || self.greet())
+        {
+            return Poll::Ready(Ok(0));
+        }
+        self.stream.poll_fill(cx, into)
+    }
+
+    /// Notes which certificate was given, as the handshake is over; true if the connection has no
+    /// other purpose, since the handshake was done to validate a name (RFC 8737 §3).
     fn greet(&mut self) -> bool {
-        let Some(connection) = self.stream.tls_mut() else {
-            return false;
+        let (Some(connection), Some(tls)) = (self.stream.tls_mut(), self.offered.take()) else {
+            return true;
         };
-        if connection.is_handshaking() {
-            return false;
-        }
-        let validated = connection.alpn_protocol() == Some(ACME_TLS_ALPN);
-        let resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
-        if let Some(tls) = self.offered.take() {
-            self.identity = Some(tls.identity(connection.server_name()));
-        }
-        if resumed {
+        let protocol = connection.alpn_protocol();
+        let validated = protocol == Some(ACME_TLS_ALPN);
+        self.is_h2 = protocol == Some(b"h2");
+        self.identity = Some(tls.identity(connection.server_name()));
+        if connection.handshake_kind() == Some(HandshakeKind::Resumed) {
             self.worker.stats.handshakes_resumed.one();
         } else {
             self.worker.stats.handshakes_full.one();

@@ -1,19 +1,18 @@
 //! A socket, plain or under TLS, read and written in single system calls.
 //!
 //! rustls is driven directly: one `recv` goes straight into its buffer, and what it encrypted leaves
-//! in one `send`. A connection of TLS 1.3 that stays for a second request goes on without it, on its
-//! keys alone ([`Records`]).
+//! in one `send`. rustls reads a connection of TLS 1.3 up to the client's Finished and not a byte
+//! further. The connection goes on without it, on its keys alone ([`Records`]), when more comes.
 
 use super::socket::Socket;
 use crate::base::sys;
 use crate::limits::TLS_HELLO_BYTES_MAX;
-use crate::tls::{
-    Boundary, Choice, GOODBYE_BYTES, Handshake, Opened, RECORD_BYTES_MAX, Records, Secrets,
-};
+use crate::tls::{Boundary, Choice, Handshake, Opened, RECORD_BYTES_MAX, Records, Secrets};
 use rustls::ProtocolVersion;
 use rustls::ServerConnection;
 use std::cell::Cell;
 use std::io::{self, IoSlice, Read, Write};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
@@ -32,9 +31,8 @@ pub struct Stream {
     boundary: Boundary,
     /// What later keys come from, while rustls has the connection.
     secrets: Option<Box<Secrets>>,
-    /// Something was read from the peer since the handshake.
-    was_read: bool,
-    /// Received and not yet taken: the beginning of a record, or what a small reader left.
+    /// Received and not yet taken: records behind the one that rustls needs, the beginning of a
+    /// record, or what a small reader left.
     waiting: Waiting,
 }
 
@@ -52,7 +50,6 @@ impl Stream {
             tls,
             boundary: Boundary::default(),
             secrets: None,
-            was_read: false,
             waiting: Waiting::default(),
         }
     }
@@ -74,14 +71,33 @@ impl Stream {
         }
     }
 
-    /// Reads plaintext into `into`; 0 = the peer ended its side.
-    pub fn poll_fill(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+    /// Goes on with a handshake until it is over; false = the peer ended its side before.
+    pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if let Some(Handshake::Choosing(_)) = &self.tls {
             ready!(self.poll_choose(cx))?;
         }
+        while self.tls_mut().is_some_and(|tls| tls.is_handshaking()) {
+            ready!(self.poll_flush(cx))?;
+            if ready!(self.poll_feed(cx))? == 0 {
+                return Poll::Ready(Ok(false));
+            }
+        }
+        // Nothing is sent after the Finished of a client that resumes a session of TLS 1.2. Its
+        // kernel may hold back the request until the Finished is acknowledged.
+        if !self.has_unsent() && self.waiting.sealed.is_empty() {
+            let _ = sys::set_quickack(self.socket.as_fd(), true);
+        }
+        Poll::Ready(Ok(true))
+    }
+
+    /// Reads plaintext into `into`, once the handshake is over; 0 = the peer ended its side.
+    pub fn poll_fill(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         match &self.tls {
             None => self.socket.poll_read(cx, into),
             Some(Handshake::Sealed(_)) => self.poll_fill_sealed(cx, into),
+            Some(Handshake::Ready(connection)) if is_open(connection) => {
+                self.poll_take_over(cx, into)
+            }
             Some(_) => self.poll_fill_rustls(cx, into),
         }
     }
@@ -197,6 +213,7 @@ impl Stream {
                 socket,
                 cx,
                 boundary,
+                waiting: &mut self.waiting.sealed,
             });
             self.secrets = Secrets::taken();
             match choice {
@@ -219,53 +236,51 @@ impl Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads through rustls, until it isn't needed any more.
+    /// Reads through rustls, which keeps a connection of TLS 1.2.
     fn poll_fill_rustls(
         &mut self,
         cx: &mut Context<'_>,
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         loop {
+            ready!(self.poll_flush(cx))?;
             let Some(connection) = self.tls_mut() else {
                 return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
             };
-            // A flight of the handshake must leave now. The tickets of TLS 1.3 wait for the first
-            // response and leave with it: one send less for each new connection.
-            if !is_open(connection) && connection.wants_write() {
-                ready!(self.poll_flush(cx))?;
-                continue;
-            }
             match connection.reader().read(into) {
-                Ok(read) => {
-                    self.was_read = true;
-                    return Poll::Ready(Ok(read));
-                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // Closed without close_notify: no request can be cut by it, since heads and bodies
                 // say their own ends.
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                     return Poll::Ready(Ok(0));
                 }
-                Err(error) => return Poll::Ready(Err(error)),
+                read => return Poll::Ready(read),
             }
-            if self.may_go_on_without_rustls() {
-                let read = ready!(self.socket.poll_read(cx, into))?;
-                match read {
-                    0 => return Poll::Ready(Ok(0)),
-                    // Nothing more than goodbye isn't worth the change.
-                    GOODBYE_BYTES => self.feed(cx, &into[..read])?,
-                    _ => {
-                        self.go_on_without_rustls()?;
-                        return match self.open(cx, &mut into[..read])? {
-                            0 => self.poll_fill_sealed(cx, into),
-                            plain => Poll::Ready(Ok(plain)),
-                        };
-                    }
-                }
-            } else if ready!(self.poll_feed(cx))? == 0 {
+            if ready!(self.poll_feed(cx))? == 0 {
                 return Poll::Ready(Ok(0));
             }
         }
+    }
+
+    /// Reads the first records of TLS 1.3 after the handshake, which rustls is never given: it would
+    /// not tell that it holds a fragment of a message.
+    fn poll_take_over(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        if self.waiting.sealed.is_empty() {
+            // Session tickets: the client's kernel may hold back a request until the Finished is
+            // acknowledged (Nagle's algorithm), which the kernel here delays by 40 ms.
+            ready!(self.poll_flush(cx))?;
+            let read = ready!(self.socket.poll_read(cx, into))?;
+            if read == 0 {
+                return Poll::Ready(Ok(0));
+            }
+            self.waiting.sealed = into[..read].to_vec();
+        }
+        self.go_on_without_rustls()?;
+        let mut bytes = std::mem::take(&mut self.waiting.sealed);
+        let plain = self.open(cx, &mut bytes)?;
+        bytes.truncate(plain);
+        self.waiting.plain = bytes;
+        self.poll_fill_sealed(cx, into)
     }
 
     /// Hands rustls what the socket has, and lets it look at it; 0 = the peer ended its side.
@@ -275,6 +290,7 @@ impl Stream {
             socket: &socket,
             cx,
             boundary: &mut self.boundary,
+            waiting: &mut self.waiting.sealed,
         };
         let Some(Handshake::Ready(connection)) = &mut self.tls else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
@@ -292,52 +308,35 @@ impl Stream {
         Poll::Ready(Ok(read))
     }
 
-    /// Hands rustls what was read already, a record most likely.
-    fn feed(&mut self, cx: &mut Context<'_>, mut bytes: &[u8]) -> io::Result<()> {
-        self.boundary.note(bytes);
-        let Some(connection) = self.tls_mut() else {
-            return Err(io::ErrorKind::NotConnected.into());
-        };
-        connection.read_tls(&mut bytes)?;
-        self.process(cx)
-    }
-
     /// Lets rustls look at what it was given.
     fn process(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let Some(connection) = self.tls_mut() else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        // Whoever broke off before must not have left us its own.
+        // Those of a handshake that broke off before must not become this connection's.
         drop(Secrets::taken());
         let processed = connection.process_new_packets().map(drop);
         if let Some(secrets) = Secrets::taken() {
             self.secrets = Some(secrets);
         }
-        processed.map_err(|error| {
-            // The alert tells the peer what was wrong; nobody waits for it to be taken.
-            let _ = self.poll_flush(cx);
-            io::Error::new(io::ErrorKind::InvalidData, error)
+        processed.map_err(|error| match error {
+            // Nothing follows the peer's alert, not even close_notify (RFC 8446 §6.2).
+            rustls::Error::AlertReceived(_) => {
+                self.tls = Some(Handshake::Lost);
+                io::Error::new(io::ErrorKind::ConnectionAborted, error)
+            }
+            error => {
+                // The alert tells the peer what was wrong; nobody waits for it to be taken.
+                let _ = self.poll_flush(cx);
+                io::Error::new(io::ErrorKind::InvalidData, error)
+            }
         })
-    }
-
-    /// Whether rustls has done all that it is needed for, and holds nothing of the peer's or ours.
-    fn may_go_on_without_rustls(&mut self) -> bool {
-        let is_between =
-            self.was_read && self.secrets.is_some() && self.boundary.is_between_records();
-        let Some(Handshake::Ready(connection)) = &mut self.tls else {
-            return false;
-        };
-        // The answer to renewed keys waits for something to be said, and would be lost with it.
-        is_between
-            && is_open(connection)
-            && connection.writer().write(&[]).is_ok()
-            && !connection.wants_write()
     }
 
     /// An idle connection needs rustls no longer, nor the memory that it takes; says whether it had
     /// it until now. A connection whose keys are lost by that says so when it is used.
     pub fn settle(&mut self) -> bool {
-        self.may_go_on_without_rustls()
+        matches!(&self.tls, Some(Handshake::Ready(connection)) if is_open(connection))
             && self
                 .go_on_without_rustls()
                 .inspect_err(|error| log::error!("TLS: {error}"))
@@ -347,8 +346,14 @@ impl Stream {
     fn go_on_without_rustls(&mut self) -> io::Result<()> {
         // Never nothing, for that would be a connection without TLS.
         let before = self.tls.replace(Handshake::Lost);
-        if let (Some(Handshake::Ready(connection)), Some(secrets)) = (before, self.secrets.take()) {
-            let records = Records::new(*connection, &secrets).map_err(io::Error::other)?;
+        if let (Some(Handshake::Ready(mut connection)), Some(secrets)) =
+            (before, self.secrets.take())
+        {
+            let mut tickets = Vec::new();
+            while connection.wants_write() {
+                connection.write_tls(&mut tickets)?;
+            }
+            let records = Records::new(*connection, &secrets, tickets).map_err(io::Error::other)?;
             self.tls = Some(Handshake::Sealed(Box::new(records)));
         }
         Ok(())
@@ -403,6 +408,8 @@ impl Stream {
         cx: &mut Context<'_>,
         into: &mut [u8],
     ) -> Poll<io::Result<Option<usize>>> {
+        // The client may wait for session tickets, or for their acknowledgement of what it sent.
+        let _ = self.poll_flush(cx);
         let kept = self.waiting.sealed.len();
         into[..kept].copy_from_slice(&self.waiting.sealed);
         let read = ready!(self.socket.poll_read(cx, &mut into[kept..]))?;
@@ -419,19 +426,23 @@ impl Stream {
         let Some(Handshake::Sealed(records)) = &mut self.tls else {
             return Err(io::ErrorKind::NotConnected.into());
         };
+        let unsent = records.unsent().len();
         let opened = records.open(bytes);
-        let wants_write = !records.unsent().is_empty();
+        let has_answer = opened.is_err() || records.unsent().len() > unsent;
         if let Ok(Opened { used, .. }) = opened
             && (used < bytes.len() || !self.waiting.sealed.is_empty())
         {
             self.waiting.sealed = bytes[used..].to_vec();
         }
-        // An alert, or keys renewed; a response would take them along, but none may follow.
-        if wants_write {
+        // An alert or renewed keys leave at once, since no response may follow.
+        if has_answer {
             let _ = self.poll_flush(cx);
         }
         match opened {
             Ok(opened) => Ok(opened.plain),
+            Err(broken) if !broken.is_told() => {
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, broken))
+            }
             Err(broken) => Err(io::Error::new(io::ErrorKind::InvalidData, broken)),
         }
     }
@@ -442,23 +453,32 @@ fn is_open(connection: &ServerConnection) -> bool {
     !connection.is_handshaking() && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
 }
 
-/// The socket as rustls wants to read it.
+/// The socket as rustls wants to read it: at most to the end of a record, so that what follows the
+/// handshake is never given to rustls.
 struct Reading<'a, 'c, 'w> {
     socket: &'a Socket,
     cx: &'c mut Context<'w>,
     boundary: &'a mut Boundary,
+    waiting: &'a mut Vec<u8>,
 }
 
 impl Read for Reading<'_, '_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        match self.socket.poll_read(self.cx, into) {
-            Poll::Ready(read) => {
-                let read = read?;
-                self.boundary.note(&into[..read]);
-                Ok(read)
-            }
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        if self.waiting.is_empty() {
+            let len = into.len().min(RECORD_BYTES_MAX);
+            let read = match self.socket.poll_read(self.cx, &mut into[..len]) {
+                Poll::Ready(read) => read?,
+                Poll::Pending => return Err(io::ErrorKind::WouldBlock.into()),
+            };
+            let taken = self.boundary.note_record(&into[..read]);
+            *self.waiting = into[taken..read].to_vec();
+            return Ok(taken);
         }
+        let len = into.len().min(self.waiting.len());
+        let taken = self.boundary.note_record(&self.waiting[..len]);
+        into[..taken].copy_from_slice(&self.waiting[..taken]);
+        *self.waiting = self.waiting[taken..].to_vec();
+        Ok(taken)
     }
 }
 

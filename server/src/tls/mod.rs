@@ -42,7 +42,7 @@ pub use error::{Part, TlsError};
 pub use handshake::{Choice, Choosing, Handshake};
 pub use issued::{Issued, RequestKey, authorities};
 pub use provider::{Ciphers, aes_in_hardware, provider};
-pub use records::{Boundary, GOODBYE_BYTES, Opened, RECORD_BYTES_MAX, Records, Secrets};
+pub use records::{Boundary, Opened, RECORD_BYTES_MAX, Records, Secrets};
 pub use self_signed::SelfSigned;
 pub use tickets::{Tickets, was_opened as was_ticket_opened};
 

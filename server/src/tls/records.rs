@@ -23,14 +23,13 @@ const CONTENT_BYTES_MAX: usize = 1 << 14;
 const SEALED_BYTES_MAX: usize = CONTENT_BYTES_MAX + 256;
 /// The longest record, with its header.
 pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
-/// A record that says goodbye and no more: an alert's two bytes, its type and the tag.
-pub const GOODBYE_BYTES: usize = HEADER_BYTES + 2 + 1 + TAG_BYTES;
 /// After so many records a key is changed: AES-GCM's limit is 2^24.5 (§5.5).
 const RECORDS_OF_A_KEY: u64 = 1 << 24;
-/// How often a peer may have renewed its keys before they are taken from rustls, and still again.
-const RENEWALS_BEFORE_MAX: usize = 64;
 /// Records in a row that carry nothing, or new keys, and so serve nobody.
 const IDLE_RECORDS_MAX: u8 = 32;
+/// KeyUpdates that are sent without data between them: one for each that the peer asked for, and one
+/// for all that come then. A client that uses rustls takes 32 and refuses more.
+const ANSWERS_MAX: u8 = 32;
 /// A message KeyUpdate: type, length in three bytes, whether one is asked for in return.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 
@@ -60,10 +59,18 @@ impl Broken {
     const BAD_MAC: Broken = Broken::new(20, "a record that was not sealed with our key");
     const OVERFLOW: Broken = Broken::new(22, "a record that is too long");
     const ILLEGAL: Broken = Broken::new(47, "a message KeyUpdate that asks for what there isn't");
+    const MALFORMED: Broken = Broken::new(50, "a message of a wrong length");
+    /// An error alert of the peer, which gets no alert in return (§6.2).
+    const ALERT: Broken = Broken::new(0, "an alert");
     const INTERNAL: Broken = Broken::new(80, "keys could not be renewed");
 
     const fn new(alert: u8, what: &'static str) -> Broken {
         Broken { alert, what }
+    }
+
+    /// Whether an alert tells the peer of it.
+    pub fn is_told(self) -> bool {
+        self != Broken::ALERT
     }
 }
 
@@ -94,8 +101,8 @@ pub struct Records {
     ended: bool,
     /// We said goodbye, or why we end it.
     has_said_goodbye: bool,
-    /// We renewed our keys and have said nothing under them yet.
-    is_renewed: bool,
+    /// Our KeyUpdates since the last data; with [`ANSWERS_MAX`] of them the last waits for data.
+    renewals: u8,
     /// The beginning of a message that ends in a later record.
     message: Vec<u8>,
     /// Sealed, and sent up to `sent`.
@@ -136,12 +143,17 @@ struct Suite {
 impl Records {
     /// Takes a connection's keys out of rustls.
     ///
-    /// The handshake is over with TLS 1.3, nothing that rustls has sealed waits to be sent, and it was
-    /// given nothing but whole records, the plaintext of which was all read.
+    /// The handshake is over with TLS 1.3, and the peer's Finished is the last record that rustls was
+    /// given, so rustls holds no fragment of a later message. `unsent` is the output of rustls that
+    /// the socket has not taken yet: session tickets.
     ///
     /// # Errors
     /// rustls refuses, because one of that isn't so.
-    pub fn new(connection: ServerConnection, secrets: &Secrets) -> Result<Records, rustls::Error> {
+    pub fn new(
+        connection: ServerConnection,
+        secrets: &Secrets,
+        unsent: Vec<u8>,
+    ) -> Result<Records, rustls::Error> {
         let extracted = connection.dangerous_extract_secrets()?;
         let unusable = || rustls::Error::General("keys of another suite".to_owned());
         let suite = Suite::of(&extracted.rx.1).ok_or_else(unusable)?;
@@ -163,9 +175,9 @@ impl Records {
             idle: 0,
             ended: false,
             has_said_goodbye: false,
-            is_renewed: false,
+            renewals: 0,
             message: Vec::new(),
-            unsent: Vec::new(),
+            unsent,
             sent: 0,
         })
     }
@@ -180,6 +192,10 @@ impl Records {
         let opened = self.open_all(bytes);
         if let Err(broken) = &opened {
             self.ended = true;
+            if !broken.is_told() {
+                self.has_said_goodbye = true;
+                self.note_sent(self.unsent.len());
+            }
             if !self.has_said_goodbye {
                 self.has_said_goodbye = true;
                 self.seal_one(content::ALERT, &[&[2, broken.alert]]);
@@ -212,46 +228,54 @@ impl Records {
         Ok(Opened { plain, used })
     }
 
-    /// What isn't data.
+    /// Handles a record that carries no data. Records of other types may not come between two
+    /// fragments of a handshake message (§5.1).
     fn attend(&mut self, kind: u8, content: &[u8]) -> Result<(), Broken> {
-        self.idle += 1;
-        if self.idle > IDLE_RECORDS_MAX {
-            return Err(Broken::UNEXPECTED);
-        }
-        match kind {
-            content::APPLICATION_DATA if self.message.is_empty() => {}
-            content::ALERT if self.message.is_empty() => match content {
-                // "user_canceled" announces a goodbye and is none (§6.1).
-                [_, 90] => {}
-                [_, _] => self.ended = true,
-                _ => return Err(Broken::UNEXPECTED),
-            },
-            content::HANDSHAKE if !content.is_empty() => {
+        match (kind, content, self.message.is_empty()) {
+            (content::ALERT, [_, 0], true) => {
+                self.ended = true;
+                return Ok(());
+            }
+            // "user_canceled" announces a close_notify (§6.1).
+            (content::ALERT, [_, 90], true) | (content::APPLICATION_DATA, [], true) => {}
+            // Every other alert is an error, at any level (§6.2).
+            (content::ALERT, [_, 1..=89 | 91..], _) => return Err(Broken::ALERT),
+            // Without content it is unexpected (§5.1), with a part or several it is malformed.
+            (content::ALERT, [_] | [_, _, _, ..], true) => return Err(Broken::MALFORMED),
+            (content::HANDSHAKE, [_, ..], _) => {
                 self.message.extend_from_slice(content);
                 self.renew()?;
             }
             _ => return Err(Broken::UNEXPECTED),
         }
-        Ok(())
+        self.idle += 1;
+        match self.idle > IDLE_RECORDS_MAX {
+            true => Err(Broken::UNEXPECTED),
+            false => Ok(()),
+        }
     }
 
-    /// A message that isn't KeyUpdate has no place after the handshake, as we ask for none.
+    /// Renews the peer's keys, once its message KeyUpdate is whole. Other messages have no place
+    /// after the handshake, as the server asks for none.
     fn renew(&mut self) -> Result<(), Broken> {
-        let known = self.message.len().min(KEY_UPDATE.len());
-        if self.message[..known] != KEY_UPDATE[..known] || self.message.len() > KEY_UPDATE.len() + 1
-        {
-            return Err(Broken::UNEXPECTED);
-        }
-        let Some(&wanted) = self.message.get(KEY_UPDATE.len()) else {
-            return Ok(());
+        let wanted = match self.message[..] {
+            [24, 0, 0, 1, wanted] => wanted,
+            [24, 0, 0, 1] | [24] | [24, _] | [24, _, _] => return Ok(()),
+            // A message whose keys change must end with its record (§5.1).
+            [24, 0, 0, 1, ..] => return Err(Broken::UNEXPECTED),
+            [24, ..] => return Err(Broken::MALFORMED),
+            _ => return Err(Broken::UNEXPECTED),
         };
         self.message = Vec::new();
         let suite = self.suite;
         self.reading = self.reading.next(suite).ok_or(Broken::INTERNAL)?;
         match wanted {
             0 => Ok(()),
-            // One answer is enough for all that were asked for in silence.
-            1 if self.is_renewed => Ok(()),
+            // One answer is enough for all that come before the next data (§4.6.3).
+            1 if self.renewals + 1 >= ANSWERS_MAX => {
+                self.renewals = ANSWERS_MAX;
+                Ok(())
+            }
             1 => self.renew_writing().ok_or(Broken::INTERNAL),
             _ => Err(Broken::ILLEGAL),
         }
@@ -262,7 +286,7 @@ impl Records {
         let next = self.writing.next(self.suite)?;
         self.seal_one(content::HANDSHAKE, &[&KEY_UPDATE, &[0]]);
         self.writing = next;
-        self.is_renewed = true;
+        self.renewals += 1;
         Some(())
     }
 
@@ -281,7 +305,6 @@ impl Records {
         let mut left = slices.iter().map(|slice| &**slice);
         let mut slice = left.next().unwrap_or_default();
         let mut done = 0;
-        self.is_renewed = false;
         while done < total {
             let len = (total - done).min(CONTENT_BYTES_MAX);
             self.seal_record(content::APPLICATION_DATA, len, |into| {
@@ -317,11 +340,15 @@ impl Records {
 
     /// Seals one record of `len` bytes, which `put` appends.
     fn seal_record(&mut self, kind: u8, len: usize, put: impl FnOnce(&mut Vec<u8>)) {
-        let is_worn = self.writing.sequence >= RECORDS_OF_A_KEY;
-        if is_worn && kind == content::APPLICATION_DATA && self.renew_writing().is_none() {
-            // No more can be said under this key, and there is no other.
-            self.ended = true;
-            return;
+        if kind == content::APPLICATION_DATA {
+            let is_worn = self.writing.sequence >= RECORDS_OF_A_KEY;
+            let is_due = is_worn || self.renewals == ANSWERS_MAX;
+            if is_due && self.renew_writing().is_none() {
+                // No more can be said under this key, and there is no other.
+                self.ended = true;
+                return;
+            }
+            self.renewals = 0;
         }
         self.borrow_spare();
         let start = self.unsent.len();
@@ -360,7 +387,6 @@ impl Records {
             // An idle connection holds no buffer: this thread's next response gets it.
             let mut spare = std::mem::take(&mut self.unsent);
             self.sent = 0;
-            self.is_renewed = false;
             if spare.capacity() <= SPARE_BYTES_MAX {
                 spare.clear();
                 SPARE.set(spare);
@@ -428,12 +454,13 @@ impl Direction {
         let (nonce, key) = self.use_key();
         let len = key.open(nonce, header, sealed).ok_or(Broken::BAD_MAC)?;
         let inner = &sealed[..len];
+        // Padding counts (§5.4).
+        if len > CONTENT_BYTES_MAX + 1 {
+            return Err(Broken::OVERFLOW);
+        }
         // Padding is zeros after the type (§5.4).
         let last = inner.iter().rposition(|&byte| byte != 0);
         let last = last.ok_or(Broken::UNEXPECTED)?;
-        if last > CONTENT_BYTES_MAX {
-            return Err(Broken::OVERFLOW);
-        }
         Ok((inner[last], HEADER_BYTES..HEADER_BYTES + last))
     }
 }
@@ -455,17 +482,9 @@ impl Suite {
         })
     }
 
-    /// The secret that keys with this `iv` come from: `first`, or one after it where rustls has
-    /// renewed them already. A wrong one would make keys that were used before.
+    /// `first` if keys with this `iv` come from it. A wrong one would make keys that were used before.
     fn secret_of(self, iv: [u8; NONCE_BYTES], first: &Secret) -> Option<Secret> {
-        let mut secret = first.clone();
-        for _ in 0..RENEWALS_BEFORE_MAX {
-            if self.iv(&secret)? == iv {
-                return Some(secret);
-            }
-            secret = self.next_secret(&secret)?;
-        }
-        None
+        (self.iv(first)? == iv).then(|| first.clone())
     }
 
     fn next_secret(self, secret: &Secret) -> Option<Secret> {
@@ -558,25 +577,30 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// These bytes have passed.
-    pub fn note(&mut self, mut bytes: &[u8]) {
-        self.passed = self.passed.saturating_add(bytes.len());
-        while !bytes.is_empty() {
-            if self.left > 0 {
-                let passed = bytes.len().min(usize::from(self.left));
-                self.left -= passed as u16;
-                bytes = &bytes[passed..];
-                continue;
-            }
-            self.header[usize::from(self.of_header)] = bytes[0];
-            self.of_header += 1;
-            bytes = &bytes[1..];
-            if usize::from(self.of_header) == HEADER_BYTES {
+    /// Follows `bytes` up to the end of a record, or all of them; returns how many these are.
+    pub fn note_record(&mut self, bytes: &[u8]) -> usize {
+        let mut at = 0;
+        while at < bytes.len() {
+            if self.left == 0 {
+                self.header[usize::from(self.of_header)] = bytes[at];
+                self.of_header += 1;
+                at += 1;
+                if usize::from(self.of_header) < HEADER_BYTES {
+                    continue;
+                }
                 let [.., high, low] = self.header;
                 self.left = u16::from_be_bytes([high, low]);
                 self.of_header = 0;
             }
+            let passed = (bytes.len() - at).min(usize::from(self.left));
+            self.left -= passed as u16;
+            at += passed;
+            if self.left == 0 {
+                break;
+            }
         }
+        self.passed = self.passed.saturating_add(at);
+        at
     }
 
     /// Bytes that have passed.

@@ -11,6 +11,9 @@ struct Ends {
     records: Records,
 }
 
+/// A record that holds close_notify and no padding.
+const GOODBYE_BYTES: usize = HEADER_BYTES + 2 + 1 + TAG_BYTES;
+
 const SUITES: [SupportedCipherSuite; 3] = [
     suite::TLS13_AES_128_GCM_SHA256,
     suite::TLS13_AES_256_GCM_SHA384,
@@ -19,11 +22,6 @@ const SUITES: [SupportedCipherSuite; 3] = [
 
 impl Ends {
     fn new(suite: SupportedCipherSuite) -> Ends {
-        Ends::after_renewals(suite, 0)
-    }
-
-    /// The client has renewed its keys, and ours, so often while rustls had the connection.
-    fn after_renewals(suite: SupportedCipherSuite, renewals: usize) -> Ends {
         let provider = Arc::new(rustls::crypto::CryptoProvider {
             cipher_suites: vec![suite],
             ..provider::default_provider()
@@ -48,41 +46,29 @@ impl Ends {
         let name = ServerName::try_from("a.test").unwrap();
         let mut client = ClientConnection::new(Arc::new(wanting), name).unwrap();
         let mut server = ServerConnection::new(Arc::new(config)).unwrap();
-        let mut boundary = Boundary::default();
         let mut secrets = None;
-        let mut renewed = 0;
-        loop {
-            if !client.is_handshaking() && !server.is_handshaking() && !server.wants_write() {
-                if renewed == renewals {
-                    break;
-                }
-                renewed += 1;
-                client.refresh_traffic_keys().unwrap();
-            }
+        while client.is_handshaking() || server.is_handshaking() || client.wants_write() {
             let mut said = Vec::new();
             client.write_tls(&mut said).unwrap();
-            boundary.note(&said);
-            let mut said = &said[..];
-            while !said.is_empty() {
-                server.read_tls(&mut said).unwrap();
-                server.process_new_packets().unwrap();
-            }
+            server.read_tls(&mut &said[..]).unwrap();
+            server.process_new_packets().unwrap();
             secrets = Secrets::taken().or(secrets);
-            // An answer to new keys waits for something to be said.
-            assert_eq!(server.writer().write(&[]).unwrap(), 0);
-            let mut said = Vec::new();
-            while server.wants_write() {
+            said.clear();
+            while server.is_handshaking() && server.wants_write() {
                 server.write_tls(&mut said).unwrap();
             }
-            let mut said = &said[..];
-            while !said.is_empty() {
-                client.read_tls(&mut said).unwrap();
-                client.process_new_packets().unwrap();
-            }
+            client.read_tls(&mut &said[..]).unwrap();
+            client.process_new_packets().unwrap();
         }
-        assert!(boundary.is_between_records());
-        let records = Records::new(server, &secrets.unwrap()).unwrap();
-        Ends { client, records }
+        let mut tickets = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut tickets).unwrap();
+        }
+        let records = Records::new(server, &secrets.unwrap(), tickets).unwrap();
+        let mut ends = Ends { client, records };
+        assert_eq!(ends.heard().unwrap(), b"");
+        assert!(ends.client.tls13_tickets_received() > 0);
+        ends
     }
 
     /// What the client sends for `plain`.
@@ -186,7 +172,6 @@ fn keys_are_renewed_as_the_peer_asks() {
             let mut said = ends.said(b"under the next key");
             let opened = ends.records.open(&mut said).unwrap();
             assert_eq!(&said[..opened.plain], b"under the next key", "turn {turn}");
-            assert!(!ends.records.unsent().is_empty());
             ends.records.seal(&[IoSlice::new(b"so is this")]);
             assert_eq!(ends.heard().unwrap(), b"so is this");
         }
@@ -258,7 +243,7 @@ fn refused(ends: &mut Ends, mut record: Vec<u8>) -> (Broken, rustls::Error) {
 fn what_is_broken_is_refused_with_its_alert() {
     use rustls::AlertDescription as Alert;
     type Make = fn(&mut Ends) -> Vec<u8>;
-    let cases: [(&str, Broken, Alert, Make); 14] = [
+    let cases: [(&str, Broken, Alert, Make); 25] = [
         (
             "a changed byte",
             Broken::BAD_MAC,
@@ -347,9 +332,84 @@ fn what_is_broken_is_refused_with_its_alert() {
         ),
         (
             "half an alert",
+            Broken::MALFORMED,
+            Alert::DecodeError,
+            |ends| ends.forged(content::ALERT, &[1]),
+        ),
+        (
+            "two alerts in a record",
+            Broken::MALFORMED,
+            Alert::DecodeError,
+            |ends| ends.forged(content::ALERT, &[1, 90, 1, 0]),
+        ),
+        (
+            "an alert without content",
             Broken::UNEXPECTED,
             Alert::UnexpectedMessage,
-            |ends| ends.forged(content::ALERT, &[1]),
+            |ends| ends.forged(content::ALERT, &[]),
+        ),
+        (
+            "a handshake message without content",
+            Broken::UNEXPECTED,
+            Alert::UnexpectedMessage,
+            |ends| ends.forged(content::HANDSHAKE, &[]),
+        ),
+        (
+            "KeyUpdate of 0 bytes",
+            Broken::MALFORMED,
+            Alert::DecodeError,
+            |ends| ends.forged(content::HANDSHAKE, &[24, 0, 0, 0]),
+        ),
+        (
+            "KeyUpdate of 2 bytes",
+            Broken::MALFORMED,
+            Alert::DecodeError,
+            |ends| ends.forged(content::HANDSHAKE, &[24, 0, 0, 2, 0, 0]),
+        ),
+        (
+            "KeyUpdate of 16 MB",
+            Broken::MALFORMED,
+            Alert::DecodeError,
+            |ends| ends.forged(content::HANDSHAKE, &[24, 255, 255, 255]),
+        ),
+        (
+            "two KeyUpdates in a record",
+            Broken::UNEXPECTED,
+            Alert::UnexpectedMessage,
+            |ends| ends.forged(content::HANDSHAKE, &[24, 0, 0, 1, 0, 24, 0, 0, 1, 0]),
+        ),
+        (
+            "a Certificate that was not asked for",
+            Broken::UNEXPECTED,
+            Alert::UnexpectedMessage,
+            |ends| ends.forged(content::HANDSHAKE, &[11, 0, 0, 4, 0, 0, 0, 0]),
+        ),
+        (
+            "a sealed change_cipher_spec",
+            Broken::UNEXPECTED,
+            Alert::UnexpectedMessage,
+            |ends| ends.forged(20, &[1]),
+        ),
+        (
+            "an unknown type of content",
+            Broken::UNEXPECTED,
+            Alert::UnexpectedMessage,
+            |ends| ends.forged(24, &[1]),
+        ),
+        (
+            "too much padding",
+            Broken::OVERFLOW,
+            Alert::RecordOverflow,
+            |ends| {
+                ends.forged(
+                    0,
+                    &[
+                        &[b'x', content::APPLICATION_DATA][..],
+                        &[0; CONTENT_BYTES_MAX],
+                    ]
+                    .concat(),
+                )
+            },
         ),
     ];
     for (name, broken, alert, make) in cases {
@@ -403,12 +463,17 @@ fn the_boundary_is_found_in_any_pieces() {
     for piece in 1..bytes.len() {
         let mut boundary = Boundary::default();
         let mut passed = 0;
-        for bytes in bytes.chunks(piece) {
-            boundary.note(bytes);
-            passed += bytes.len();
-            let ends = [8, 14, 19].contains(&passed);
-            assert_eq!(boundary.is_between_records(), ends, "{passed} by {piece}");
+        for mut bytes in bytes.chunks(piece) {
+            while !bytes.is_empty() {
+                let noted = boundary.note_record(bytes);
+                bytes = &bytes[noted..];
+                passed += noted;
+                let ends = [8, 14, 19].contains(&passed);
+                assert_eq!(boundary.is_between_records(), ends, "{passed} by {piece}");
+                assert!(ends || bytes.is_empty(), "no step goes past a record's end");
+            }
         }
+        assert_eq!(boundary.passed(), 19);
     }
 }
 
@@ -435,26 +500,6 @@ proptest::proptest! {
 }
 
 #[test]
-fn keys_that_rustls_has_renewed_are_gone_on_from() {
-    for suite in SUITES {
-        for renewals in [1, 2, 5] {
-            let mut ends = Ends::after_renewals(suite, renewals);
-            for _ in 0..2 {
-                let mut said = ends.said(b"before");
-                let opened = ends.records.open(&mut said).unwrap();
-                assert_eq!(&said[..opened.plain], b"before");
-                ends.client.refresh_traffic_keys().unwrap();
-                let mut said = ends.said(b"after");
-                let opened = ends.records.open(&mut said).unwrap();
-                assert_eq!(&said[..opened.plain], b"after");
-                ends.records.seal(&[IoSlice::new(b"and back")]);
-                assert_eq!(ends.heard().unwrap(), b"and back");
-            }
-        }
-    }
-}
-
-#[test]
 fn without_their_secret_keys_are_not_renewed() {
     let mut ends = Ends::new(SUITES[0]);
     ends.records.writing.secret = None;
@@ -468,16 +513,71 @@ fn without_their_secret_keys_are_not_renewed() {
     assert!(ends.records.unsent().is_empty());
 }
 
+/// The client may ask on and on without reading, with a byte of data in between.
 #[test]
-fn renewals_that_are_asked_for_in_silence_get_one_answer() {
-    let mut ends = Ends::new(SUITES[0]);
-    for turn in 0..100 {
-        let mut asked = ends.forged(content::HANDSHAKE, &[24, 0, 0, 1, 1]);
-        ends.records.open(&mut asked).unwrap();
-        let mut data = ends.forged(content::APPLICATION_DATA, b"x");
-        assert_eq!(ends.records.open(&mut data).unwrap().plain, 1);
-        let answer = HEADER_BYTES + KEY_UPDATE.len() + 1 + 1 + TAG_BYTES;
-        assert_eq!(ends.records.unsent().len(), answer, "turn {turn}");
+fn answers_to_key_updates_are_bounded_while_nothing_else_is_sent() {
+    let overhead = HEADER_BYTES + 1 + TAG_BYTES;
+    let answer = overhead + KEY_UPDATE.len() + 1;
+    let most = usize::from(ANSWERS_MAX);
+    for asked in [1, most - 1, most, most + 1, 10 * most] {
+        let mut ends = Ends::new(SUITES[0]);
+        for _ in 0..2 {
+            for turn in 1..=asked {
+                let mut update = ends.forged(content::HANDSHAKE, &[24, 0, 0, 1, 1]);
+                ends.records.open(&mut update).unwrap();
+                let mut data = ends.forged(content::APPLICATION_DATA, b"x");
+                assert_eq!(ends.records.open(&mut data).unwrap().plain, 1);
+                let sent = turn.min(most - 1) * answer;
+                assert_eq!(ends.records.unsent().len(), sent, "turn {turn} of {asked}");
+            }
+            // The last answer comes right before the next data.
+            ends.records.seal(&[IoSlice::new(b"data")]);
+            let sent = asked.min(most) * answer + overhead + 4;
+            assert_eq!(ends.records.unsent().len(), sent, "{asked}");
+            assert_eq!(ends.heard().unwrap(), b"data");
+        }
+    }
+}
+
+/// A fatal alert, an error alert at the level of a warning, and an alert that is not known (RFC 8446
+/// §6.2), also between the fragments of a message.
+#[test]
+fn nothing_is_sent_after_the_peers_error_alert() {
+    for alert in [[2, 40], [1, 10], [2, 255]] {
+        for begun in [false, true] {
+            let mut ends = Ends::new(SUITES[0]);
+            ends.records.seal(&[IoSlice::new(b"not sent yet")]);
+            if begun {
+                let mut half = ends.forged(content::HANDSHAKE, &KEY_UPDATE[..2]);
+                ends.records.open(&mut half).unwrap();
+            }
+            let mut record = ends.forged(content::ALERT, &alert);
+            assert_eq!(ends.records.open(&mut record), Err(Broken::ALERT));
+            ends.records.seal_goodbye();
+            assert!(ends.records.unsent().is_empty(), "{alert:?}");
+            assert!(ends.records.ended());
+        }
+    }
+}
+
+#[test]
+fn nothing_comes_between_the_fragments_of_a_message() {
+    for len in 1..=KEY_UPDATE.len() {
+        for (kind, content) in [
+            (content::APPLICATION_DATA, &b"data"[..]),
+            (content::APPLICATION_DATA, b""),
+            (content::ALERT, &[1, 0]),
+            (content::ALERT, &[1, 90]),
+            (content::HANDSHAKE, b""),
+            (24, b"x"),
+        ] {
+            let mut ends = Ends::new(SUITES[0]);
+            let mut half = ends.forged(content::HANDSHAKE, &KEY_UPDATE[..len]);
+            assert_eq!(ends.records.open(&mut half).unwrap().plain, 0);
+            let mut record = ends.forged(kind, content);
+            let opened = ends.records.open(&mut record);
+            assert_eq!(opened, Err(Broken::UNEXPECTED), "{len} bytes, then {kind}");
+        }
     }
 }
 
