@@ -605,6 +605,22 @@ async def crowd(count):
     print("all came in")
 
 
+async def many(connections, pages):
+    """Asks for pages over many connections at the same time; each answer must be whole."""
+    async def one():
+        async with client() as it:
+            asked = [it.ask("GET", "/page.txt") for _ in range(int(pages) - 1)]
+            large = it.ask("GET", "/middle.bin")
+            for response in asked:
+                await within(response.ended.wait())
+                equal((response.status, bytes(response.body)), (200, b"plain text\n" * 100))
+            await within(large.ended.wait())
+            equal((large.status, bytes(large.body)), (200, b"m" * 100_000))
+
+    await asyncio.gather(*[one() for _ in range(int(connections))])
+    print(int(connections) * int(pages), "answers")
+
+
 async def hold_mute(count):
     """As hold(), but the server may not open its control stream, and nothing is asked."""
     Client.allows_control = False

@@ -47,6 +47,8 @@ pub(super) fn text(plane: &Plane) -> String {
     let _ = writeln!(out, "  {:<24} {}", "cache calls", pages.calls);
     let _ = writeln!(out, "  {:<24} {}", "cache waits", pages.collapsed);
     let _ = writeln!(out, "  {:<24} {}", "log lines lost", facts.lines_lost);
+    let lost = plane.listeners.datagrams_lost();
+    let _ = writeln!(out, "  {:<24} {lost}", "datagrams lost");
     for (share, count) in plane.supplies.refusals.each() {
         let name = share.name().replace('_', " ");
         let _ = writeln!(out, "  {name:<24} {count}");
@@ -101,8 +103,11 @@ pub(super) fn json(plane: &Plane) -> String {
     let _ = write!(out, "{}}},", counters.join(","));
     let _ = write!(
         out,
-        "\"content_bytes\":{},\"content_bytes_max\":{},\"log_lines_lost\":{},",
-        facts.content_bytes, facts.content_bytes_max, facts.lines_lost
+        "\"content_bytes\":{},\"content_bytes_max\":{},\"log_lines_lost\":{},\"datagrams_lost\":{},",
+        facts.content_bytes,
+        facts.content_bytes_max,
+        facts.lines_lost,
+        plane.listeners.datagrams_lost()
     );
     let pages = plane.supplies.cache.summary();
     let _ = write!(
