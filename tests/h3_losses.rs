@@ -71,5 +71,8 @@ fn lost_datagrams_are_counted() {
     send_while_stopped(&server, 2 * room);
     assert_eq!(ask_once(&server), "200");
     let lost = server.counter("datagrams_lost");
-    assert!((room as u64 - 500..=2 * room as u64).contains(&lost), "{lost}");
+    assert!(
+        (room as u64 - 500..=2 * room as u64).contains(&lost),
+        "{lost}"
+    );
 }
