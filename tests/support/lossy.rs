@@ -39,9 +39,11 @@ struct Direction {
     shared: Arc<Shared>,
 }
 
-/// Of 100 datagrams, the number that is lost, repeated and reordered.
+/// Percentage of datagrams that are lost.
 const LOST: u64 = 10;
+/// Percentage of datagrams that are forwarded twice.
 const REPEATED: u64 = 3;
+/// Percentage of datagrams that are overtaken by a later one.
 const REORDERED: u64 = 15;
 /// A datagram that no later one overtakes is forwarded after this time.
 const LATE: Duration = Duration::from_millis(5);
