@@ -33,10 +33,15 @@ fn support(name: &str) -> PathBuf {
 
 /// Plays a scene of tests/support/h3_client.py; what it said.
 pub fn play(server: &Server, scene: &[&str]) -> String {
+    play_at(server.https_port, scene)
+}
+
+/// Plays a scene with the server behind this port of 127.0.0.1; returns the client's words.
+pub fn play_at(port: u16, scene: &[&str]) -> String {
     let mut command = python();
     command
         .arg(support("h3_client.py"))
-        .arg(server.https_port.to_string())
+        .arg(port.to_string())
         .args(scene);
     let done = finish(command, b"");
     assert_eq!(done.code, Some(0), "{scene:?}: {done:?}");

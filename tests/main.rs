@@ -25,6 +25,8 @@ mod h2_attacks;
 mod h2_clients;
 #[cfg(feature = "http3")]
 mod h3;
+#[cfg(feature = "http3")]
+mod h3_losses;
 mod handlers;
 mod hits;
 mod hosts;

@@ -34,6 +34,8 @@ use rustix::thread::{CapabilitySet, Gid, Uid};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use crate::limits::UDP_RECEIVE_BYTES;
+
 pub use aead::{Aead, AeadKey, NONCE_BYTES, TAG_BYTES};
 pub use heap::Heap;
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
@@ -317,9 +319,37 @@ pub fn listen(
     Ok(socket)
 }
 
-/// A UDP socket on this address, which nobody else has.
+/// Binds a UDP socket to an address that no other socket has. The receive buffer has [`UDP_RECEIVE_BYTES`], or
+/// the largest size that the system allows: `net.core.rmem_max`, which CAP_NET_ADMIN may exceed.
 pub fn udp(address: SocketAddr, v6_only: bool) -> io::Result<OwnedFd> {
-    bound(SocketType::DGRAM, address, false, v6_only)
+    let socket = bound(SocketType::DGRAM, address, false, v6_only)?;
+    if sockopt::set_socket_recv_buffer_size_force(&socket, UDP_RECEIVE_BYTES).is_err() {
+        // The kernel lowers a size above its limit without an error.
+        let _ = sockopt::set_socket_recv_buffer_size(&socket, UDP_RECEIVE_BYTES);
+    }
+    Ok(socket)
+}
+
+/// Returns the number of datagrams that the kernel has discarded on this socket, nearly all because the receive
+/// buffer was full.
+pub fn datagrams_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut info = [0_u32; libc::SK_MEMINFO_DROPS as usize + 1];
+    let mut length = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to the array, which is as long, and the new length to
+    // `length`. Both live longer than the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    match result {
+        0 => Ok(info[libc::SK_MEMINFO_DROPS as usize]),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Whether nobody listens on this address: an error of kind `AddrInUse` if somebody does, even with

@@ -105,6 +105,13 @@ impl Listeners {
             .collect()
     }
 
+    /// Returns the number of datagrams that were lost on the sockets for HTTP/3.
+    pub fn datagrams_lost(&self) -> u64 {
+        let sockets = self.addresses.iter().filter_map(|it| it.quic.as_ref());
+        let lost = sockets.map(|socket| sys::datagrams_lost(socket.as_fd()).unwrap_or(0));
+        lost.map(u64::from).sum()
+    }
+
     /// The port of the first address where HTTP/3 is spoken.
     pub fn quic_port(&self, config: &Config) -> Option<u16> {
         self.addresses

@@ -47,6 +47,7 @@ pub(super) fn text(plane: &Plane) -> String {
     let _ = writeln!(out, "  {:<24} {}", "cache calls", pages.calls);
     let _ = writeln!(out, "  {:<24} {}", "cache waits", pages.collapsed);
     let _ = writeln!(out, "  {:<24} {}", "log lines lost", facts.lines_lost);
+    let _ = writeln!(out, "  {:<24} {}", "datagrams lost", facts.datagrams_lost);
     for (share, count) in plane.supplies.refusals.each() {
         let name = share.name().replace('_', " ");
         let _ = writeln!(out, "  {name:<24} {count}");
@@ -101,8 +102,8 @@ pub(super) fn json(plane: &Plane) -> String {
     let _ = write!(out, "{}}},", counters.join(","));
     let _ = write!(
         out,
-        "\"content_bytes\":{},\"content_bytes_max\":{},\"log_lines_lost\":{},",
-        facts.content_bytes, facts.content_bytes_max, facts.lines_lost
+        "\"content_bytes\":{},\"content_bytes_max\":{},\"log_lines_lost\":{},\"datagrams_lost\":{},",
+        facts.content_bytes, facts.content_bytes_max, facts.lines_lost, facts.datagrams_lost
     );
     let pages = plane.supplies.cache.summary();
     let _ = write!(
@@ -201,6 +202,7 @@ struct Facts {
     content_bytes: usize,
     content_bytes_max: usize,
     lines_lost: u64,
+    datagrams_lost: u64,
 }
 
 impl Facts {
@@ -211,6 +213,7 @@ impl Facts {
             content_bytes: plane.supplies.budget.bytes_used(),
             content_bytes_max: plane.supplies.budget.bytes_max(),
             lines_lost: plane.supplies.sinks.lines_lost(),
+            datagrams_lost: plane.listeners.datagrams_lost(),
         }
     }
 }
