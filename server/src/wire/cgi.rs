@@ -7,6 +7,7 @@
 use super::fields::Fields;
 use super::head::Version;
 use super::scan;
+use super::status::{Status, StatusLine};
 use crate::limits::{CGI_FIELDS_MAX, CGI_HEAD_BYTES_MAX};
 
 /// What is known of a request and of the script that answers it. Paths are decoded.
@@ -288,7 +289,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     /// 200 to 599.
-    pub status: u16,
+    pub status: StatusLine,
     /// In their order, without those that are the server's own.
     pub fields: Vec<(String, Vec<u8>)>,
     /// Of the body, if it was said.
@@ -344,7 +345,7 @@ fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
 /// The fields of a head by what they mean.
 #[derive(Default)]
 struct Head {
-    status: Option<u16>,
+    status: Option<StatusLine>,
     kind: Option<Vec<u8>>,
     location: Option<Vec<u8>>,
     length: Option<u64>,
@@ -365,7 +366,7 @@ impl Head {
             match line.strip_prefix(b"HTTP/1.") {
                 // Many write the first line of a response, though only Status is CGI.
                 Some(rest) if nth == 0 => {
-                    head.status = Some(status(rest.get(2..).unwrap_or_default())?);
+                    head.note_status(scan::trim(rest.get(2..).unwrap_or_default()))?;
                 }
                 _ => head.note(line)?,
             }
@@ -385,7 +386,7 @@ impl Head {
         }
         let is = |field: &str| name.eq_ignore_ascii_case(field.as_bytes());
         if is("status") {
-            once(&mut self.status, status(value)?)
+            self.note_status(value)
         } else if is("content-type") {
             once(&mut self.kind, value.to_vec())
         } else if is("location") {
@@ -404,6 +405,21 @@ impl Head {
         }
     }
 
+    /// Takes the status of the script. Its phrase stands in the first of several lines that has one.
+    fn note_status(&mut self, value: &[u8]) -> Result<(), Wrong> {
+        let said = status(value)?;
+        match &self.status {
+            Some(before) if **before != *said => {
+                Err(Wrong::Malformed("two values for one field"))
+            }
+            Some(before) if before.has_own_reason() => Ok(()),
+            _ => {
+                self.status = Some(said);
+                Ok(())
+            }
+        }
+    }
+
     fn answer(self) -> Result<Answer, Wrong> {
         let Head {
             status,
@@ -419,8 +435,8 @@ impl Head {
             (None, Some(path)) if is_alone && is_local(path) => {
                 return Ok(Answer::Local(path.clone()));
             }
-            (None, Some(_)) => 302,
-            (None, None) if kind.is_some() => 200,
+            (None, Some(_)) => Status::FOUND.into(),
+            (None, None) if kind.is_some() => Status::OK.into(),
             // RFC 3875 §6.2: at least one of the three.
             (None, None) => return Err(Wrong::Malformed("no Content-Type")),
         };
@@ -462,14 +478,15 @@ fn once<T: PartialEq>(slot: &mut Option<T>, value: T) -> Result<(), Wrong> {
     }
 }
 
-/// `404 Not Found`; of a final response alone.
-fn status(value: &[u8]) -> Result<u16, Wrong> {
+/// Reads `404 Not Found`, the status of a final response.
+fn status(value: &[u8]) -> Result<StatusLine, Wrong> {
     match value {
         [a @ b'2'..=b'5', b, c, rest @ ..]
             if b.is_ascii_digit() && c.is_ascii_digit() && matches!(rest, [] | [b' ', ..]) =>
         {
             let digits = [a, b, c].map(|digit| u16::from(digit - b'0'));
-            Ok(digits[0] * 100 + digits[1] * 10 + digits[2])
+            let status = Status(digits[0] * 100 + digits[1] * 10 + digits[2]);
+            Ok(StatusLine::new(status, scan::trim(rest)))
         }
         _ => Err(Wrong::Malformed("no status of a response")),
     }

@@ -21,6 +21,7 @@ use crate::limits::{
 };
 use crate::wire::cgi::Document;
 use crate::wire::reject::Reject;
+use crate::wire::status::Status;
 use std::sync::Arc;
 
 /// A page under making.
@@ -358,7 +359,7 @@ impl Making {
         let exchange = reading.start(from, command, Vec::new(), For::File).await?;
         let exchange = exchange.with_slots(slots);
         let head = |beginning: &[u8]| Document {
-            status: 200,
+            status: Status::OK.into(),
             fields: owned(fields(plain::content_type(path, beginning), FILE_POLICY)),
             length: entry.size,
         };
@@ -447,7 +448,7 @@ impl Making {
         let disposition = format!("attachment; filename=\"{file}.tar.gz\"").into_bytes();
         fields.push(("Content-Disposition".to_owned(), disposition));
         let head = |_: &[u8]| Document {
-            status: 200,
+            status: Status::OK.into(),
             fields,
             length: None,
         };

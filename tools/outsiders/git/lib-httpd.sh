@@ -1,0 +1,206 @@
+# Starts anthill in place of Apache for git's tests. Everything that does not concern the server comes
+# from the original file, which stands beside this one under another name. The routes below have the
+# order and the names of lib-httpd/apache.conf.
+#
+# ANTHILL_FOR_GIT is the folder with the binary (anthill) and with scripts/.
+
+if test -n "$LIB_HTTPD_DAV"
+then
+	skip_all='skipping test, anthill does not speak WebDAV'
+	test_done
+fi
+
+. "$TEST_DIRECTORY"/lib-httpd-apache.sh
+
+# The addresses below /$1/ for the script $3 of the folder of scripts /run$2/.
+route () {
+	cat <<-TOML
+	[[site.route]]
+	path = "/$1/"
+	rewrite = "/run$2/$3/"
+	TOML
+}
+
+# The one address /$1 for the script $2.
+address () {
+	cat <<-TOML
+	[[site.route]]
+	path = "/$1"
+	rewrite = "/run/$2"
+	TOML
+}
+
+# A folder of scripts as a route of its own: /run$1/NAME runs the script NAME. $2 is more of its variables.
+scripts () {
+	cat <<-TOML
+	[[site.route]]
+	path = "/run$1/"
+	cgi = "."
+	env = { $passed GIT_EXEC_PATH = "$GIT_EXEC_PATH", HTTPD_URL = "$HTTPD_URL"$2 }
+	TOML
+}
+
+# Apache's PassEnv.
+pass_environment () {
+	for name in PATH GIT_VALGRIND GIT_VALGRIND_OPTIONS GNUPGHOME ASAN_OPTIONS LSAN_OPTIONS GIT_TRACE \
+		GIT_CONFIG_NOSYSTEM GIT_TEST_SIDEBAND_ALL LANG LC_ALL
+	do
+		eval "value=\${$name-}"
+		test -z "$value" || printf '%s = "%s", ' "$name" "$value"
+	done
+}
+
+write_configuration () {
+	passed=$(pass_environment)
+	if test "$HTTPD_PROTO" = https
+	then
+		listen="https = [\"127.0.0.1:$LIB_HTTPD_PORT\"]
+http = \"off\""
+		certificate='certificate = "httpd.pem"'
+	else
+		listen="http = [\"127.0.0.1:$LIB_HTTPD_PORT\"]
+https = \"off\""
+		certificate='http = "serve"'
+	fi
+	cat <<-TOML
+	[server]
+	$listen
+	http3 = false
+	workers = 2
+	state = "state"
+
+	[log]
+	access = "access.log"
+	errors = "error.log"
+
+	[[site]]
+	root = "www"
+	$certificate
+	headers = [{ files = "/smart_cookies/**", set = { "Set-Cookie" = "name=value" } }]
+
+	[[site.route]]
+	path = "/auth/"
+	users = "passwd"
+
+	[[site.route]]
+	path = "/dumb/"
+	rewrite = "/"
+
+	TOML
+	all=', GIT_HTTP_EXPORT_ALL = ""'
+	scripts "" "$all"
+	scripts -noexport ""
+	scripts -env "$all, GIT_COMMITTER_NAME = \"Custom User\", GIT_COMMITTER_EMAIL = \"custom@example.com\""
+	scripts -namespace "$all, GIT_NAMESPACE = \"ns\""
+	scripts -v0 "$all, GIT_PROTOCOL = \"\""
+
+	route smart "" git-script.sh
+	route auth/smart "" git-script.sh
+	route smart_noexport -noexport git-script.sh
+	route smart_custom_env -env git-script.sh
+	route smart_namespace -namespace git-script.sh
+	route smart_cookies "" git-script.sh
+	route smart_v0 -v0 git-script.sh
+	# Conditions on the end of a path, on a query or on a field are for scripts.
+	route smart_headers "" headers-script.sh
+	route auth-push/smart "" auth-script.sh
+	route auth-fetch/smart "" auth-script.sh
+	route half-auth-complete/smart "" auth-script.sh
+	route error_git_upload_pack/smart "" error-upload-pack-script.sh
+	route one_time_perl "" apply-one-time-perl.sh
+
+	address smart/incomplete_length/git-upload-pack incomplete-length-upload-pack-v2-http.sh
+	address smart/incomplete_body/git-upload-pack incomplete-body-upload-pack-v2-http.sh
+	address smart/no_report/git-receive-pack error-no-report.sh
+	route broken_smart "" broken-smart-http.sh
+	route error_smart "" error-smart-http.sh
+	route error "" error.sh
+
+	# Redirects by 301 and 302, whose target depends on more than a prefix.
+	for name in dumb-redir smart-redir-perm smart-redir-temp smart-redir-auth smart-redir-limited \
+		ftp-redir loop-redir redir-to really-redir-to insane-redir intern-redir redir-objects
+	do
+		route "$name" "" "redirect-script.sh/$name"
+	done
+}
+
+prepare_httpd () {
+	mkdir -p "$HTTPD_DOCUMENT_ROOT_PATH"
+	for name in incomplete-length-upload-pack-v2-http.sh incomplete-body-upload-pack-v2-http.sh \
+		error-no-report.sh broken-smart-http.sh error-smart-http.sh error.sh apply-one-time-perl.sh
+	do
+		install_script "$name"
+	done
+	cp "$ANTHILL_FOR_GIT"/scripts/*-script.sh "$HTTPD_ROOT_PATH"
+	# The passwd of the tests is of the kind that crypt(3) made with DES, which anthill refuses.
+	printf 'user@host:%s\n' "$(openssl passwd -apr1 pass@host)" >"$HTTPD_ROOT_PATH/passwd"
+
+	if test -n "$LIB_HTTPD_SSL"
+	then
+		HTTPD_PROTO=https
+		RANDFILE_PATH="$HTTPD_ROOT_PATH"/.rnd openssl req \
+			-config "$TEST_PATH/ssl.cnf" \
+			-new -x509 -nodes \
+			-out "$HTTPD_ROOT_PATH/httpd.pem" \
+			-keyout "$HTTPD_ROOT_PATH/httpd.key" &&
+		cat "$HTTPD_ROOT_PATH/httpd.key" >>"$HTTPD_ROOT_PATH/httpd.pem"
+		GIT_SSL_NO_VERIFY=t
+		export GIT_SSL_NO_VERIFY
+	else
+		HTTPD_PROTO=http
+	fi
+	HTTPD_DEST=127.0.0.1:$LIB_HTTPD_PORT
+	HTTPD_URL=$HTTPD_PROTO://$HTTPD_DEST
+	HTTPD_URL_USER=$HTTPD_PROTO://user%40host@$HTTPD_DEST
+	HTTPD_URL_USER_PASS=$HTTPD_PROTO://user%40host:pass%40host@$HTTPD_DEST
+	write_configuration >"$HTTPD_ROOT_PATH/anthill.toml"
+}
+
+# HTTP/2 is spoken where TLS is.
+enable_http2 () {
+	test_set_prereq HTTP2
+}
+
+start_httpd () {
+	prepare_httpd >&3 2>&4
+
+	test_atexit stop_httpd
+
+	"$ANTHILL_FOR_GIT/anthill" serve --config "$HTTPD_ROOT_PATH/anthill.toml" \
+		>"$HTTPD_ROOT_PATH/out.log" 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- &
+	HTTPD_PID=$!
+	tries=0
+	until curl -s -k -o /dev/null "$HTTPD_URL/"
+	do
+		tries=$((tries + 1))
+		if test $tries -gt 300 || ! kill -0 $HTTPD_PID
+		then
+			cat "$HTTPD_ROOT_PATH"/out.log "$HTTPD_ROOT_PATH"/error.log >&4 2>/dev/null
+			test_skip_or_die GIT_TEST_HTTPD "web server setup failed"
+		fi
+		sleep 0.1
+	done
+	# The tests count the lines of the log from here.
+	until test -s "$HTTPD_ROOT_PATH/access.log"
+	do
+		sleep 0.1
+	done
+	>"$HTTPD_ROOT_PATH/access.log"
+}
+
+stop_httpd () {
+	kill $HTTPD_PID && wait $HTTPD_PID
+	return 0
+}
+
+# The same lines as of Apache's format "common": no referrer, no agent, and "-" for an empty body.
+strip_access_log () {
+	sed -e '
+		s/ "[^"]*" "[^"]*"\( rule=[0-9]*\)*$//
+		s/^.* "//
+		s/"//
+		s/ 0$/ -/
+		s/ [1-9][0-9]*$//
+		s/^GET /GET  /
+	' "$HTTPD_ROOT_PATH"/access.log
+}
