@@ -58,6 +58,16 @@ fn documents() {
     assert_eq!(second.fields[0].1, b"text/html");
     let fourth = document(GOOD[3]);
     assert_eq!((fourth.status.0, fourth.length), (201, Some(4)));
+    // Fields keep the order of the script.
+    let ordered = document(
+        "Expires: 0\nStatus: 301 x\nContent-type: a/b\nContent-Length: 1\nlocation: /c\nX-A: b\nLocation: /c\n\n",
+    );
+    let names: Vec<&str> = ordered
+        .fields
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(names, ["Expires", "Content-Type", "Location", "X-A"]);
     // What is the server's is left out.
     let fields =
         document("Content-Type: a/b\nDate: now\nserver: x\nConnection: close\nKeep-Alive: 1\n\n");
@@ -76,11 +86,23 @@ fn documents() {
 fn reason_phrases() {
     let long = "x".repeat(STATUS_REASON_BYTES_MAX);
     for (head, reason) in [
-        ("Status: 404 Something else\n\n".to_owned(), "Something else"),
+        (
+            "Status: 404 Something else\n\n".to_owned(),
+            "Something else",
+        ),
         ("Status: 404   Nicht da \r\n\r\n".to_owned(), "Nicht da"),
-        ("Status: 404 caf\u{e9}\tnoir\n\n".to_owned(), "caf\u{e9}\tnoir"),
-        ("HTTP/1.1 404 Something else\nA: b\n\n".to_owned(), "Something else"),
-        ("HTTP/1.0 404 First\nStatus: 404 Second\n\n".to_owned(), "First"),
+        (
+            "Status: 404 caf\u{e9}\tnoir\n\n".to_owned(),
+            "caf\u{e9}\tnoir",
+        ),
+        (
+            "HTTP/1.1 404 Something else\nA: b\n\n".to_owned(),
+            "Something else",
+        ),
+        (
+            "HTTP/1.0 404 First\nStatus: 404 Second\n\n".to_owned(),
+            "First",
+        ),
         ("HTTP/1.0 404\nStatus: 404 Second\n\n".to_owned(), "Second"),
         (format!("Status: 404 {long}\n\n"), &long),
         // The phrase of the registry.
