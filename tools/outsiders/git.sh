@@ -79,6 +79,17 @@ free_port() {
 		print IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1")->sockport'
 }
 
+# A test that was ended by its time limit leaves its server behind.
+end_servers() {
+	for file in "$OUT/$1"/results/*/httpd/httpd.pid; do
+		[ -f "$file" ] || continue
+		pid=$(cat "$file")
+		if grep -q "$OUT/$1" "/proc/$pid/cmdline" 2>/dev/null; then
+			kill "$pid"
+		fi
+	done
+}
+
 # One file of tests. Its subtests are counted by their lines: "ok 1 - …", "not ok 2 - …".
 run() {
 	server=$1 test=$2
@@ -91,6 +102,7 @@ run() {
 			ANTHILL_FOR_GIT="$OUT/$server" \
 			timeout 1200 sh "./$test.sh" --verbose-log --no-color </dev/null >"$log.tap" 2>&1
 	) || true
+	end_servers "$server"
 	passed=$(grep -c '^ok [0-9]' "$log.tap" || true)
 	skipped=$(grep -c '^ok [0-9].* # skip' "$log.tap" || true)
 	known=$(grep -c '^not ok [0-9].* # TODO' "$log.tap" || true)

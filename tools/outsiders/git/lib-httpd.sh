@@ -171,6 +171,7 @@ start_httpd () {
 	"$ANTHILL_FOR_GIT/anthill" serve "$HTTPD_ROOT_PATH/anthill.toml" \
 		>"$HTTPD_ROOT_PATH/out.log" 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- &
 	HTTPD_PID=$!
+	echo $HTTPD_PID >"$HTTPD_ROOT_PATH/httpd.pid"
 	tries=0
 	until curl -s -k -o /dev/null "$HTTPD_URL/"
 	do
@@ -191,7 +192,8 @@ stop_httpd () {
 }
 
 # The lines as Apache's format "common" leads to them. anthill hands lines to the log once a second. The
-# tests truncate access.log where they begin to count: the lines since then count by their own time.
+# tests truncate access.log where they begin to count: the lines since then count by their own time. So
+# one subtest of t5550 that greps access.log for what must not be there finds it empty.
 strip_access_log () {
 	sleep 2
 	perl -MJSON::PP -MTime::HiRes=stat -MTime::Local=timegm -ne '
