@@ -733,7 +733,7 @@ mod tests {
 
     #[test]
     fn numbers_of_lines() {
-        let said = b"3\t0\ta\tb\nc\0-\t-\tpicture\0001\t20\t\0old\0new\0400\t5\tlast\0";
+        let said = b"3\t0\ta\tb\nc\0-\t-\tpicture\x001\t20\t\x00old\x00new\x00400\t5\tlast\0";
         let all = counted(said);
         let entry = |before, name, lines| Counted {
             before,
