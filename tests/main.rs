@@ -18,6 +18,7 @@ mod fresh;
 #[cfg(feature = "http3")]
 mod given_up;
 mod git;
+mod git_counts;
 mod git_pages;
 mod guards;
 mod h2;
@@ -40,6 +41,7 @@ mod logs;
 mod mirror;
 mod papers;
 mod pending;
+mod reason;
 mod root;
 mod secrets;
 mod site;

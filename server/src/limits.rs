@@ -253,6 +253,8 @@ pub const RENEWING_PAUSE_MILLISECONDS_MAX: u64 = 100;
 pub const GLOB_ALTERNATIVES_MAX: usize = 64;
 /// The head of what a script answers, bytes: cookies and policies of the largest applications fit.
 pub const CGI_HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a reason phrase that a script may choose: a sentence fits, and a stored head stays small.
+pub const STATUS_REASON_BYTES_MAX: usize = 256;
 /// Fields in it.
 pub const CGI_FIELDS_MAX: usize = 200;
 /// A program that is told to end may take so long before it is killed, with all of its group.

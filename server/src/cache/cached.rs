@@ -17,7 +17,7 @@ use crate::wire::date::parse_http_date;
 use crate::wire::fields::{ETag, Fields, Values};
 use crate::wire::head::{Asks, Head, Method};
 use crate::wire::reject::Reject;
-use crate::wire::status::Status;
+use crate::wire::status::{Status, StatusLine};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -303,7 +303,7 @@ impl Cached {
 /// A page as a live response.
 fn of_page(page: &Arc<Page>, request: &Request, status: &str) -> Response {
     let page = page.clone();
-    let own = page.variant.status();
+    let own = page.variant.status_line();
     let mut fields = page.fields();
     fields.extend(page.vary());
     of_head(&own, &fields, request, status, move || content(page))
@@ -459,7 +459,7 @@ fn say(fields: &mut Vec<(Cow<'static, str>, Vec<u8>)>, status: &str) {
 
 /// A response with this head; 304 for who has it already.
 fn of_head(
-    status: &Status,
+    status: &StatusLine,
     fields: &[(Cow<'static, str>, Vec<u8>)],
     request: &Request,
     said: &str,
@@ -467,20 +467,20 @@ fn of_head(
 ) -> Response {
     let mut fields = fields.to_vec();
     say(&mut fields, said);
-    if *status == Status::OK && is_known(&fields, request) {
+    if **status == Status::OK && is_known(&fields, request) {
         let of_the_content = |name: &str| {
             let name = name.to_ascii_lowercase();
             name.starts_with("content-") && name != "content-location"
         };
         fields.retain(|(name, _)| !of_the_content(name));
         return Response {
-            status: Status::NOT_MODIFIED,
+            status: Status::NOT_MODIFIED.into(),
             fields,
             body: Body::Empty,
         };
     }
     Response {
-        status: *status,
+        status: status.clone(),
         fields,
         body: body(),
     }

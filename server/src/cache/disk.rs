@@ -9,7 +9,7 @@ use super::policy::{Lifetime, Terms, Use};
 use crate::base::digest::sha256;
 use crate::base::{clock, whole};
 use crate::limits::CACHE_DISK_BYTES_MAX;
-use crate::wire::status::Status;
+use crate::wire::status::{Status, StatusLine};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,7 +23,7 @@ fn file(state: &Path) -> PathBuf {
 }
 
 /// What the file begins with; another version has another.
-const MAGIC: &[u8] = b"anthill pages 1\n";
+const MAGIC: &[u8] = b"anthill pages 2\n";
 const DIGEST_BYTES: usize = 32;
 
 impl Cache {
@@ -124,6 +124,7 @@ fn push_page(out: &mut Vec<u8>, page: &Page, now_ms: u64, unix_ms: u64) {
     for number in numbers {
         out.extend_from_slice(&number.to_le_bytes());
     }
+    push(out, page.variant.status_line().reason());
     push_count(out, page.varied.parts().len());
     for (name, value) in page.varied.parts() {
         push(out, name.as_bytes());
@@ -158,6 +159,7 @@ fn take_page(
         *number = u64::from_le_bytes(take_array(rest)?);
     }
     let [fresh, while_revalidate, if_error, age, born_unix_ms, status] = numbers;
+    let status = StatusLine::new(Status(status as u16), take(rest)?);
     let mut varied = Vec::new();
     for _ in 0..take_count(rest)? {
         let name = text(take(rest)?)?.into();
@@ -194,7 +196,7 @@ fn take_page(
         kind,
         Varied::from_parts(varied),
         terms,
-        Status(status as u16),
+        &status,
         &fields,
         content,
         true,

@@ -9,7 +9,7 @@ use super::Cache;
 use super::key::{Asker, Kind, Varied};
 use super::page::{Page, Place};
 use crate::wire::reject::Reject;
-use crate::wire::status::Status;
+use crate::wire::status::StatusLine;
 use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,7 +85,7 @@ pub(super) enum Phase {
 
 /// The head of a response that is coming.
 pub(super) struct Head {
-    pub(super) status: Status,
+    pub(super) status: StatusLine,
     pub(super) fields: Vec<(Cow<'static, str>, Vec<u8>)>,
     /// Bytes of its content, where that is known.
     pub(super) length: Option<u64>,

@@ -9,7 +9,7 @@ use crate::site::{Kept, SERVER, Variant};
 use crate::wire::date::format_imf;
 use crate::wire::fields::{Accepted, Coding, ETag, items};
 use crate::wire::head::Asks;
-use crate::wire::status::Status;
+use crate::wire::status::{Status, StatusLine};
 use arc_swap::ArcSwapOption;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -99,7 +99,7 @@ impl Page {
         kind: Kind,
         varied: Varied,
         terms: Terms,
-        status: Status,
+        status: &StatusLine,
         fields: &Fields,
         content: Box<[u8]>,
         disk: bool,
@@ -112,8 +112,8 @@ impl Page {
             bytes: AtomicUsize::new(0),
         });
         let held = Box::new(Held(lease.clone()));
-        let is_text = is_text(status, &kind, fields, content.len());
-        let adds_vary = adds_vary(status, &kind, fields, Some(content.len()));
+        let is_text = is_text(**status, &kind, fields, content.len());
+        let adds_vary = adds_vary(**status, &kind, fields, Some(content.len()));
         let variant = variant(status, fields, content, now, adds_vary, held);
         Page {
             gzip: ArcSwapOption::empty(),
@@ -218,7 +218,7 @@ impl Page {
             bytes: AtomicUsize::new(0),
         });
         let held = Box::new(Held(lease.clone()));
-        let variant = Variant::of_response(self.variant.status(), fields, content, held);
+        let variant = Variant::of_response(&self.variant.status_line(), fields, content, held);
         lease.count(variant.weight());
         variant.coded(Coding::Gzip)
     }
@@ -354,7 +354,7 @@ impl Page {
 }
 
 fn variant(
-    status: Status,
+    status: &StatusLine,
     fields: &Fields,
     content: Box<[u8]>,
     now: u64,
@@ -364,7 +364,7 @@ fn variant(
     let length = content.len().to_string();
     let made = policy::values(fields, "Date").next();
     let made = made.map_or_else(|| format_imf(now).to_vec(), <[u8]>::to_vec);
-    let has_length = status != Status::NO_CONTENT;
+    let has_length = **status != Status::NO_CONTENT;
     // The operator may have said that it is another.
     let server = policy::values(fields, "Server").next();
     let server = server.unwrap_or(SERVER.as_bytes());

@@ -44,13 +44,13 @@ fn page(path: &str, bytes: usize, ledger: &Arc<AtomicUsize>) -> Arc<Page> {
     let content = vec![b'x'; bytes].into();
     let (kind, place) = (ANYBODY.kind(), place(path));
     let varied = Default::default();
-    let status = Status::OK;
+    let status = Status::OK.into();
     Arc::new(Page::new(
         place,
         kind,
         varied,
         TERMS,
-        status,
+        &status,
         &[],
         content,
         false,

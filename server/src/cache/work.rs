@@ -17,7 +17,7 @@ use crate::limits::{
 use crate::wire::fields::Fields;
 use crate::wire::head::Method;
 use crate::wire::reject::Reject;
-use crate::wire::status::Status;
+use crate::wire::status::{Status, StatusLine};
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -258,7 +258,7 @@ impl Work {
     }
 
     async fn answered(&mut self, response: Response, asked: &[u8], giving: &Giving) {
-        let (status, now) = (response.status, clock::unix_seconds_now());
+        let (status, now) = (*response.status, clock::unix_seconds_now());
         if status == Status::NOT_MODIFIED
             && let Some(old) = self.old.clone()
         {
@@ -303,8 +303,8 @@ impl Work {
     /// The old page is good still.
     fn freshened(&mut self, old: &Arc<Page>, response: &Response, asked: &[u8], now: u64) {
         let mut fields = old.freshened(response);
-        let status = old.variant.status();
-        let verdict = policy::judge(&self.cached.rule, self.asked, status, &fields, now);
+        let status = old.variant.status_line();
+        let verdict = policy::judge(&self.cached.rule, self.asked, *status, &fields, now);
         let terms = match verdict {
             Verdict::Keep(terms) => Some(terms),
             Verdict::Share | Verdict::Pass => {
@@ -315,7 +315,7 @@ impl Work {
             }
         };
         let content = old.variant.bytes().into();
-        self.done(status, &fields, content, asked, terms);
+        self.done(&status, &fields, content, asked, terms);
     }
 
     /// Takes the content in, as far as it may become a page.
@@ -341,16 +341,16 @@ impl Work {
             body,
         } = response;
         let (reader, work) = match body {
-            Body::Empty => return self.done(status, &fields, Box::default(), asked, terms),
-            Body::Whole(bytes) => return self.done(status, &fields, bytes.into(), asked, terms),
+            Body::Empty => return self.done(&status, &fields, Box::default(), asked, terms),
+            Body::Whole(bytes) => return self.done(&status, &fields, bytes.into(), asked, terms),
             Body::Stream { reader, work, .. } => (reader, work),
         };
         let said = known.then_some(length as usize);
         let is_added =
-            terms.is_some() && super::page::adds_vary(status, &self.fill.kind, &fields, said);
+            terms.is_some() && super::page::adds_vary(*status, &self.fill.kind, &fields, said);
         let vary = is_added.then(super::page::our_vary);
         self.fill.begin(Head {
-            status,
+            status: status.clone(),
             fields: fields.iter().cloned().chain(vary).collect(),
             length: known.then_some(length),
             varied: Varied::of(&fields, Fields(asked)),
@@ -376,7 +376,7 @@ impl Work {
             Some(Gathered::Whole { is_doubtful }) => {
                 let content = self.fill.content().into();
                 let terms = terms.filter(|_| !is_doubtful);
-                self.done(status, &fields, content, asked, terms);
+                self.done(&status, &fields, content, asked, terms);
             }
             Some(Gathered::Broken(why)) => self.settle(None, Phase::Broken(why)),
             Some(Gathered::TooMuch(rest)) => {
@@ -394,7 +394,7 @@ impl Work {
     /// It is whole. Without terms it is for those alone who wait for it now.
     fn done(
         &mut self,
-        status: Status,
+        status: &StatusLine,
         fields: &policy::Fields,
         content: Box<[u8]>,
         asked: &[u8],

@@ -13,7 +13,6 @@ use crate::wire::body::BodyLength;
 use crate::wire::cgi::{Answer, Document, Wrong};
 use crate::wire::head::Method;
 use crate::wire::reject::Reject;
-use crate::wire::status::Status;
 use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -197,7 +196,7 @@ impl<P: Peer> Exchange<P> {
         let (reject, why) = match begun {
             Begun::Answer(Answer::Document(document)) => {
                 // For what comes later, with the body, nobody waits.
-                let behind = match leads_on(self.asked.method, document.status) {
+                let behind = match leads_on(self.asked.method, document.status.0) {
                     true => self.bounds.lag.behind(News::Anything),
                     false => None,
                 };
@@ -381,7 +380,7 @@ impl<P: Peer> Exchange<P> {
         self.complain(ended);
         self.peer.leave(self.bounds.silent);
         Response {
-            status: Status(document.status),
+            status: document.status,
             fields: owned(document.fields),
             body: Body::Whole(self.read),
         }
@@ -392,11 +391,13 @@ impl<P: Peer> Exchange<P> {
         let is_whole = |length| length == self.read.len() as u64;
         let how = match self.peer.ended().await {
             Ended::Complaining(how) | Ended::Broken(_, how) => how,
-            Ended::Well if document.status >= 500 => format!("it answered {}", document.status),
+            Ended::Well if document.status.0 >= 500 => {
+                format!("it answered {}", document.status.0)
+            }
             Ended::Well if document.length.is_none_or(is_whole) => {
                 self.peer.leave(self.bounds.silent);
                 return Ok(Response {
-                    status: Status(document.status),
+                    status: document.status,
                     fields: owned(document.fields),
                     body: Body::Whole(self.read),
                 });
@@ -408,9 +409,9 @@ impl<P: Peer> Exchange<P> {
     }
 
     fn document(mut self, document: Document) -> Response {
-        let status = Status(document.status);
+        let status = document.status;
         let fields = owned(document.fields);
-        let has_none = matches!(document.status, 204 | 304);
+        let has_none = matches!(status.0, 204 | 304);
         let is_bodiless = has_none || self.asked.method == Method::Head;
         let (writer, reader) = pipe(limits::PIPE_BYTES);
         let length = document.length;

@@ -80,7 +80,7 @@ impl Furnishing {
     /// The operator's word counts, as for a file, but for what only a handler knows of its answer.
     fn furnish(&self, response: &mut Response) {
         let path = self.path.strip_prefix(b"/").unwrap_or(&self.path);
-        let is_news = response.status != Status::NOT_MODIFIED;
+        let is_news = *response.status != Status::NOT_MODIFIED;
         // Whether it is for one client alone, and how long it is good. A 304 that says nothing of it
         // leaves what was said with the content (RFC 9111 §4.3.4).
         let may_say_how_long = is_news && !response.fields.iter().any(|(its, _)| is(its, HOW_LONG));

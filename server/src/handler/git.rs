@@ -174,7 +174,7 @@ async fn run(settings: Arc<Settings>, mut request: Request) -> Result<Response, 
     let running = programs.run(Arc::clone(&asked), here, bounds, find);
     let response = running.await?;
     // What was asked for is there and is asked of git as it wants it: the repository is damaged.
-    if response.status == Status::NOT_FOUND {
+    if *response.status == Status::NOT_FOUND {
         let why = format!("{}: git takes it for no repository", asked.line());
         return Err(Fault::because("git", Reject::SCRIPT_FAILED, why));
     }

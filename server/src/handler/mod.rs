@@ -28,7 +28,7 @@ use crate::wire::body::BodyLength;
 use crate::wire::fields::Fields;
 use crate::wire::head::{Method, Version};
 use crate::wire::reject::Reject;
-use crate::wire::status::Status;
+use crate::wire::status::StatusLine;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
@@ -235,8 +235,8 @@ impl Request {
 
 /// What a handler answers.
 pub struct Response {
-    /// A final status.
-    pub status: Status,
+    /// A final status, and the reason phrase that a script may have chosen.
+    pub status: StatusLine,
     /// Field lines in order; framing fields (Content-Length, Transfer-Encoding, Connection) and Date
     /// are the driver's and are left out here.
     pub fields: Vec<(Cow<'static, str>, Vec<u8>)>,

@@ -61,7 +61,7 @@ impl Handler for Test {
                 Test::Endless | Test::Page(_) => Box::pin(endless(writer)),
             };
             Ok(Response {
-                status: Status::OK,
+                status: Status::OK.into(),
                 fields: vec![(
                     Cow::Borrowed("Content-Type"),
                     b"text/plain; charset=utf-8".to_vec(),
@@ -176,7 +176,7 @@ async fn page(pages: Arc<Pages>, request: Request) -> Result<Response, Fault> {
         }
     };
     Ok(Response {
-        status,
+        status: status.into(),
         fields,
         body,
     })

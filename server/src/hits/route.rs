@@ -41,7 +41,7 @@ impl Views {
             ("Cache-Control", "no-store"),
         ];
         Ok(Response {
-            status: Status::OK,
+            status: Status::OK.into(),
             fields: fields
                 .map(|(name, value)| (Cow::Borrowed(name), value.into()))
                 .into(),

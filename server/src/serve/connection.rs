@@ -18,7 +18,6 @@ use super::worker::{Phase, Worker};
 use crate::base::lag::CatchUp;
 use crate::base::sys;
 use crate::base::task::spawn_local;
-use crate::base::text::push_number;
 use crate::limits;
 use crate::site::{Listing, Load, Stored};
 use crate::tls::{ACME_TLS_ALPN, Identity, Tls};
@@ -27,7 +26,7 @@ use crate::wire::h1::{self, Parsed};
 use crate::wire::h2::frame::PREFACE;
 use crate::wire::head::{Head, Method, Version};
 use crate::wire::reject::Reject;
-use crate::wire::status::Status;
+use crate::wire::status::{Status, StatusLine};
 use crate::world::users::Ask;
 use crate::world::{Host, SecureFields, World};
 use rustls::HandshakeKind;
@@ -977,7 +976,7 @@ impl Connection {
     ) -> Look {
         let status = small.status;
         let mut bytes = Vec::with_capacity(256);
-        push_status_line(&mut bytes, status);
+        StatusLine::from(status).push(&mut bytes);
         bytes.extend_from_slice(&small.lines());
         let version = line.head.map_or(Version::Http11, |head| head.version);
         self.finish_head(&mut bytes, version, after, line.host);
@@ -1233,15 +1232,6 @@ fn look_after(end: usize, after: End) -> Look {
         End::Keep => Look::Took(end),
         after => Look::Then(end, Next::End(after)),
     }
-}
-
-/// The status line.
-pub(super) fn push_status_line(out: &mut Vec<u8>, status: Status) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    push_number(out, status.0.into());
-    out.push(b' ');
-    out.extend_from_slice(status.reason().as_bytes());
-    out.extend_from_slice(b"\r\n");
 }
 
 /// One chunk in its framing (RFC 9112 §7.1).

@@ -349,7 +349,7 @@ fn streamed(worker: &Rc<Worker>, status: Status, mut fields: OwnedFields, body: 
     fields.retain(|(name, _)| !is_length(name));
     let (writer, reader) = pipe(limits::PIPE_BYTES);
     Response {
-        status,
+        status: status.into(),
         fields,
         body: handler::Body::Stream {
             length,
@@ -410,7 +410,7 @@ fn lines(lines: &[u8]) -> OwnedFields {
 /// A small response, as a handler would have made it.
 pub(super) fn small(small: Small) -> Response {
     Response {
-        status: small.status,
+        status: small.status.into(),
         fields: lines(&small.fields),
         body: match small.body.is_empty() {
             true => handler::Body::Empty,

@@ -6,7 +6,7 @@
 //! it started.
 
 use super::access::{Line, Record};
-use super::connection::{Connection, End, framed, push_status_line};
+use super::connection::{Connection, End, framed};
 use super::dispatch::Facts;
 use super::inside::View;
 use super::pending::Held;
@@ -524,7 +524,7 @@ impl Exchange<'_> {
 
     /// Writes the head of `response` and sets its body going.
     fn begin(&mut self, response: Response) {
-        self.status = response.status;
+        self.status = *response.status;
         let mut end = self.after(&response);
         let framing = match &response.body {
             Body::Empty => Framing::Length(0),
@@ -570,7 +570,7 @@ impl Exchange<'_> {
             _ => 0,
         };
         self.out.reserve(limits::LIVE_HEAD_BYTES + body);
-        push_status_line(&mut self.out, response.status);
+        response.status.push(&mut self.out);
         self.out.extend_from_slice(server_line(response));
         for (name, value) in &response.fields {
             self.out.extend_from_slice(name.as_bytes());

@@ -10,8 +10,7 @@ use crate::wire::date::format_imf;
 use crate::wire::fields::Coding;
 use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
-use crate::wire::status::Status;
-use std::io::Write;
+use crate::wire::status::{Status, StatusLine};
 use std::ops::Range;
 
 /// All heads in one piece of memory.
@@ -44,16 +43,16 @@ impl Heads {
     pub fn new(rules: &SiteRules, facts: &Facts<'_>) -> Heads {
         let fields = fields(rules, facts);
         let fields = fields.iter().map(|(name, value)| (*name, value.as_bytes()));
-        Heads::of(Status::OK, fields)
+        Heads::of(&Status::OK.into(), fields)
     }
 
     /// Of a response with this status and these fields, in their order.
     pub fn of<'f>(
-        status: Status,
+        status: &StatusLine,
         fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
     ) -> Heads {
         let mut bytes = Vec::new();
-        push_first_line(&mut bytes, status);
+        status.push(&mut bytes);
         let mut tag = 0..0;
         for (name, value) in fields.clone() {
             if name.eq_ignore_ascii_case("ETag") {
@@ -63,7 +62,7 @@ impl Heads {
             push_field(&mut bytes, name, value);
         }
         let split = bytes.len();
-        push_first_line(&mut bytes, Status::NOT_MODIFIED);
+        StatusLine::from(Status::NOT_MODIFIED).push(&mut bytes);
         for (name, value) in fields {
             if !is_of_the_content(name.as_bytes()) {
                 push_field(&mut bytes, name, value);
@@ -150,12 +149,6 @@ impl Heads {
         let (name, line) = lines(self.ok()).find(|(name, _)| is(name, field))?;
         Some(line[name.len() + 1..].trim_ascii())
     }
-}
-
-/// Appends a status line.
-pub fn push_first_line(out: &mut Vec<u8>, status: Status) {
-    // Into a Vec nothing fails.
-    let _ = write!(out, "HTTP/1.1 {} {}\r\n", status.0, status.reason());
 }
 
 /// Appends one field line.

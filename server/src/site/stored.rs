@@ -1,6 +1,6 @@
 //! An answer from a stored page: a variant, and which part of it is sent under which status.
 
-use super::heads::{is, is_framing, push_field, push_first_line};
+use super::heads::{is, is_framing, push_field};
 use super::load::coding_mark;
 use super::variant::{Content, DiskContent, Variant};
 use crate::base::text::push_number;
@@ -9,7 +9,7 @@ use crate::wire::h2::hpack;
 use crate::wire::h3::qpack;
 use crate::wire::range::RangeList;
 use crate::wire::reject::Reject;
-use crate::wire::status::Status;
+use crate::wire::status::{Status, StatusLine};
 use std::sync::Arc;
 
 /// What is sent for a stored page. It holds all it needs, so the site may be exchanged meanwhile.
@@ -175,7 +175,7 @@ impl Stored {
             self.replace_tag(scratch);
             return scratch;
         }
-        push_first_line(scratch, self.status);
+        StatusLine::from(self.status).push(scratch);
         match self.status {
             Status::PARTIAL_CONTENT => self.partial_fields(scratch),
             Status::PRECONDITION_FAILED | Status::RANGE_NOT_SATISFIABLE => {

@@ -4,7 +4,7 @@ use super::file::Meta;
 use super::heads::Heads;
 use crate::limits::FILE_LOOK_MICROS;
 use crate::wire::fields::Coding;
-use crate::wire::status::Status;
+use crate::wire::status::{Status, StatusLine};
 use rustix::fs::fstat;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -127,7 +127,7 @@ impl Variant {
     /// A handler's response, to be sent again as it is: its status, all its fields (Server, Date and
     /// Content-Length among them), and its content. `lease` is dropped when nobody holds it any more.
     pub fn of_response<'f>(
-        status: Status,
+        status: &StatusLine,
         fields: impl Iterator<Item = (&'f str, &'f [u8])> + Clone,
         content: Box<[u8]>,
         lease: Box<dyn Send + Sync>,
@@ -135,7 +135,7 @@ impl Variant {
         let heads = Heads::of(status, fields);
         let content = Content::Memory(content);
         Variant {
-            status,
+            status: **status,
             is_dated: true,
             _lease: Some(lease),
             ..Variant::new(heads, 0, Coding::Identity, content, None)
@@ -150,6 +150,14 @@ impl Variant {
     /// 200, or what the handler said.
     pub fn status(&self) -> Status {
         self.status
+    }
+
+    /// The same with its reason phrase, which stands in the head alone.
+    pub fn status_line(&self) -> StatusLine {
+        let head = self.heads.ok().get("HTTP/1.1 200 ".len()..);
+        let head = head.unwrap_or_default();
+        let end = head.iter().position(|byte| *byte == b'\r');
+        StatusLine::new(self.status, &head[..end.unwrap_or(0)])
     }
 
     /// The fields of its own head.

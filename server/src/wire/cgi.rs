@@ -7,6 +7,7 @@
 use super::fields::Fields;
 use super::head::Version;
 use super::scan;
+use super::status::{Status, StatusLine};
 use crate::limits::{CGI_FIELDS_MAX, CGI_HEAD_BYTES_MAX};
 
 /// What is known of a request and of the script that answers it. Paths are decoded.
@@ -288,7 +289,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     /// 200 to 599.
-    pub status: u16,
+    pub status: StatusLine,
     /// In their order, without those that are the server's own.
     pub fields: Vec<(String, Vec<u8>)>,
     /// Of the body, if it was said.
@@ -344,11 +345,10 @@ fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
 /// The fields of a head by what they mean.
 #[derive(Default)]
 struct Head {
-    status: Option<u16>,
-    kind: Option<Vec<u8>>,
-    location: Option<Vec<u8>>,
+    status: Option<StatusLine>,
     length: Option<u64>,
-    others: Vec<(String, Vec<u8>)>,
+    /// All others in the order of the script, of Content-Type and Location one each.
+    fields: Vec<(String, Vec<u8>)>,
 }
 
 impl Head {
@@ -365,7 +365,7 @@ impl Head {
             match line.strip_prefix(b"HTTP/1.") {
                 // Many write the first line of a response, though only Status is CGI.
                 Some(rest) if nth == 0 => {
-                    head.status = Some(status(rest.get(2..).unwrap_or_default())?);
+                    head.note_status(scan::trim(rest.get(2..).unwrap_or_default()))?;
                 }
                 _ => head.note(line)?,
             }
@@ -385,11 +385,16 @@ impl Head {
         }
         let is = |field: &str| name.eq_ignore_ascii_case(field.as_bytes());
         if is("status") {
-            once(&mut self.status, status(value)?)
-        } else if is("content-type") {
-            once(&mut self.kind, value.to_vec())
-        } else if is("location") {
-            once(&mut self.location, value.to_vec())
+            self.note_status(value)
+        } else if let Some(single) = [CONTENT_TYPE, LOCATION].into_iter().find(|it| is(it)) {
+            match self.field(single) {
+                Some(before) if before != value => Err(Wrong::Malformed(TWO_VALUES)),
+                Some(_) => Ok(()),
+                None => {
+                    self.fields.push((single.to_owned(), value.to_vec()));
+                    Ok(())
+                }
+            }
         } else if is("content-length") {
             once(&mut self.length, length(value)?)
         } else if is("transfer-encoding") {
@@ -398,45 +403,59 @@ impl Head {
         } else {
             if !SERVERS_OWN.iter().any(|field| is(field)) {
                 let name = String::from_utf8_lossy(name).into_owned();
-                self.others.push((name, value.to_vec()));
+                self.fields.push((name, value.to_vec()));
             }
             Ok(())
         }
     }
 
-    fn answer(self) -> Result<Answer, Wrong> {
-        let Head {
-            status,
-            kind,
-            location,
-            length,
-            mut others,
-        } = self;
-        let is_alone = others.is_empty() && kind.is_none() && length.is_none();
-        let status = match (status, &location) {
+    /// Takes the status of the script. Its phrase stands in the first of several lines that has one.
+    fn note_status(&mut self, value: &[u8]) -> Result<(), Wrong> {
+        let said = status(value)?;
+        match &self.status {
+            Some(before) if **before != *said => Err(Wrong::Malformed(TWO_VALUES)),
+            Some(before) if before.has_own_reason() => Ok(()),
+            _ => {
+                self.status = Some(said);
+                Ok(())
+            }
+        }
+    }
+
+    fn field(&self, name: &str) -> Option<&[u8]> {
+        let (_, value) = self.fields.iter().find(|(its, _)| its == name)?;
+        Some(value)
+    }
+
+    fn answer(mut self) -> Result<Answer, Wrong> {
+        let has_kind = self.field(CONTENT_TYPE).is_some();
+        let is_alone = self.fields.len() == 1 && self.length.is_none();
+        let status = match (self.status.take(), self.field(LOCATION)) {
             (Some(status), _) => status,
             // RFC 3875 §6.2.2. More than this (a cookie, a body) would be lost: then the client follows.
             (None, Some(path)) if is_alone && is_local(path) => {
-                return Ok(Answer::Local(path.clone()));
+                return Ok(Answer::Local(path.to_vec()));
             }
-            (None, Some(_)) => 302,
-            (None, None) if kind.is_some() => 200,
+            (None, Some(_)) => Status::FOUND.into(),
+            (None, None) if has_kind => Status::OK.into(),
             // RFC 3875 §6.2: at least one of the three.
             (None, None) => return Err(Wrong::Malformed("no Content-Type")),
         };
-        if let Some(location) = location {
-            others.insert(0, ("Location".to_owned(), location));
-        }
-        if let Some(kind) = kind.filter(|kind| !kind.is_empty()) {
-            others.insert(0, ("Content-Type".to_owned(), kind));
-        }
+        self.fields
+            .retain(|(name, value)| name != CONTENT_TYPE || !value.is_empty());
         Ok(Answer::Document(Document {
             status,
-            fields: others,
-            length,
+            fields: self.fields,
+            length: self.length,
         }))
     }
 }
+
+/// The spelling under which a response has the fields that may be there once.
+const CONTENT_TYPE: &str = "Content-Type";
+const LOCATION: &str = "Location";
+
+const TWO_VALUES: &str = "two values for one field";
 
 /// What the server says by itself, or what belongs to a connection.
 const SERVERS_OWN: [&str; 9] = [
@@ -454,7 +473,7 @@ const SERVERS_OWN: [&str; 9] = [
 /// A field that means one thing; the same again is no harm.
 fn once<T: PartialEq>(slot: &mut Option<T>, value: T) -> Result<(), Wrong> {
     match slot {
-        Some(before) if *before != value => Err(Wrong::Malformed("two values for one field")),
+        Some(before) if *before != value => Err(Wrong::Malformed(TWO_VALUES)),
         _ => {
             *slot = Some(value);
             Ok(())
@@ -462,14 +481,15 @@ fn once<T: PartialEq>(slot: &mut Option<T>, value: T) -> Result<(), Wrong> {
     }
 }
 
-/// `404 Not Found`; of a final response alone.
-fn status(value: &[u8]) -> Result<u16, Wrong> {
+/// Reads `404 Not Found`, the status of a final response.
+fn status(value: &[u8]) -> Result<StatusLine, Wrong> {
     match value {
         [a @ b'2'..=b'5', b, c, rest @ ..]
             if b.is_ascii_digit() && c.is_ascii_digit() && matches!(rest, [] | [b' ', ..]) =>
         {
             let digits = [a, b, c].map(|digit| u16::from(digit - b'0'));
-            Ok(digits[0] * 100 + digits[1] * 10 + digits[2])
+            let status = Status(digits[0] * 100 + digits[1] * 10 + digits[2]);
+            Ok(StatusLine::new(status, scan::trim(rest)))
         }
         _ => Err(Wrong::Malformed("no status of a response")),
     }

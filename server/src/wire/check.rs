@@ -242,7 +242,9 @@ pub fn script(bytes: &[u8]) {
             assert_eq!(bytewise, Ok((answer.clone(), *length)));
             assert!(*length <= bytes.len());
             if let Answer::Document(document) = answer {
-                assert!((200..600).contains(&document.status));
+                assert!((200..600).contains(&document.status.0));
+                let reason = document.status.reason();
+                assert_eq!(scan::value_end(reason, 0), reason.len());
                 for (name, value) in &document.fields {
                     assert_eq!(scan::token_end(name.as_bytes(), 0), name.len());
                     assert_eq!(scan::value_end(value, 0), value.len());

@@ -1,8 +1,74 @@
 //! Status codes (RFC 9110 §15) and their reason phrases.
 
+use super::scan;
+use crate::limits::STATUS_REASON_BYTES_MAX;
+use std::ops::Deref;
+
 /// A final or interim status code, 100 to 599.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Status(pub u16);
+
+/// The status of a response with the reason phrase of its status line (RFC 9112 §4). HTTP/2 and HTTP/3
+/// have no reason phrase and use the status alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StatusLine {
+    status: Status,
+    /// Without control characters; None is the phrase of the registry.
+    reason: Option<Box<[u8]>>,
+}
+
+impl StatusLine {
+    /// The status line of a script. The phrase of the registry replaces a `reason` that is empty, is
+    /// longer than `STATUS_REASON_BYTES_MAX`, or has a control character.
+    pub fn new(status: Status, reason: &[u8]) -> StatusLine {
+        let is_own = !reason.is_empty()
+            && reason.len() <= STATUS_REASON_BYTES_MAX
+            && scan::value_end(reason, 0) == reason.len()
+            && reason != status.reason().as_bytes();
+        StatusLine {
+            status,
+            reason: is_own.then(|| reason.into()),
+        }
+    }
+
+    /// Is the reason phrase another than that of the registry?
+    pub fn has_own_reason(&self) -> bool {
+        self.reason.is_some()
+    }
+
+    /// The reason phrase.
+    pub fn reason(&self) -> &[u8] {
+        let own = self.reason.as_deref();
+        own.unwrap_or(self.status.reason().as_bytes())
+    }
+
+    /// Appends the line as HTTP/1.1 has it.
+    pub fn push(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        let code = self.status.0;
+        out.extend([code / 100, code / 10 % 10, code % 10].map(|digit| b'0' + digit as u8));
+        out.push(b' ');
+        out.extend_from_slice(self.reason());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+impl From<Status> for StatusLine {
+    fn from(status: Status) -> StatusLine {
+        StatusLine {
+            status,
+            reason: None,
+        }
+    }
+}
+
+impl Deref for StatusLine {
+    type Target = Status;
+
+    fn deref(&self) -> &Status {
+        &self.status
+    }
+}
 
 macro_rules! statuses {
     ($( $code:literal $(as $name:ident)? $reason:literal; )*) => {

@@ -4,6 +4,7 @@
 use super::place::Place;
 use super::said_by_git as said;
 use super::shown::{Log, Summary, about, atom, refs};
+use super::shown_diff::Difference;
 use super::wanted_page::{Id, WantedPage};
 use super::{readme, shown_diff, shown_tree};
 use crate::limits::GIT_HTML_BYTES_MAX;
@@ -46,6 +47,11 @@ pub fn pages(bytes: &[u8]) {
         readme: Some(markdown),
         at: Some(&id),
     };
+    let difference = Difference {
+        patch: bytes,
+        counted: bytes,
+        ..Difference::default()
+    };
     let mut made = vec![
         summary.page(),
         about(&place, Some(text)),
@@ -53,13 +59,13 @@ pub fn pages(bytes: &[u8]) {
         log.page(),
         atom(&place, bytes, &commits),
         shown_tree::folder(&place, &bytes[..cut], &entries, true),
-        shown_diff::between(&place, &id, &id, bytes, bytes, false),
+        shown_diff::between(&place, &id, &id, bytes, &difference),
     ];
     for entry in &entries {
         made.push(shown_tree::file(&place, entry, bytes, false));
     }
     if let Some(commit) = said::commit(bytes) {
-        made.push(shown_diff::commit(&place, &commit, true));
+        made.push(shown_diff::commit(&place, &commit, &difference));
     }
     for page in &made {
         is_harmless(page);

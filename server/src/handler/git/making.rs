@@ -9,6 +9,7 @@ use super::reading::{Command, For, From, Reading};
 use super::said_by_git::{self as said, Hidden, Kind, Ref};
 use super::sent::{FILE_POLICY, PAGE_POLICY, README_POLICY, fields, html, owned, refused, whole};
 use super::shown::{Log, Summary, about, atom, refs};
+use super::shown_diff::Difference;
 use super::tag::Tag;
 use super::wanted_page::{Aspect, Id, WantedPage};
 use super::{plain, readme, shown_diff, shown_tree};
@@ -21,6 +22,7 @@ use crate::limits::{
 };
 use crate::wire::cgi::Document;
 use crate::wire::reject::Reject;
+use crate::wire::status::Status;
 use std::sync::Arc;
 
 /// A page under making.
@@ -358,7 +360,7 @@ impl Making {
         let exchange = reading.start(from, command, Vec::new(), For::File).await?;
         let exchange = exchange.with_slots(slots);
         let head = |beginning: &[u8]| Document {
-            status: 200,
+            status: Status::OK.into(),
             fields: owned(fields(plain::content_type(path, beginning), FILE_POLICY)),
             length: entry.size,
         };
@@ -380,10 +382,55 @@ impl Making {
             .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
             .await?;
         let whole = said::commit(&said.bytes).ok_or(refused(Reject::SCRIPT_FAILED))?;
-        Ok(html(
-            shown_diff::commit(&self.place, &whole, said.is_cut),
-            PAGE_POLICY,
-        ))
+        let before = whole.parents.first();
+        let counted = self
+            .counted(whole.patch, said.is_cut, before, commit, b"")
+            .await;
+        let difference = Difference {
+            patch: whole.patch,
+            is_cut: said.is_cut,
+            counted: &counted.bytes,
+            is_counted_in_part: counted.is_cut,
+        };
+        let page = shown_diff::commit(&self.place, &whole, &difference);
+        Ok(html(page, PAGE_POLICY))
+    }
+
+    /// The numbers of lines of a patch that a page can't show whole. git counts them in a second run,
+    /// with the same bounds of time and memory; nothing where it fails, as the patch is there.
+    async fn counted(
+        &self,
+        patch: &[u8],
+        is_cut: bool,
+        before: Option<&Id>,
+        after: &Id,
+        path: &[u8],
+    ) -> Collected {
+        let nothing = Collected {
+            bytes: Vec::new(),
+            is_cut: false,
+        };
+        if !is_cut && !said::is_too_long(patch) {
+            return nothing;
+        }
+        let mut command = Command::new(&["diff-tree", "-r", "-z", "--numstat", "--no-commit-id"]);
+        // Without `-p`, which comes first.
+        let options = PATCH_OPTIONS[1..].iter().copied();
+        for option in options.chain(before.map(Id::digits)) {
+            command = command.with(option.as_bytes());
+        }
+        command = command.with(after.digits().as_bytes()).with(b"--");
+        if !path.is_empty() {
+            command = command.with(path);
+        }
+        let from = From::objects_of(after);
+        let said = self
+            .reading
+            .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX);
+        said.await.unwrap_or_else(|fault| {
+            fault.log();
+            nothing
+        })
     }
 
     async fn diff(&self, commit: &Id, other: Option<&Id>, path: &[u8]) -> Result<Response, Fault> {
@@ -416,7 +463,16 @@ impl Making {
             .reading
             .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
             .await?;
-        let page = shown_diff::between(&self.place, other, commit, path, &said.bytes, said.is_cut);
+        let counted = self
+            .counted(&said.bytes, said.is_cut, Some(other), commit, path)
+            .await;
+        let difference = Difference {
+            patch: &said.bytes,
+            is_cut: said.is_cut,
+            counted: &counted.bytes,
+            is_counted_in_part: counted.is_cut,
+        };
+        let page = shown_diff::between(&self.place, other, commit, path, &difference);
         Ok(html(page, PAGE_POLICY))
     }
 
@@ -447,7 +503,7 @@ impl Making {
         let disposition = format!("attachment; filename=\"{file}.tar.gz\"").into_bytes();
         fields.push(("Content-Disposition".to_owned(), disposition));
         let head = |_: &[u8]| Document {
-            status: 200,
+            status: Status::OK.into(),
             fields,
             length: None,
         };

@@ -352,9 +352,9 @@ pub struct Hunk<'s> {
 
 impl Changed<'_> {
     /// Lines that came, and that went.
-    pub fn counts(&self) -> (usize, usize) {
+    pub fn counts(&self) -> (u64, u64) {
         let lines = || self.hunks.iter().flat_map(|hunk| &hunk.lines);
-        let begin = |with: u8| lines().filter(|line| line.first() == Some(&with)).count();
+        let begin = |with: u8| lines().filter(|line| line.first() == Some(&with)).count() as u64;
         (begin(b'+'), begin(b'-'))
     }
 
@@ -380,6 +380,50 @@ pub fn diff(said: &[u8]) -> (Vec<Changed<'_>>, bool) {
     }
     reading.end();
     (reading.all, true)
+}
+
+/// Has a patch more lines than [`diff`] takes?
+pub fn is_too_long(patch: &[u8]) -> bool {
+    patch.iter().filter(|byte| **byte == b'\n').count() >= GIT_LINES_MAX
+}
+
+/// The number of changed lines of one file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Counted<'s> {
+    /// The name before, of a file that was renamed or copied.
+    pub before: Option<&'s [u8]>,
+    /// The name now, or before its deletion.
+    pub name: &'s [u8],
+    /// Added lines and removed lines; 0 and 0 for a binary file.
+    pub lines: (u64, u64),
+}
+
+/// Reads the output of `diff-tree --numstat -z`. Leaves out an entry that was cut.
+pub fn counted(said: &[u8]) -> Vec<Counted<'_>> {
+    let mut parts = Parts(said);
+    let mut all = Vec::new();
+    while let Some([entry]) = parts.take() {
+        // `1<TAB>2<TAB>name`; the names before and now of a rename follow an empty one.
+        let mut words = entry.splitn(3, |byte| *byte == b'\t');
+        let (Some(plus), Some(minus), Some(name)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
+        let lines = (number(plus).unwrap_or(0), number(minus).unwrap_or(0));
+        let (before, name) = match name.is_empty() {
+            false => (None, name),
+            true => match parts.take() {
+                Some([before, name]) => (Some(before), name),
+                None => break,
+            },
+        };
+        all.push(Counted {
+            before,
+            name,
+            lines,
+        });
+    }
+    all
 }
 
 /// A patch, as far as it was read.
@@ -688,6 +732,32 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_lines() {
+        let said = b"3\t0\ta\tb\nc\0-\t-\tpicture\x001\t20\t\x00old\x00new\x00400\t5\tlast\0";
+        let all = counted(said);
+        let entry = |before, name, lines| Counted {
+            before,
+            name,
+            lines,
+        };
+        assert_eq!(
+            all,
+            [
+                entry(None, &b"a\tb\nc"[..], (3, 0)),
+                entry(None, b"picture", (0, 0)),
+                entry(Some(&b"old"[..]), b"new", (1, 20)),
+                entry(None, b"last", (400, 5)),
+            ]
+        );
+        for cut in 0..said.len() {
+            let whole = said[..cut].split(|byte| *byte == 0).count() - 1;
+            // A rename has three parts.
+            let expected = whole.min(2) + usize::from(whole > 4);
+            assert_eq!(counted(&said[..cut]).len(), expected, "{cut}");
+        }
+    }
+
+    #[test]
     fn patches() {
         let said = b"diff --git a/x y b/x y\nindex 1..2 100644\n--- a/x y\t\n+++ b/x y\t\n\
             @@ -1,2 +1,2 @@ fn\n--- gone\n same\n+++ come\n\\ No newline at end of file\n\
@@ -721,6 +791,10 @@ mod tests {
         for cut in 0..said.len() {
             diff(&said[..cut]);
         }
+        let long = b"diff --git a/x b/x\n".repeat(GIT_LINES_MAX - 1);
+        assert!(!is_too_long(&long) && diff(&long).1);
+        let long = b"diff --git a/x b/x\n".repeat(GIT_LINES_MAX);
+        assert!(is_too_long(&long) && !diff(&long).1);
         let long = b"diff --git a/x b/x\n".repeat(GIT_LINES_MAX + 1);
         let (all, is_whole) = diff(&long);
         assert_eq!((all.len(), is_whole), (GIT_LINES_MAX, false));

@@ -25,7 +25,7 @@ pub(super) fn with_slash(request: &Request) -> Response {
         location.extend_from_slice(query);
     }
     Response {
-        status: Status::MOVED_PERMANENTLY,
+        status: Status::MOVED_PERMANENTLY.into(),
         fields: vec![(Cow::Borrowed("Location"), location)],
         body: Body::Empty,
     }
@@ -54,7 +54,7 @@ pub(super) fn html(page: String, policy: &str) -> Response {
 
 pub(super) fn whole(kind: &str, body: Vec<u8>, policy: &str) -> Response {
     Response {
-        status: Status::OK,
+        status: Status::OK.into(),
         fields: fields(kind, policy),
         body: Body::Whole(body),
     }

@@ -2,13 +2,26 @@
 
 use super::html::Html;
 use super::place::{Place, Tab};
-use super::said_by_git::{Changed, WholeCommit, diff};
+use super::said_by_git::{Changed, Counted, WholeCommit, counted, diff};
 use super::shown::framed;
 use super::wanted_page::Id;
 use crate::limits::GIT_HTML_BYTES_MAX;
 
+/// What git said of the difference of two commits.
+#[derive(Default)]
+pub struct Difference<'d> {
+    /// The patch, from its beginning.
+    pub patch: &'d [u8],
+    /// The patch was longer.
+    pub is_cut: bool,
+    /// The numbers of lines ([`counted`]) where the patch is cut; empty where git could not count.
+    pub counted: &'d [u8],
+    /// There were more numbers.
+    pub is_counted_in_part: bool,
+}
+
 /// A commit with what it changed.
-pub fn commit(place: &Place, commit: &WholeCommit<'_>, is_cut: bool) -> String {
+pub fn commit(place: &Place, commit: &WholeCommit<'_>, difference: &Difference<'_>) -> String {
     let message = commit.message.trim_ascii();
     let end = message.iter().position(|byte| *byte == b'\n');
     let (subject, rest) = message.split_at(end.unwrap_or(message.len()));
@@ -24,8 +37,7 @@ pub fn commit(place: &Place, commit: &WholeCommit<'_>, is_cut: bool) -> String {
         place,
         &commit.id,
         commit.parents.first(),
-        commit.patch,
-        is_cut,
+        difference,
         &mut page,
     );
     framed(place, Tab::Commit, subject, true, &page)
@@ -80,8 +92,7 @@ pub fn between(
     from: &Id,
     to: &Id,
     path: &[u8],
-    patch: &[u8],
-    is_cut: bool,
+    difference: &Difference<'_>,
 ) -> String {
     let mut page = Html::default();
     let url = |id: &Id| place.plain_url("commit", b"", &[("id", id.digits())]);
@@ -95,7 +106,7 @@ pub fn between(
             .markup("</code></dd>");
     }
     page.markup("</dl>\n");
-    push_patch(place, to, Some(from), patch, is_cut, &mut page);
+    push_patch(place, to, Some(from), difference, &mut page);
     framed(place, Tab::Commit, b"difference", true, &page)
 }
 
@@ -103,80 +114,144 @@ fn push_patch(
     place: &Place,
     after: &Id,
     before: Option<&Id>,
-    patch: &[u8],
-    is_cut: bool,
+    difference: &Difference<'_>,
     page: &mut Html,
 ) {
-    let (files, is_whole) = diff(patch);
-    if files.is_empty() {
+    let (files, is_whole) = diff(difference.patch);
+    let counted = counted(difference.counted);
+    if files.is_empty() && counted.is_empty() {
         page.markup("<p class=note>No file changed.</p>\n");
         return;
     }
-    push_list(&files, page);
+    let mut is_cut = difference.is_cut || !is_whole;
+    let mut all = Files {
+        is_least: is_cut && (counted.is_empty() || difference.is_counted_in_part),
+        rows: rows(&files, &counted),
+        shown: 0,
+    };
+    let mut sections = Html::default();
     for (nth, file) in files.iter().enumerate() {
-        if page.len() > GIT_HTML_BYTES_MAX {
-            return push_cut(page);
+        if sections.len() > GIT_HTML_BYTES_MAX {
+            is_cut = true;
+            break;
         }
+        all.shown = nth + 1;
         let (id, name) = match (&file.after, before) {
             (None, Some(before)) => (before, file.name()),
             _ => (after, file.name()),
         };
-        page.markup("<section class=file id=f")
+        sections
+            .markup("<section class=file id=f")
             .markup(&nth.to_string())
             .markup("><h3><code>");
         match name.contains(&b'\\') {
-            true => page.text(name),
-            false => page.link(&place.url("tree", name, &[("id", id.digits())]), name),
+            true => sections.text(name),
+            false => sections.link(&place.url("tree", name, &[("id", id.digits())]), name),
         };
-        page.markup("</code>");
-        push_stat(file, page);
-        page.markup("<span class=soft>")
+        sections.markup("</code>");
+        push_stat(all.rows[nth].lines, &mut sections);
+        sections
+            .markup("<span class=soft>")
             .text(what_happened(file))
             .markup("</span></h3>\n");
-        if !push_hunks(file, page) {
-            page.markup("</section>\n");
-            return push_cut(page);
+        let is_all = push_hunks(file, &mut sections);
+        sections.markup("</section>\n");
+        if !is_all {
+            is_cut = true;
+            break;
         }
-        page.markup("</section>\n");
     }
-    if is_cut || !is_whole {
-        push_cut(page);
+    push_list(&all, is_cut, page);
+    page.markup(&sections.into_string());
+    if is_cut {
+        page.markup("<p class=soft>The diff is cut here.</p>\n");
     }
 }
 
-fn push_cut(page: &mut Html) {
-    page.markup("<p class=note>More changed than a page can show: git diff shows all of it.</p>\n");
+/// The list of changed files above their diffs.
+struct Files<'r> {
+    rows: Vec<Row<'r>>,
+    /// There may be more files and lines than these.
+    is_least: bool,
+    /// The diffs of this many files are on the page, from the first.
+    shown: usize,
 }
 
-fn push_list(files: &[Changed<'_>], page: &mut Html) {
-    let (mut plus, mut minus) = (0, 0);
-    for file in files {
-        let counts = file.counts();
-        plus += counts.0;
-        minus += counts.1;
-    }
-    let word = if files.len() == 1 { "file" } else { "files" };
+struct Row<'r> {
+    name: &'r [u8],
+    what: Vec<u8>,
+    lines: (u64, u64),
+}
+
+/// The files of the patch, then those that git counted beyond it. Both have the same order.
+fn rows<'r>(files: &'r [Changed<'_>], counted: &'r [Counted<'_>]) -> Vec<Row<'r>> {
+    let mut left = counted;
+    let mut before: &[u8] = b"";
+    let of_file = |file: &'r Changed<'_>| {
+        let lines = match left.split_first() {
+            Some((first, rest)) if first.name == file.name() => {
+                left = rest;
+                first.lines
+            }
+            // A file that became a link is two of the patch, which git counts as one.
+            _ if !counted.is_empty() && before == file.name() => (0, 0),
+            _ => file.counts(),
+        };
+        before = file.name();
+        Row {
+            name: file.name(),
+            what: what_happened(file),
+            lines,
+        }
+    };
+    let mut all: Vec<_> = files.iter().map(of_file).collect();
+    all.extend(left.iter().map(|it| {
+        Row {
+            name: it.name,
+            what: it
+                .before
+                .map_or(Vec::new(), |before| [b"was ", before].concat()),
+            lines: it.lines,
+        }
+    }));
+    all
+}
+
+fn push_list(files: &Files<'_>, is_cut: bool, page: &mut Html) {
+    let rows = &files.rows;
+    let sum = |(plus, minus), row: &Row<'_>| (plus + row.lines.0, minus + row.lines.1);
+    let (plus, minus) = rows.iter().fold((0, 0), sum);
+    let least = if files.is_least { "At least " } else { "" };
+    let word = if rows.len() == 1 { "file" } else { "files" };
     let said = format!(
-        "<h2>{} {word} changed <span class=stat><b>+{plus}</b> <i>−{minus}</i></span></h2>\n",
-        files.len()
+        "<h2>{least}{} {word} changed <span class=stat><b>+{plus}</b> <i>−{minus}</i></span></h2>\n",
+        rows.len()
     );
-    page.markup(&said).markup("<ul class=rows>\n");
-    for (nth, file) in files.iter().enumerate() {
+    page.markup(&said);
+    if is_cut {
+        page.markup("<p class=note>More changed than a page can show. The diff below is cut; git diff shows all of it.</p>\n");
+    }
+    page.markup("<ul class=rows>\n");
+    for (nth, row) in rows.iter().enumerate() {
         if page.len() > GIT_HTML_BYTES_MAX / 4 {
+            let left = format!("<li>and {} more\n", rows.len() - nth);
+            page.markup(&left);
             break;
         }
         page.markup("<li><span class=main><code>");
-        page.link(&format!("#f{nth}"), file.name());
+        match nth < files.shown {
+            true => page.link(&format!("#f{nth}"), row.name),
+            false => page.text(row.name),
+        };
         page.markup("</code></span><span class=side>");
-        page.text(what_happened(file));
-        push_stat(file, page);
+        page.text(&row.what);
+        push_stat(row.lines, page);
         page.markup("</span>\n");
     }
     page.markup("</ul>\n");
 }
 
-fn push_stat(file: &Changed<'_>, page: &mut Html) {
-    let (plus, minus) = file.counts();
+fn push_stat((plus, minus): (u64, u64), page: &mut Html) {
     if (plus, minus) != (0, 0) {
         let said = format!("<span class=stat><b>+{plus}</b> <i>−{minus}</i></span>");
         page.markup(&said);

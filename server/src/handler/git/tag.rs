@@ -97,7 +97,7 @@ impl Tagged {
     /// For who has it already.
     pub fn not_modified(&self) -> Response {
         Response {
-            status: Status::NOT_MODIFIED,
+            status: Status::NOT_MODIFIED.into(),
             fields: self.fields().into(),
             body: Body::Empty,
         }

@@ -753,6 +753,7 @@ impl Session<'_> {
             fields,
             body,
         } = response;
+        let status = *status;
         let Some(stream) = self.h2.stream(id) else {
             return;
         };

@@ -239,6 +239,7 @@ impl Live {
             fields,
             body,
         } = response;
+        let status = *status;
         let has_none = matches!(status.0, 100..=199 | 204 | 304);
         let length = match &body {
             Body::Empty => Some(0),

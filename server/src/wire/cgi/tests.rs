@@ -2,6 +2,7 @@
 
 use super::super::check;
 use super::*;
+use crate::limits::STATUS_REASON_BYTES_MAX;
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Result<Option<(Answer, usize)>, Wrong> {
@@ -45,9 +46,9 @@ fn heads_at_every_split_point() {
 
 #[test]
 fn documents() {
-    assert_eq!(document(GOOD[0]).status, 200);
+    assert_eq!(document(GOOD[0]).status.0, 200);
     let second = document(GOOD[1]);
-    assert_eq!(second.status, 404);
+    assert_eq!(second.status.0, 404);
     let names: Vec<&str> = second
         .fields
         .iter()
@@ -56,7 +57,17 @@ fn documents() {
     assert_eq!(names, ["Content-Type", "X-A", "Set-Cookie", "Set-Cookie"]);
     assert_eq!(second.fields[0].1, b"text/html");
     let fourth = document(GOOD[3]);
-    assert_eq!((fourth.status, fourth.length), (201, Some(4)));
+    assert_eq!((fourth.status.0, fourth.length), (201, Some(4)));
+    // Fields keep the order of the script.
+    let ordered = document(
+        "Expires: 0\nStatus: 301 x\nContent-type: a/b\nContent-Length: 1\nlocation: /c\nX-A: b\nLocation: /c\n\n",
+    );
+    let names: Vec<&str> = ordered
+        .fields
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(names, ["Expires", "Content-Type", "Location", "X-A"]);
     // What is the server's is left out.
     let fields =
         document("Content-Type: a/b\nDate: now\nserver: x\nConnection: close\nKeep-Alive: 1\n\n");
@@ -68,7 +79,51 @@ fn documents() {
             .len(),
         1
     );
-    assert_eq!(document("Status: 204\n\n").status, 204);
+    assert_eq!(document("Status: 204\n\n").status.0, 204);
+}
+
+#[test]
+fn reason_phrases() {
+    let long = "x".repeat(STATUS_REASON_BYTES_MAX);
+    for (head, reason) in [
+        (
+            "Status: 404 Something else\n\n".to_owned(),
+            "Something else",
+        ),
+        ("Status: 404   Nicht da \r\n\r\n".to_owned(), "Nicht da"),
+        (
+            "Status: 404 caf\u{e9}\tnoir\n\n".to_owned(),
+            "caf\u{e9}\tnoir",
+        ),
+        (
+            "HTTP/1.1 404 Something else\nA: b\n\n".to_owned(),
+            "Something else",
+        ),
+        (
+            "HTTP/1.0 404 First\nStatus: 404 Second\n\n".to_owned(),
+            "First",
+        ),
+        ("HTTP/1.0 404\nStatus: 404 Second\n\n".to_owned(), "Second"),
+        (format!("Status: 404 {long}\n\n"), &long),
+        // The phrase of the registry.
+        ("Status: 404 Not Found\n\n".to_owned(), "Not Found"),
+        ("Status: 404\n\n".to_owned(), "Not Found"),
+        ("Status: 404 \n\n".to_owned(), "Not Found"),
+        (format!("Status: 404 {long}x\n\n"), "Not Found"),
+        ("HTTP/1.1 404 a\x01b\nA: b\n\n".to_owned(), "Not Found"),
+        ("HTTP/1.1 404 a\rb\nA: b\n\n".to_owned(), "Not Found"),
+        ("Status: 299\n\n".to_owned(), ""),
+    ] {
+        let status = document(&head).status;
+        assert_eq!(status.reason(), reason.as_bytes(), "{head:?}");
+        let mut line = Vec::new();
+        status.push(&mut line);
+        let expected = format!("HTTP/1.1 {} {reason}\r\n", status.0);
+        assert_eq!(line, expected.as_bytes());
+    }
+    let wrong = Wrong::Malformed("two values for one field");
+    let text = "Status: 404 Same\nStatus: 403 Same\n\n";
+    assert_eq!(parse(text), Err(wrong));
 }
 
 #[test]
@@ -82,17 +137,17 @@ fn redirects() {
         "Location: /a#b\n\n",
         "Location: /a?b#c\n\n",
     ] {
-        assert_eq!(document(text).status, 302, "{text:?}");
+        assert_eq!(document(text).status.0, 302, "{text:?}");
     }
     assert!(!local("Location: //evil.test/a\n\n"));
     assert!(!local("Location: https://a.test/\n\n"));
     assert!(!local("Status: 302\nLocation: /a\n\n"));
     // A cookie is not to be lost.
     let cookie = document("Location: /a\nSet-Cookie: b=c\n\n");
-    assert_eq!(cookie.status, 302);
+    assert_eq!(cookie.status.0, 302);
     assert_eq!(cookie.fields.len(), 2);
-    assert_eq!(document("Location: https://a.test/\n\n").status, 302);
-    assert_eq!(document("Status: 301 Gone\nLocation: b\n\n").status, 301);
+    assert_eq!(document("Location: https://a.test/\n\n").status.0, 302);
+    assert_eq!(document("Status: 301 Gone\nLocation: b\n\n").status.0, 301);
 }
 
 #[test]

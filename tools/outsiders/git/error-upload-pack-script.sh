@@ -1,0 +1,6 @@
+#!/bin/sh
+# /error_git_upload_pack/: the request for the pack fails, all others do not.
+case "$PATH_INFO" in
+*/git-upload-pack) PATH_INFO=/ exec ./error.sh ;;
+esac
+exec "$GIT_EXEC_PATH/git-http-backend"
