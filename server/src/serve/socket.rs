@@ -25,6 +25,8 @@ pub struct Socket {
     slot: u32,
     registered: Cell<bool>,
     readable: Cell<bool>,
+    /// The poller has told that there is something to read, and nothing was read since.
+    heard: Cell<bool>,
     writable: Cell<bool>,
     /// The peer's side has ended or broken, and that is told only once: reading stays worth a try.
     ended: Cell<bool>,
@@ -43,6 +45,7 @@ impl Socket {
             slot: slot as u32,
             registered: Cell::new(false),
             readable: Cell::new(true),
+            heard: Cell::new(false),
             writable: Cell::new(true),
             ended: Cell::new(false),
             waker: RefCell::new(None),
@@ -72,6 +75,10 @@ impl Socket {
                 Ok((read, _)) => {
                     if read > 0 && read < into.len() && !self.ended.get() {
                         self.readable.set(false);
+                    }
+                    if !self.heard.take() {
+                        // This may have come after the poller was asked last.
+                        self.poller.look();
                     }
                     return Poll::Ready(Ok(read));
                 }
@@ -164,6 +171,7 @@ impl Socket {
         }
         if ready.readable() {
             self.readable.set(true);
+            self.heard.set(true);
         }
         if ready.writable() {
             self.writable.set(true);
