@@ -175,6 +175,7 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
         ledger: Arc::default(),
         pool: Arc::new(Pool::new("test-read", 1, 100)),
         quic: Default::default(),
+        lag: Arc::default(),
         pending_head_bytes_max: 1 << 20,
         refusals: Arc::default(),
         origin: Instant::now(),

@@ -13,6 +13,7 @@ mod config;
 mod cost;
 mod demands;
 mod deploy;
+mod disk;
 mod fastcgi;
 mod fresh;
 #[cfg(feature = "http3")]

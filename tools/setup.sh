@@ -17,6 +17,7 @@ test       wget                    wget
 test       python3                 python3
 test       ps                      procps
 test       unshare                 util-linux
+test       nsenter                 util-linux
 test       setpriv                 util-linux
 test       tar                     tar
 test       sha256sum               coreutils

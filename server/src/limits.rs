@@ -235,6 +235,11 @@ pub const LINKED_FOLDERS_MAX: usize = 4_096;
 pub const LINK_HOPS_MAX: usize = 40;
 /// One piece of a directory listing on its way out.
 pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;
+/// A stored page is compared with its file by one stat(2) in each step of this length, because the kernel
+/// doesn't tell of every change: writes through a hard link outside of the root, below the lower layer of
+/// an overlay, or by another machine on a network file system. For one file this is one system call in
+/// 4 s, however many requests there are.
+pub const FILE_LOOK_SECONDS: u64 = 4;
 /// Paths remembered as changed behind the watcher's back until somebody rescans them.
 pub const STALE_PATHS_MAX: usize = 64;
 /// A request for what isn't there waits so long at most for changes that the disk has told and nobody

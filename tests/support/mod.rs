@@ -34,13 +34,14 @@ const READ: Duration = Duration::from_secs(10);
 const CLIENT: Duration = Duration::from_secs(180);
 
 /// The clients, and the Debian packages they come in (tools/setup.sh installs them).
-const TOOLS: [(&str, &str); 19] = [
+const TOOLS: [(&str, &str); 20] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
     ("wget", "wget"),
     ("python3", "python3"),
     ("ps", "procps"),
     ("unshare", "util-linux"),
+    ("nsenter", "util-linux"),
     ("setpriv", "util-linux"),
     ("mount", "mount"),
     ("strace", "strace"),

@@ -9,9 +9,9 @@ use super::sys::Inotify;
 use crate::limits::LAG_MILLISECONDS;
 use arc_swap::ArcSwapOption;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 /// What the disk has told and isn't served yet.
@@ -22,6 +22,11 @@ pub struct Lag {
     /// Some of it is taken out there, and not noted yet for the sites that it concerns.
     is_reading: AtomicBool,
     rounds: watch::Sender<Rounds>,
+    /// Requests that found the disk other than its site says, though no change was told.
+    asked: AtomicU64,
+    /// How many of them the round under way takes along.
+    taken: AtomicU64,
+    asks: Notify,
 }
 
 /// How often something was done.
@@ -31,6 +36,8 @@ struct Rounds {
     read: u64,
     /// All that was told was read, and is served or came to nothing.
     served: u64,
+    /// Requests of [`Lag::asked`] whose findings are served, or came to nothing.
+    answered: u64,
 }
 
 /// The same for one site.
@@ -62,6 +69,8 @@ pub struct CatchUp {
     site: SiteLag,
     news: News,
     begun: Rounds,
+    /// The number of the request in [`Lag::asked`]; 0 for a request that waits for told changes.
+    ticket: u64,
     rounds: watch::Receiver<Rounds>,
 }
 
@@ -71,6 +80,9 @@ impl Default for Lag {
             told: ArcSwapOption::empty(),
             is_reading: AtomicBool::new(false),
             rounds: watch::Sender::default(),
+            asked: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            asks: Notify::new(),
         }
     }
 }
@@ -79,6 +91,29 @@ impl Lag {
     /// From now on changes are told here; where nobody tells, nothing lags behind but what is noted.
     pub fn follow(&self, told: Option<Arc<Inotify>>) {
         self.told.store(told);
+    }
+
+    /// The descriptor on which changes are told, if they are.
+    pub fn told(&self) -> Option<Arc<Inotify>> {
+        self.told.load_full()
+    }
+
+    /// Waits for a request that calls [`SiteLag::ask`].
+    pub async fn asked(&self) {
+        self.asks.notified().await;
+    }
+
+    /// A round begins, and takes along the findings of all requests that have asked. Call it before the
+    /// findings are taken from the sites.
+    pub fn take_asked(&self) {
+        let asked = self.asked.load(Ordering::SeqCst);
+        self.taken.store(asked, Ordering::SeqCst);
+    }
+
+    /// What the requests found that the round took along is served, or came to nothing.
+    pub fn answered(&self) {
+        let answered = self.taken.load(Ordering::SeqCst);
+        self.rounds.send_modify(|rounds| rounds.answered = answered);
     }
 
     /// What was told is read next. It must be said before: who then finds nothing unread sees that it
@@ -96,6 +131,7 @@ impl Lag {
     /// What was read is served by every worker, or changes nothing; nothing is noted any more.
     pub fn caught_up(&self) {
         self.rounds.send_modify(|rounds| rounds.served += 1);
+        self.answered();
     }
 
     /// Is there something that nobody has looked at?
@@ -137,14 +173,35 @@ impl SiteLag {
         if !self.is_pending(news) && !self.lag.is_unread() && !self.is_pending(news) {
             return None;
         }
+        Some(self.catch_up(news, 0))
+    }
+
+    /// Whether no read change waits to be served. Changes that are told and not read don't count: the
+    /// worker's poller knows of them. A few loads, for every request of a stored page.
+    pub fn is_quiet(&self) -> bool {
+        // In this order: a change is noted for its site before the reading is over.
+        !self.lag.is_reading.load(Ordering::SeqCst) && !self.is_pending(News::Anything)
+    }
+
+    /// Has the control plane take up what the request noted with its site, and tells how to wait for
+    /// it. None where changes aren't told: folders are scanned from time to time, or the server stops.
+    pub fn ask(&self) -> Option<CatchUp> {
+        self.lag.told.load().as_ref()?;
+        let ticket = self.lag.asked.fetch_add(1, Ordering::SeqCst) + 1;
+        self.lag.asks.notify_one();
+        Some(self.catch_up(News::Anything, ticket))
+    }
+
+    fn catch_up(&self, news: News, ticket: u64) -> CatchUp {
         let rounds = self.lag.rounds.subscribe();
         let begun = *rounds.borrow();
-        Some(CatchUp {
+        CatchUp {
             site: self.clone(),
             news,
             begun,
+            ticket,
             rounds,
-        })
+        }
     }
 
     fn is_pending(&self, news: News) -> bool {
@@ -167,6 +224,9 @@ impl CatchUp {
     /// A round that was under way when it was asked may have begun before; the next one has everything.
     fn is_served(&mut self) -> bool {
         let rounds = *self.rounds.borrow_and_update();
+        if self.ticket > 0 {
+            return rounds.answered >= self.ticket;
+        }
         let is_read = rounds.read >= self.begun.read + ROUNDS || !self.site.lag.is_unread();
         let is_served = rounds.served >= self.begun.served + ROUNDS;
         is_read && (is_served || !self.site.is_pending(self.news))
@@ -242,7 +302,14 @@ mod tests {
             // Nobody ever reads this.
             site.behind(News::Anything).expect("unread").done().await;
             assert_eq!(is_behind(&site), [true; 2]);
+            // What a request found by itself is taken along by the round that begins after it.
+            let before = site.ask().expect("a round to come");
+            lag.take_asked();
+            let after = site.ask().expect("a round to come");
+            lag.caught_up();
+            assert!(is_done(before).await && !is_done(after).await);
             lag.follow(None);
+            assert!(site.ask().is_none());
             site.clear();
             assert_eq!(is_behind(&site), [false; 2]);
         });

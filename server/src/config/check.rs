@@ -532,7 +532,10 @@ impl Checker<'_> {
                     "{name} asks for passwords below {path}, and http = \"serve\" lets them travel unencrypted"
                 ));
             }
-            let of_route = |route| self.shown_scripts(route).or_else(|| takes_all(route));
+            let of_route = |route| {
+                let warning = self.shown_scripts(route).or_else(|| takes_all(route));
+                warning.or_else(|| leads_nowhere(site, route))
+            };
             warnings.extend(site.routes.iter().filter_map(of_route));
         }
         let deployments = self.config.deployments();
@@ -590,6 +593,39 @@ fn takes_all(route: &super::Route) -> Option<String> {
             "the fastcgi of {} gets every path below it, /upload/ant.jpg/x.php too, which PHP may run: \
              name its scripts by `files = \".php\"`, or say `files = \"*\"` if all paths are the application's",
             route.path.get_ref()
+        )
+    })
+}
+
+/// A rewrite to a path where a redirect or another rewrite stands. That isn't followed: the site's own
+/// file is the answer, and there is none.
+fn leads_nowhere(site: &Site, route: &super::Route) -> Option<String> {
+    let Some(Target::Rewrite(to)) = &route.target else {
+        return None;
+    };
+    let path = to.get_ref().split('?').next().unwrap_or_default();
+    // As Host::target does: whole components, and the longest match wins.
+    let prefix = |route: &super::Route| route.path.get_ref().trim_end_matches('/').len();
+    let covers = |it: &&super::Route| {
+        let rest = path.strip_prefix(it.path.get_ref().trim_end_matches('/'));
+        it.target.is_some() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let covering = site.routes.iter().filter(covers);
+    let covering = covering.max_by_key(|it| prefix(it))?;
+    let file = site.root.as_ref().map(|root| {
+        let root = root.get_ref();
+        root.join(path.trim_start_matches('/'))
+    });
+    let is_led_on = matches!(
+        covering.target,
+        Some(Target::Redirect(_) | Target::Rewrite(_))
+    );
+    (is_led_on && !file.is_some_and(|file| file.exists())).then(|| {
+        format!(
+            "the rewrite of {} leads to {path}, which the route {} leads on: a rewrite is followed once, and \
+             there is no such file",
+            route.path.get_ref(),
+            covering.path.get_ref()
         )
     })
 }

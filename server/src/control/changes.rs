@@ -7,6 +7,7 @@ use super::plane::{Plane, RESCAN};
 use super::watch::{Changes, Place, Watch};
 use crate::base::clock;
 use crate::base::lag::News;
+use crate::base::sys::Writers;
 use crate::config::{self, Config};
 use crate::site::{Budget, Site, SiteError};
 use crate::world::build;
@@ -135,6 +136,18 @@ impl Plane {
     pub(super) fn caught_up(&self) {
         self.world.hosts.iter().for_each(|host| host.lag.clear());
         self.supplies.lag.caught_up();
+    }
+
+    /// Brings the World up to date with what requests found, and leaves for later what was told beside
+    /// it: a storm of changes doesn't keep a changed page from the requests for it.
+    pub(super) async fn apply_found(&mut self) {
+        self.supplies.lag.take_asked();
+        self.hear_of_files();
+        let later = std::mem::take(&mut self.changes);
+        self.find_stale(&later);
+        self.renew_all().await;
+        self.changes = later;
+        self.supplies.lag.answered();
     }
 
     /// Brings the World up to date with what changed on disk, all that was told until now included.
@@ -277,22 +290,24 @@ impl Plane {
         looked_at
     }
 
-    /// Notes files that requests found changed behind the watch's back, once they are quiet: whoever
-    /// still writes to one will be heard when they close it.
-    pub(super) fn find_stale(&mut self) -> bool {
-        let mut found = false;
+    /// Notes files that requests found other than their site says. Files that a process writes to, and
+    /// those of which that can't be known, are taken once they are quiet.
+    fn find_stale(&mut self, told: &Changes) {
         let places: Vec<_> = self.places().collect();
         for (place, site) in places {
             for path in site.take_stale() {
-                if is_past(changed_at(&site.root().join(&path)), STALE_QUIET) {
-                    self.changes.sites.entry(place).or_default().insert(path);
-                    found = true;
-                } else {
-                    site.note_stale(&path);
+                if path == Path::new("") {
+                    self.changes.whole.insert(place);
+                } else if let Some(first) = site.first_unknown(&path) {
+                    let at = (place, first);
+                    let is_told = told.is_told(&at) && !told.is_unsure(&at);
+                    match is_told || is_whole(&site, &at.1) {
+                        true => self.changes.found(at, is_told),
+                        false => site.note_stale(&path),
+                    }
                 }
             }
         }
-        found
     }
 
     /// Takes the files that nothing happened to for a while.
@@ -314,7 +329,8 @@ impl Plane {
             }
             let settled = is_past(changed, QUIET);
             // Who has it open still, or again, will be heard.
-            if settled && !(watched.is_some() && site.is_being_written(path)) {
+            let is_written = || matches!(site.writers(path), Writers::Some);
+            if settled && !(watched.is_some() && is_written()) {
                 let paths = changes.sites.entry(*place).or_default();
                 paths.insert(path.clone());
             }
@@ -374,6 +390,20 @@ fn changed_at(file: &Path) -> Option<SystemTime> {
     let seconds = Duration::from_secs(is.ctime().try_into().unwrap_or(0));
     let nanos = Duration::from_nanos(is.ctime_nsec().try_into().unwrap_or(0));
     Some(SystemTime::UNIX_EPOCH + seconds + nanos)
+}
+
+/// Whether what a request found at this path can be taken: no file, or one that is whole.
+fn is_whole(site: &Site, path: &Path) -> bool {
+    let real = site.root().join(path);
+    let is_file = std::fs::symlink_metadata(&real).is_ok_and(|is| is.is_file());
+    let changed = changed_at(&real);
+    !is_file
+        || is_past(changed, STALE_QUIET)
+        || match site.writers(path) {
+            // The writer of a file that has just been made isn't counted yet.
+            Writers::None(stat) => stat.st_size > 0 || is_past(changed, QUIET),
+            Writers::Some | Writers::Unknown => false,
+        }
 }
 
 /// It was so long ago, or will be in the future, which is taken as it is; or there is nothing.

@@ -49,7 +49,7 @@ use tokio::sync::oneshot;
 const SETTLED: Duration = Duration::from_secs(1);
 /// Where folders can't be watched, they are scanned this often.
 pub const RESCAN: Duration = Duration::from_secs(10);
-/// Files that a request found other than expected are looked for this often.
+/// Files that a request found other than expected, and that weren't whole then, are looked at this often.
 const STALE: Duration = Duration::from_secs(2);
 /// Hit counts are written this often, if they changed.
 const HITS: Duration = Duration::from_secs(300);
@@ -122,7 +122,8 @@ enum Event {
     Quiet,
     Rescan,
     LookAgain,
-    Stale,
+    /// A request found the disk other than a site says.
+    Found,
     Keys,
     Hits,
     WorkerEnded(usize),
@@ -205,6 +206,7 @@ impl Plane {
             ledger: Arc::default(),
             pool: Arc::new(Pool::new("anthill-read", POOL_THREADS, POOL_QUEUE)),
             quic: h3::Seats::default(),
+            lag: supplies.lag.clone(),
             refusals: supplies.refusals.clone(),
             pending_head_bytes_max: (pending_head_bytes / count)
                 .max(limits::PENDING_HEAD_BYTES_MIN),
@@ -306,6 +308,7 @@ impl Plane {
             self.deployments
                 .plan(&self.config, self.supplies.https_port);
             self.watch_anew();
+            self.publish(World::clone(&self.world)).await;
             greeting::print(&self);
             let _ = sys::notify("READY=1");
             self.acme.plan(&self.config, false);
@@ -335,12 +338,13 @@ impl Plane {
         let mut settle = Some(tokio::time::Instant::now());
         // The first change after a quiet time is looked at when it is told, others after a pause.
         let mut rested = tokio::time::Instant::now();
+        let mut found = rested;
         let mut keys = tokio::time::interval(KEYS);
         let mut hits = tokio::time::interval(HITS);
         let mut rescan = tokio::time::interval(RESCAN);
         let mut stale = tokio::time::interval(STALE);
         loop {
-            let next = self.next_event(signals, settle, &mut keys, &mut rescan, &mut stale);
+            let next = self.next_event(signals, settle, &mut keys, &mut rescan, &mut stale, found);
             let event = tokio::select! {
                 event = next => event,
                 _ = hits.tick() => Event::Hits,
@@ -387,10 +391,10 @@ impl Plane {
                     self.apply().await;
                 }
                 Event::LookAgain => self.deployments.look_again(),
-                Event::Stale => {
-                    if self.find_stale() {
-                        self.apply().await;
-                    }
+                Event::Found => {
+                    let begun = tokio::time::Instant::now();
+                    self.apply_found().await;
+                    found = tokio::time::Instant::now() + pause_after(begun.elapsed());
                 }
                 Event::Keys => self.renew_keys().await,
                 Event::Hits => self.save_hits(),
@@ -407,10 +411,12 @@ impl Plane {
         keys: &mut tokio::time::Interval,
         rescan: &mut tokio::time::Interval,
         stale: &mut tokio::time::Interval,
+        found: tokio::time::Instant,
     ) -> Event {
         let rescans = !self.is_watching() || !self.missed.is_empty();
         let again = self.deployments.looks_again_at();
         let watch = &self.watch;
+        let lag = &self.supplies.lag;
         let ended = &mut self.ended.1;
         let deployments = &mut self.deployments;
         let files = async {
@@ -423,6 +429,13 @@ impl Plane {
             match settle {
                 Some(at) => tokio::time::sleep_until(at).await,
                 None => std::future::pending().await,
+            }
+        };
+        let found = async {
+            tokio::time::sleep_until(found).await;
+            tokio::select! {
+                () = lag.asked() => {}
+                _ = stale.tick() => {}
             }
         };
         let unsettled = !self.unsettled.is_empty();
@@ -458,7 +471,7 @@ impl Plane {
             () = rescan => Event::Rescan,
             () = again => Event::LookAgain,
             _ = keys.tick() => Event::Keys,
-            _ = stale.tick() => Event::Stale,
+            () = found => Event::Found,
             Some(index) = ended.recv() => Event::WorkerEnded(index),
             news = deployments.news() => Event::Deployments(news),
         }
@@ -546,6 +559,8 @@ impl Plane {
         self.deployments
             .plan(&self.config, self.supplies.https_port);
         self.watch_anew();
+        // The workers are to hear of changes where these watches tell.
+        self.publish(World::clone(&self.world)).await;
         self.apply().await;
         self.acme.plan(&self.config, true);
         said.insert(
@@ -731,6 +746,7 @@ impl Plane {
         log::info!("stopping: requests under way have {seconds} s to finish");
         // From here on nobody brings in what the disk tells, and nobody is to wait for it.
         self.supplies.lag.follow(None);
+        self.supplies.lag.take_asked();
         self.caught_up();
         self.deployments.stop();
         // Whoever takes our place may have certificates issued from now on.

@@ -8,12 +8,14 @@
 //! count of what happened, it says that everything may have changed.
 
 use crate::base::lag::News;
-use crate::base::sys::{self, Event, Inotify, WatchFlags};
+use crate::base::sys::{self, Event, Inotify, WatchFlags, Writers};
 use crate::limits::LINK_HOPS_MAX;
-use crate::site::Site;
+use crate::site::{Site, writers_of};
+use rustix::fs::CWD;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -289,8 +291,8 @@ impl Watch {
             let Some(watched) = self.folders.get(&event.watch) else {
                 continue;
             };
-            if event.is_begun() && watched.is_being_written(&event) {
-                // Its writer tells us when it is whole.
+            if event.is_begun() && watched.may_be_written(&event) {
+                // The end of its writer will be told.
                 continue;
             }
             let mut others = Vec::new();
@@ -341,14 +343,22 @@ impl Watch {
 }
 
 impl Watched {
-    /// A plain file that has just come into being is empty or half written. A second name of a file
-    /// (a hard link) is whole already, and so are folders and links.
-    fn is_being_written(&self, event: &Event) -> bool {
+    /// A plain file that has just come into being is empty or half written, unless link(2) gave it its
+    /// name: it may have lost its other name by now, or never had one (O_TMPFILE). Then it has content
+    /// and no process writes to it. A second name of a file is whole already, and so are folders and
+    /// links. Whether a file is whole that is empty, or belongs to another user than the server's, can't
+    /// be told here; a request for it looks again.
+    fn may_be_written(&self, event: &Event) -> bool {
         let Some(name) = &event.name else {
             return false;
         };
-        let metadata = std::fs::symlink_metadata(self.real.join(name));
-        metadata.is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1)
+        let path = self.real.join(name);
+        let metadata = std::fs::symlink_metadata(&path);
+        if !metadata.is_ok_and(|metadata| metadata.is_file() && metadata.nlink() == 1) {
+            return false;
+        }
+        let writers = writers_of(CWD, path.as_os_str().as_bytes());
+        !matches!(writers, Writers::None(stat) if stat.st_size > 0)
     }
 }
 
@@ -411,6 +421,15 @@ impl Changes {
         } else {
             self.gone.remove(&at);
             self.touched.remove(&at);
+        }
+    }
+
+    /// A request found what is at this path other than its site says; it is known to be whole if its
+    /// writer's end was told.
+    pub fn found(&mut self, at: (Place, PathBuf), is_told: bool) {
+        self.sites.entry(at.0).or_default().insert(at.1.clone());
+        if !is_told {
+            self.touched.insert(at);
         }
     }
 

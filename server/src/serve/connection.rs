@@ -275,6 +275,8 @@ impl Connection {
         let worker = self.worker.clone();
         let mut scratch = worker.scratch.borrow_mut();
         let mut turn = limits::TURN_REQUESTS_MAX;
+        // The first request behind a read came no later than what the poller told.
+        let mut is_sure = !again;
         loop {
             let mut filled = self.rest.len();
             scratch[..filled].copy_from_slice(&self.rest);
@@ -321,7 +323,7 @@ impl Connection {
                     None => {}
                 }
             }
-            if let Some(next) = self.consume(&scratch[..filled], &mut turn, cx) {
+            if let Some(next) = self.consume(&scratch[..filled], &mut turn, &mut is_sure, cx) {
                 return Poll::Ready(next);
             }
         }
@@ -370,6 +372,8 @@ impl Connection {
         } else {
             self.worker.stats.handshakes_full.one();
         }
+        // The first request may have come along with the end of the handshake.
+        self.worker.poller.look();
         self.worker.phase(self.slot, Phase::Idle);
         validated
     }
@@ -389,10 +393,22 @@ impl Connection {
     }
 
     /// Answers the requests in `bytes`, at most as many as this turn has left, and keeps the rest of them.
-    fn consume(&mut self, bytes: &[u8], turn: &mut u32, cx: &mut Context<'_>) -> Option<Next> {
+    fn consume(
+        &mut self,
+        bytes: &[u8],
+        turn: &mut u32,
+        is_sure: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Option<Next> {
         let mut at = 0;
         let mut next = None;
+        let mut has_looked = false;
         while at < bytes.len() {
+            if !*is_sure && !has_looked {
+                self.worker.poller.look();
+                has_looked = true;
+            }
+            *is_sure = false;
             match self.look(&bytes[at..], cx) {
                 Look::Took(used) => {
                     at += used;
@@ -669,6 +685,7 @@ impl Connection {
             way: Way::Row(self.slot),
             now_ms: self.worker.clock.millis(),
             may_wait: false,
+            is_told: self.worker.poller.is_told(),
         }
     }
 

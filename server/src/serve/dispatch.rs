@@ -36,6 +36,8 @@ pub struct Facts {
     /// The request is all there, and hasn't waited for the disk's changes yet. One with a body never
     /// does: what came of it may be gone by then.
     pub may_wait: bool,
+    /// The worker's poller has told of changes on disk that may be unread.
+    pub is_told: bool,
 }
 
 /// How the ends of a connection are known. A page needs none of them, and asking costs system calls.
@@ -192,7 +194,10 @@ pub fn dispatch<'w>(world: &'w World, head: &Head<'_>, facts: &Facts) -> Dispatc
         Err(reply) => reply,
     };
     let reply = match reply {
-        Reply::Refuse { reject, page: None } => with_page(host, reject, head.method),
+        Reply::Refuse { reject, page: None } => match gate.behind_page(reject) {
+            Some(behind) => behind,
+            None => with_page(host, reject, head.method),
+        },
         reply => reply,
     };
     Dispatched {
@@ -426,39 +431,58 @@ impl Gate<'_, '_> {
                 }
                 // A guard protects what is opened, by whichever name it was asked for.
                 match self.pass(&rewritten) {
-                    Ok(()) => match self.handler_at(&rewritten) {
-                        Some(reply) => reply,
-                        None => self.ask_own_site(&rewritten),
-                    },
+                    Ok(()) => self.rewritten(&rewritten),
                     Err(reply) => reply,
                 }
             }
-            Some((Target::Site(site), rest)) => {
-                let prefix = &path[..path.len() - rest.len()];
-                // In the site itself it would be run; here it isn't, and its source is nobody's.
-                if self.host.scripted
-                    && let Some(opened) = site.opened_path(rest)
-                    && self.host.scripts(&[prefix, &opened].concat()).is_some()
-                {
-                    return Reply::Refuse {
-                        reject: Reject::SCRIPT_NOT_EXECUTABLE,
-                        page: None,
-                    };
-                }
-                self.ask_site(site, prefix, rest)
-            }
+            Some((Target::Site(site), rest)) => self.ask_mounted(site, path, rest),
         }
+    }
+
+    /// The reply for `path`, which a rewrite leads to: of the handler or the folder of another route, or
+    /// of the host's own site. A redirect or a rewrite is not followed there.
+    fn rewritten(&mut self, path: &[u8]) -> Reply {
+        match self.host.target(path) {
+            Some((Target::Site(site), rest)) => self.ask_mounted(site, path, rest),
+            _ => match self.handler_at(path) {
+                Some(reply) => reply,
+                None => self.ask_own_site(path),
+            },
+        }
+    }
+
+    /// Asks the folder of a route; `rest` is what follows the route's prefix in `path`.
+    fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> Reply {
+        let prefix = &path[..path.len() - rest.len()];
+        // In the host's own site this file would be run. Here it isn't, and its source stays secret.
+        if self.host.scripted
+            && let Some(opened) = site.opened_path(rest)
+            && self.host.scripts(&[prefix, &opened].concat()).is_some()
+        {
+            return Reply::Refuse {
+                reject: Reject::SCRIPT_NOT_EXECUTABLE,
+                page: None,
+            };
+        }
+        self.ask_site(site, prefix, rest)
     }
 
     /// What the handler of another route says to `path`, which a rewrite leads to, if there is one.
     fn handler_at(&self, path: &[u8]) -> Option<Reply> {
-        match self.host.target(path)?.0 {
-            Target::Handler(handler) => {
-                Some(Reply::Live(led(handler.clone(), self.led_to(Some(path)))))
+        let (target, rest) = self.host.target(path)?;
+        let live =
+            |handler: &Arc<dyn Handler>| Reply::Live(led(handler.clone(), self.led_to(Some(path))));
+        Some(match target {
+            Target::Handler(handler) => live(handler),
+            Target::Cached(cached) => self.ask_cache(cached, Some(path)),
+            Target::Git { exchanges, pages } => {
+                match is_exchange(self.head.method, rest, self.head.query) {
+                    true => live(exchanges),
+                    false => self.ask_cache(pages, Some(path)),
+                }
             }
-            Target::Cached(cached) => Some(self.ask_cache(cached, Some(path))),
-            _ => None,
-        }
+            _ => return None,
+        })
     }
 
     /// This path, if another than was asked for, and the query that goes with it.
@@ -520,11 +544,39 @@ impl Gate<'_, '_> {
     /// What is to be waited for before it is said that something isn't there, if the disk may have
     /// it by now.
     fn behind(&self, news: News) -> Option<Reply> {
-        let is_bodiless = matches!(self.head.body, BodyLength::None | BodyLength::Length(0));
-        match self.facts.may_wait && is_bodiless {
+        match self.may_wait() {
             true => self.host.lag.behind(news).map(Reply::Behind),
             false => None,
         }
+    }
+
+    fn may_wait(&self) -> bool {
+        let is_bodiless = matches!(self.head.body, BodyLength::None | BodyLength::Length(0));
+        self.facts.may_wait && is_bodiless
+    }
+
+    /// Whether a change on disk may have been made before this request that the World at hand doesn't
+    /// show. In quiet times this is two loads and a flag.
+    fn lags(&self) -> bool {
+        let is_told = self.facts.is_told && Worker::here().is_some_and(|it| it.poller.is_unread());
+        is_told || !self.host.lag.is_quiet()
+    }
+
+    /// Looks on the disk whether it still gives the answer that `site` gives for `path`. If it doesn't,
+    /// this is the wait for the next World, whether or not the kernel has told of a change.
+    fn behind_path(&self, site: &Site, path: &[u8]) -> Option<Reply> {
+        if !self.may_wait() {
+            return None;
+        }
+        let differing = site.differs(path)?;
+        site.note_stale(&differing);
+        self.host.lag.ask().map(Reply::Behind)
+    }
+
+    /// The same for the site's own page for a refusal.
+    fn behind_page(&self, reject: Reject) -> Option<Reply> {
+        let site = self.host.site.as_ref().filter(|_| self.lags())?;
+        self.behind_path(site, site.error_path(reject.status)?)
     }
 
     fn ask_own_site(&mut self, path: &[u8]) -> Reply {
@@ -573,7 +625,7 @@ impl Gate<'_, '_> {
         if is_run
             && !is_named
             && site.stands_in(path)
-            && let Some(behind) = self.behind(News::Something)
+            && let Some(behind) = self.behind_path(site, path)
         {
             return Some(behind);
         }
@@ -619,15 +671,27 @@ impl Gate<'_, '_> {
             }
         }
         let answer = site.answer(self.head, path);
-        // What is found costs nothing more; all else may be otherwise by now.
-        let news = match &answer {
-            Answer::Stored(stored) => stored.stands_in.then_some(News::Something),
+        // A page that is found costs nothing more while the disk is quiet. The disk is asked about all
+        // that it may contradict.
+        let behind = match &answer {
+            Answer::Stored(stored) => {
+                let is_due = stored.variant.is_due(self.facts.now_ms);
+                match is_due || stored.stands_in || self.lags() {
+                    true => self.behind_path(site, path),
+                    false => None,
+                }
+            }
+            Answer::Load(_) if self.lags() => self.behind_path(site, path),
             Answer::Load(_) | Answer::Options => None,
-            Answer::Refuse(reject) => news_for(*reject),
-            Answer::Listing(_) => Some(News::Anything),
-            Answer::Redirect { .. } => Some(News::Something),
+            Answer::Refuse(Reject::LINK_LEAVES | Reject::UNREADABLE) => self.behind(News::Anything),
+            Answer::Refuse(reject) if is_nothing(*reject) || *reject == Reject::CHANGING => {
+                self.behind_path(site, path)
+            }
+            Answer::Refuse(_) => None,
+            Answer::Listing(_) => self.behind(News::Anything),
+            Answer::Redirect { .. } => self.behind(News::Something),
         };
-        if let Some(behind) = news.and_then(|news| self.behind(news)) {
+        if let Some(behind) = behind {
             return behind;
         }
         match answer {
@@ -651,15 +715,6 @@ impl Gate<'_, '_> {
 /// Is there nothing under a path, as against something that isn't shown?
 fn is_nothing(reject: Reject) -> bool {
     reject == Reject::NOT_FOUND || reject == Reject::NO_INDEX
-}
-
-/// The changes on disk that may make another answer of a refusal; None if none does.
-fn news_for(reject: Reject) -> Option<News> {
-    match reject {
-        reject if is_nothing(reject) => Some(News::Something),
-        Reject::LINK_LEAVES | Reject::UNREADABLE => Some(News::Anything),
-        _ => None,
-    }
 }
 
 fn led(handler: Arc<dyn Handler>, to: LedTo) -> Arc<dyn Handler> {

@@ -239,8 +239,11 @@ impl Asking {
             other => return Next::Response(Err(self.misled(other.err()))),
         };
         head.version = self.version;
+        // The script may have changed a file a moment ago.
+        self.worker.poller.look();
         let facts = Facts {
             now_ms: self.worker.clock.millis(),
+            is_told: self.worker.poller.is_told(),
             // The connection may have gone, and another be in its row.
             way: Way::Known(self.ends),
             may_wait,

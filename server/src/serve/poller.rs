@@ -5,17 +5,24 @@
 //! connections, and a worker goes through what has happened itself: a connection that waits for
 //! nothing but its socket gets its turn straight from here.
 
-use crate::base::sys;
+use crate::base::sys::{self, Inotify};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
+use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 
-/// An epoll instance.
+/// An epoll instance. It holds the descriptor on which the kernel tells of changes on disk beside the
+/// sockets: rename(2) queues its event before it returns, so the call that delivers a later request
+/// tells of the change as well, and no request needs a call of its own for that.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
+    disk: RefCell<Option<Arc<Inotify>>>,
+    /// Changes on disk were told, and it isn't known yet that all of them are read.
+    is_told: Cell<bool>,
 }
 
 /// What has become possible on a socket.
@@ -32,7 +39,65 @@ impl Poller {
     /// No descriptor or no memory left.
     pub fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Poller { epoll })
+        Ok(Poller {
+            epoll,
+            disk: RefCell::default(),
+            is_told: Cell::new(false),
+        })
+    }
+
+    /// Hears of changes on disk here from now on.
+    pub fn follow(&self, disk: Option<Arc<Inotify>>) {
+        let mut followed = self.disk.borrow_mut();
+        let is_same = match (&*followed, &disk) {
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            (None, None) => true,
+            _ => false,
+        };
+        if is_same {
+            return;
+        }
+        if let Some(old) = followed.take() {
+            let _ = epoll::delete(&self.epoll, old.as_fd());
+        }
+        // One that can't be added is asked by every request.
+        let is_added = disk
+            .as_ref()
+            .is_none_or(|new| epoll::add(&self.epoll, new.as_fd(), DISK, ONCE).is_ok());
+        self.is_told.set(!is_added);
+        *followed = disk;
+    }
+
+    /// Whether changes on disk were told by the last [`Poller::take`] or [`Poller::look`], or before
+    /// that, and may be unread.
+    pub fn is_told(&self) -> bool {
+        self.is_told.get()
+    }
+
+    /// Looks for changes on disk now, with a system call. A request needs it whose bytes may have come
+    /// after the last [`Poller::take`].
+    pub fn look(&self) {
+        let disk = self.disk.borrow();
+        if !self.is_told.get() && disk.as_ref().is_some_and(|disk| disk.has_unread()) {
+            self.is_told.set(true);
+        }
+    }
+
+    /// Whether changes that were told are still unread. If they aren't, the poller hears of the next
+    /// ones again.
+    pub fn is_unread(&self) -> bool {
+        let disk = self.disk.borrow();
+        let Some(disk) = disk.as_ref() else {
+            return false;
+        };
+        if disk.has_unread() {
+            return true;
+        }
+        // What is told from here on is reported, because a change of the flags looks for it.
+        if epoll::modify(&self.epoll, disk.as_fd(), DISK, ONCE).is_ok() {
+            self.is_told.set(false);
+        }
+        false
     }
 
     /// Tells of `socket` under the name `slot` from now on, until it is closed: what is possible now,
@@ -67,13 +132,39 @@ impl Poller {
                 rustix::buffer::spare_capacity(into),
                 Some(&now),
             ) {
-                Ok(_) => Ok(()),
+                Ok(_) => {
+                    self.hear(into);
+                    Ok(())
+                }
                 Err(Errno::INTR) => continue,
                 Err(errno) => Err(errno.into()),
             };
         }
     }
 }
+
+impl Poller {
+    /// Looks for the news of the disk among all that has happened. Where there was no room for all of
+    /// it, it may be in what is left.
+    fn hear(&self, events: &[epoll::Event]) {
+        if events.iter().any(|event| event.data.u64() == DISK.u64()) {
+            self.is_told.set(true);
+        } else if events.len() >= EVENTS_MAX {
+            self.look();
+        }
+    }
+}
+
+/// So much news is taken from the kernel at once.
+pub const EVENTS_MAX: usize = 256;
+
+/// The name of the disk, which no socket has.
+const DISK: EventData = EventData::new_u64(u32::MAX as u64);
+/// A change is told once until [`Poller::is_unread`] asks for the next one. So a storm of changes wakes
+/// an idle worker once.
+const ONCE: EventFlags = EventFlags::IN
+    .union(EventFlags::ET)
+    .union(EventFlags::ONESHOT);
 
 /// Whose news, and what.
 pub fn read(event: &epoll::Event) -> Event {

@@ -30,6 +30,8 @@ pub struct Socket {
     slot: u32,
     registered: Cell<bool>,
     readable: Cell<bool>,
+    /// The poller has told that there is something to read, and nothing was read since.
+    heard: Cell<bool>,
     writable: Cell<bool>,
     /// Times that the socket was full after the peer had made room, up to [`FULL_TIMES`].
     full_times: Cell<u8>,
@@ -50,6 +52,7 @@ impl Socket {
             slot: slot as u32,
             registered: Cell::new(false),
             readable: Cell::new(true),
+            heard: Cell::new(false),
             writable: Cell::new(true),
             full_times: Cell::new(0),
             ended: Cell::new(false),
@@ -80,6 +83,10 @@ impl Socket {
                 Ok((read, _)) => {
                     if read > 0 && read < into.len() && !self.ended.get() {
                         self.readable.set(false);
+                    }
+                    if !self.heard.take() {
+                        // This may have come after the poller was asked last.
+                        self.poller.look();
                     }
                     return Poll::Ready(Ok(read));
                 }
@@ -185,6 +192,7 @@ impl Socket {
         }
         if ready.readable() {
             self.readable.set(true);
+            self.heard.set(true);
         }
         if ready.writable() {
             self.writable.set(true);

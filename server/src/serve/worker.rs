@@ -11,10 +11,11 @@ use super::h2;
 use super::h3;
 use super::ledger::{ConnectionLedger, Entered, Entry, Orders, Owner, Standing};
 use super::pending::Pending;
-use super::poller::{self, Poller, Ready};
+use super::poller::{self, EVENTS_MAX, Poller, Ready};
 use super::socket::Socket;
 use super::stream::Stream;
 use crate::base::clock::Clock;
+use crate::base::lag::Lag;
 use crate::base::pool::Pool;
 use crate::base::shares::{Refusals, Share};
 use crate::base::stats::Counters;
@@ -82,6 +83,8 @@ pub struct Shared {
     pub refusals: Arc<Refusals>,
     /// Bytes of request heads that each worker may keep while their requests wait.
     pub pending_head_bytes_max: usize,
+    /// How far what is served lags behind the disk.
+    pub lag: Arc<Lag>,
     /// One origin for all clocks.
     pub origin: Instant,
 }
@@ -120,7 +123,8 @@ pub struct Worker {
     rows: RefCell<Rows>,
     /// Connections here that other workers want given up.
     pub(super) orders: Arc<Orders>,
-    poller: Rc<Poller>,
+    /// Tells which sockets have news, and whether the disk has.
+    pub(super) poller: Rc<Poller>,
     /// A connection of this worker was closed: a drain may be over.
     left: Notify,
     /// There is something to sweep again.
@@ -173,8 +177,6 @@ struct Row {
     paused: u64,
 }
 
-/// So much news is taken from the kernel at once.
-const EVENTS_MAX: usize = 256;
 /// Fewer than this, and the kernel is left alone until it calls.
 const EVENTS_FEW: usize = 2;
 /// So many connections get their turn before other tasks do.
@@ -234,6 +236,7 @@ pub fn run(
         busy: Notify::new(),
         listeners: RefCell::default(),
     });
+    worker.poller.follow(worker.shared.lag.told());
     HERE.set(Rc::downgrade(&worker));
     sys::Heap::keep_blocks();
     runtime.block_on(worker.command(commands));
@@ -268,6 +271,7 @@ impl Worker {
             match command {
                 Command::World(world, done) => {
                     self.world.replace(Rc::new(world));
+                    self.poller.follow(self.shared.lag.told());
                     self.logs.borrow_mut().forget();
                     self.tally.borrow_mut().forget(self.clock.unix_seconds());
                     h3::configure(&self);

@@ -73,10 +73,15 @@ impl Site {
         }
     }
 
+    /// The path of the operator's page for a status, if there is one.
+    pub fn error_path(&self, status: Status) -> Option<&[u8]> {
+        Some(self.shared.rules.error_page(status.0)?.as_bytes())
+    }
+
     /// The operator's page for a status, to be sent instead of a plain one; None if there is none or
     /// it can't be read. It goes out whole (but for HEAD): conditions and ranges are not its own.
     pub fn error_page(&self, status: Status, method: Method) -> Option<Answer> {
-        let path = self.shared.rules.error_page(status.0)?.as_bytes();
+        let path = self.error_path(status)?;
         let Some(super::folder::Node::File(file)) = self.tree.lookup(path, b"") else {
             return None;
         };

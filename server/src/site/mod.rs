@@ -44,7 +44,7 @@ pub use load::Load;
 pub use resolve::Opened;
 pub use root::Root;
 pub use rules::{CacheRule, HeaderRules, SiteRules, Symlinks, TryPath};
-pub use scan::hidden;
+pub use scan::{hidden, writers_of};
 pub use secrets::{Resolved, Secrets};
 pub use stored::{Kept, Multipart, Part, Piece, Stored};
 pub use variant::{Content, DiskContent, Variant};
@@ -266,18 +266,37 @@ impl Site {
             && fs::symlink_metadata(self.root().join(path)).is_ok_and(|is| is.is_file())
     }
 
-    /// Has somebody opened what is at this path to write to it, for certain?
-    pub fn is_being_written(&self, path: &Path) -> bool {
+    /// Whether a process has what is at this path open to write to it.
+    pub fn writers(&self, path: &Path) -> Writers {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
-            return false;
+            return Writers::Unknown;
         };
-        let folder = self.shared.root.open_folder(above.as_os_str().as_bytes());
-        folder.is_ok_and(|folder| {
-            matches!(
-                scan::writers_of(folder.as_fd(), name.as_bytes()),
-                Writers::Some
-            )
-        })
+        match self.shared.root.open_folder(above.as_os_str().as_bytes()) {
+            Ok(folder) => scan::writers_of(folder.as_fd(), name.as_bytes()),
+            Err(_) => Writers::Unknown,
+        }
+    }
+
+    /// The path to read anew where a request found `path` other than the tree says: up to the first name
+    /// that the tree doesn't have. None if the folder doesn't list that name: a file system that ignores
+    /// case finds a file under names that it doesn't have, and guards don't know those.
+    pub fn first_unknown(&self, path: &Path) -> Option<PathBuf> {
+        let mut folder = &self.tree;
+        let mut known = PathBuf::new();
+        for name in names(path) {
+            let above = known.clone();
+            known.push(OsStr::from_bytes(name));
+            match folder.find(name).map(|entry| &entry.node) {
+                Some(Node::Folder(below)) => folder = below,
+                Some(_) => return Some(known),
+                None => {
+                    let above = self.shared.root.open_folder(above.as_os_str().as_bytes());
+                    let has_name = above.is_ok_and(|above| scan::has_name(above.as_fd(), name));
+                    return has_name.then_some(known);
+                }
+            }
+        }
+        Some(known)
     }
 
     /// How many files there are, and how many bytes they have.

@@ -1,12 +1,17 @@
 //! Resolution of a path to a resource: index files, clean URLs, slashes.
 
 use super::Site;
-use super::file::{File, SIDECARS, Why};
+use super::file::{File, Meta, SIDECARS, Why};
 use super::folder::{Folder, Node};
 use super::rules::TryPath;
 use super::scan::hidden;
+use crate::limits::FOLDER_DEPTH_MAX;
 use crate::wire::reject::Reject;
+use rustix::fs::FileType;
 use std::borrow::Cow;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Resource behind a path.
@@ -50,6 +55,14 @@ impl<'a> Place<'a> {
     pub fn path(&self) -> Vec<u8> {
         [&self.base, self.rest[0], self.rest[1]].concat()
     }
+}
+
+/// The path that an entry of `try` makes of the requested path.
+fn around(before: &str, bare: &[u8], after: &str) -> Vec<u8> {
+    let mut path = [before.as_bytes(), b"/", bare, after.as_bytes()].concat();
+    let extra = path.iter().take_while(|byte| **byte == b'/').count();
+    path.drain(..extra);
+    path
 }
 
 fn is_hidden(path: &[u8]) -> bool {
@@ -148,6 +161,78 @@ impl Site {
         (Resource::Refused(refusal), self.shared.tries.len())
     }
 
+    /// Looks on the disk whether it contradicts the answer for `path` that the tree gives: returns the
+    /// path below the root, without a first slash, that is another file than the tree says, that came or
+    /// that went; the empty path stands for the root itself. Blocks for as long as stat(2) does.
+    pub fn differs(&self, path: &[u8]) -> Option<PathBuf> {
+        let inner = path.strip_prefix(b"/").unwrap_or(path);
+        let bare = inner.strip_suffix(b"/").unwrap_or(inner);
+        if is_hidden(bare) || bare.split(|byte| *byte == b'/').count() > FOLDER_DEPTH_MAX {
+            return None;
+        }
+        if self.root_moved() {
+            return Some(PathBuf::new());
+        }
+        let tried = self.look_up(path).1 + 1;
+        let differing = self.shared.tries.iter().take(tried).find_map(|try_path| {
+            let candidate = match try_path {
+                TryPath::Path => Cow::Borrowed(bare),
+                TryPath::Suffix(_) if bare.is_empty() => return None,
+                TryPath::Suffix(suffix) => [bare, suffix.as_bytes()].concat().into(),
+                TryPath::Around(before, after) => around(before, bare, after).into(),
+                TryPath::Fixed(fixed) => fixed.as_bytes().into(),
+            };
+            self.differs_at(&candidate)
+        });
+        differing.map(|path| PathBuf::from(OsString::from_vec(path)))
+    }
+
+    fn differs_at(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let folder = match self.tree.lookup(path, b"") {
+            _ if path.is_empty() => &self.tree,
+            Some(Node::File(file)) => {
+                let sidecars = SIDECARS.iter().filter_map(|(coding, ending)| {
+                    let sidecar = file.sidecar(*coding)?;
+                    Some((sidecar.meta, *ending))
+                });
+                let differs = |(meta, ending): (Meta, &str)| {
+                    let path = [path, ending.as_bytes()].concat();
+                    let is = self.shared.root.stat(&path);
+                    let is_same = is.is_some_and(|is| Meta::of_file(&is) == Some(meta));
+                    (!is_same).then_some(path)
+                };
+                return [(file.meta, "")]
+                    .into_iter()
+                    .chain(sidecars)
+                    .find_map(differs);
+            }
+            Some(Node::Folder(folder)) => folder,
+            // A link to nothing counts as nothing.
+            Some(Node::Refused(Why::NotFound)) | None => {
+                let is = self.shared.root.stat(path)?;
+                let kind = FileType::from_raw_mode(is.st_mode);
+                let is_served = matches!(kind, FileType::RegularFile | FileType::Directory);
+                return is_served.then(|| path.to_vec());
+            }
+            Some(Node::Refused(_)) => return None,
+        };
+        // Of a folder the index counts, and the names that would come before it.
+        let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
+        for name in &self.shared.rules.index {
+            let inside = [path, slash, name.as_bytes()].concat();
+            match folder.find(name.as_bytes()).map(|entry| &entry.node) {
+                Some(Node::Folder(_) | Node::Refused(_)) => {}
+                Some(Node::File(_)) => return self.differs_at(&inside),
+                None => {
+                    if let Some(path) = self.differs_at(&inside) {
+                        return Some(path);
+                    }
+                }
+            }
+        }
+        None
+    }
+
     /// Tries an entry of `try`. The error is the answer if no later entry finds a resource.
     fn attempt<'a>(
         &'a self,
@@ -177,9 +262,7 @@ impl Site {
                 )
             }
             TryPath::Around(before, after) => {
-                let mut path = [before.as_bytes(), b"/", bare, after.as_bytes()].concat();
-                let extra = path.iter().take_while(|byte| **byte == b'/').count();
-                path.drain(..extra);
+                let path = around(before, bare, after);
                 file(self.tree.lookup(&path, b""), Place::new(path, [b"", b""]))
             }
             TryPath::Fixed(fixed) => {

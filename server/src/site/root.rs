@@ -8,7 +8,10 @@
 use super::file::{Meta, Why};
 use super::rules::Symlinks;
 use crate::limits::{FOLDER_DEPTH_MAX, LINK_HOPS_MAX};
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2, readlinkat,
+    statat,
+};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -20,6 +23,8 @@ use std::path::{Path, PathBuf};
 /// An open root.
 pub struct Root {
     folder: OwnedFd,
+    /// Its device and inode.
+    identity: (u64, u64),
     /// Where it really lies.
     path: PathBuf,
     /// Where the operator says it lies, made absolute; absolute links may use either.
@@ -48,8 +53,10 @@ impl Root {
             Mode::empty(),
         )?;
         let resolver = resolver.unwrap_or_else(|| detect(folder.as_fd()));
+        let meta = Meta::of(&fstat(&folder)?);
         Ok(Root {
             folder,
+            identity: (meta.dev, meta.ino),
             path: real,
             given: std::path::absolute(path)?,
             symlinks,
@@ -64,13 +71,14 @@ impl Root {
 
     /// Does this path lead to another folder by now?
     pub fn moved(&self, path: &Path) -> bool {
-        let same = |now: OwnedFd| {
-            let (now, held) = (Meta::of(&fstat(now)?), Meta::of(&fstat(&self.folder)?));
-            Ok((now.dev, now.ino) == (held.dev, held.ino))
-        };
-        let now = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-        let same: Result<bool, Errno> = now.and_then(same);
-        !same.unwrap_or(false)
+        let now = statat(CWD, path, AtFlags::empty()).map(|now| Meta::of(&now));
+        !now.is_ok_and(|now| (now.dev, now.ino) == self.identity)
+    }
+
+    /// What the path leads to, with one system call; None if there is nothing. It may lie outside of the
+    /// root, so it only serves to be compared with what a scan found.
+    pub fn stat(&self, path: &[u8]) -> Option<Stat> {
+        statat(&self.folder, path, AtFlags::empty()).ok()
     }
 
     /// Opens without any right to read: to see what it is. Paths have no first slash; the empty one

@@ -25,6 +25,9 @@ const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 /// and so often at most in one scan, for it may be open anew.
 const CLOSING_LOOKS: usize = 50;
 
+/// The buffer for names of a folder that are taken from the kernel at a time.
+const LISTED_BYTES: usize = 32 * 1024;
+
 /// Is this name no part of the site? Hidden names aren't, but for RFC 8615's.
 pub fn hidden(name: &[u8]) -> bool {
     name.first() == Some(&b'.') && name != b".well-known"
@@ -223,7 +226,7 @@ struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     fn new(read: Reading<'a>) -> Scan<'a> {
-        let listed = Vec::with_capacity(32 * 1024);
+        let listed = Vec::with_capacity(LISTED_BYTES);
         Scan {
             read,
             path: Vec::new(),
@@ -247,7 +250,7 @@ impl<'a> Scan<'a> {
         changes: &Changes<'_>,
     ) -> Result<Arc<Folder>, Why> {
         let meta = Meta::of(&fstat(folder)?);
-        let mut names = self.names(folder)?;
+        let mut names = names(folder, &mut self.listed)?;
         names.sort_unstable();
         self.above.push(identity(&meta));
         let mut found = Vec::with_capacity(names.len());
@@ -515,20 +518,6 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The names in a folder but the hidden ones, unsorted.
-    fn names(&mut self, folder: BorrowedFd<'_>) -> Result<Vec<Box<[u8]>>, Why> {
-        let mut names = Vec::new();
-        let mut entries = RawDir::new(folder, self.listed.spare_capacity_mut());
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if !hidden(name) {
-                names.push(name.into());
-            }
-        }
-        Ok(names)
-    }
-
     /// Makes the folder of what was found (sorted); of the old one everything that still holds is
     /// kept, the folder itself if all does.
     fn assemble(
@@ -562,6 +551,26 @@ impl<'a> Scan<'a> {
     fn shown(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.path)
     }
+}
+
+/// The names in a folder but the hidden ones, unsorted; the kernel lists them into `listed`.
+fn names(folder: BorrowedFd<'_>, listed: &mut Vec<u8>) -> Result<Vec<Box<[u8]>>, Why> {
+    let mut names = Vec::new();
+    let mut entries = RawDir::new(folder, listed.spare_capacity_mut());
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !hidden(name) {
+            names.push(name.into());
+        }
+    }
+    Ok(names)
+}
+
+/// Whether a folder lists exactly this name.
+pub fn has_name(folder: BorrowedFd<'_>, name: &[u8]) -> bool {
+    let names = names(folder, &mut Vec::with_capacity(LISTED_BYTES));
+    names.is_ok_and(|names| names.iter().any(|other| **other == *name))
 }
 
 /// Who has a file open to write to it.

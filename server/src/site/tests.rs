@@ -1446,7 +1446,8 @@ fn waits_if_half_written(place: Place) {
     assert_eq!(unsettled, waiting);
     assert_eq!(half.count(), (3, 1 + 1 + 1));
     for path in &waiting {
-        assert!(site.is_being_written(path), "{}", path.display());
+        let writers = site.writers(path);
+        assert!(matches!(writers, Writers::Some), "{}", path.display());
     }
     // After a while they are taken as they are.
     let (whole, unsettled) = half.with_settled_changes(&unsettled, &[], i64::MAX);
@@ -1456,7 +1457,8 @@ fn waits_if_half_written(place: Place) {
     // just now has what was open here until it runs.
     drop(writers);
     let looks = (0..100_000).map(|_| half.with_settled_changes(&paths, &gone, 0));
-    assert!(!site.is_being_written(Path::new("nothing")));
+    let writers = site.writers(Path::new("nothing"));
+    assert!(matches!(writers, Writers::Unknown));
     let settled = looks.map(|(whole, unsettled)| (whole.count(), unsettled.len()));
     let whole = ((6, 2 + 2 + 3 + 4 + 5 + 6), 0);
     assert!(settled.into_iter().any(|it| it == whole));

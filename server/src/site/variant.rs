@@ -2,13 +2,13 @@
 
 use super::file::Meta;
 use super::heads::Heads;
-use crate::limits::FILE_LOOK_MICROS;
+use crate::limits::{FILE_LOOK_MICROS, FILE_LOOK_SECONDS};
 use crate::wire::fields::Coding;
 use crate::wire::status::{Status, StatusLine};
 use rustix::fs::fstat;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// What is sent for a file, all of it decided.
 pub struct Variant {
@@ -27,6 +27,8 @@ pub struct Variant {
     pub(super) is_dated: bool,
     /// Goes when this does: the account of whoever keeps it.
     _lease: Option<Box<dyn Send + Sync>>,
+    /// When the disk was last asked about it, in steps of [`FILE_LOOK_SECONDS`].
+    looked: AtomicU32,
     /// How it was used since the ledger last looked: 0 = never yet, 1 = not again, 2 = again.
     touched: AtomicU8,
 }
@@ -120,6 +122,7 @@ impl Variant {
             status: Status::OK,
             is_dated: false,
             _lease: None,
+            looked: AtomicU32::new(0),
             touched: AtomicU8::new(0),
         }
     }
@@ -200,6 +203,18 @@ impl Variant {
         };
         // The counts of the Arc, and what an allocator adds to three blocks.
         size_of::<Variant>() + self.heads.len() + content + 64
+    }
+
+    /// Whether it is time to ask the disk about the file, though no change was told; true once in each
+    /// step of [`FILE_LOOK_SECONDS`]. `now_ms` is the clock of the workers.
+    pub fn is_due(&self, now_ms: u64) -> bool {
+        // It counts up for 272 years.
+        let step = (now_ms / (FILE_LOOK_SECONDS * 1_000)) as u32;
+        let is_due = self.looked.load(Ordering::Relaxed) != step;
+        if is_due {
+            self.looked.store(step, Ordering::Relaxed);
+        }
+        is_due
     }
 
     /// Notes a use; only the first two since the ledger looked write to shared memory.

@@ -309,6 +309,9 @@ impl Session<'_> {
         let mut strings = worker.h2.strings.borrow_mut();
         let now_ms = worker.clock.millis();
         let mut input = bytes;
+        // What begins a read came no later than what the poller told; what follows may have.
+        let mut is_sure = self.is_hungry;
+        let mut has_looked = false;
         self.is_hungry = false;
         while self.unsent() < OUT_BYTES_MAX && self.turn > 0 {
             let limits = &world.limits;
@@ -322,6 +325,10 @@ impl Session<'_> {
                 }
                 Event::Nothing => {}
                 Event::Request { id, ended } => {
+                    if !is_sure && !has_looked {
+                        worker.poller.look();
+                        has_looked = true;
+                    }
                     self.turn -= 1;
                     self.idle_ms = now_ms;
                     self.asked(id, ended, &request, &world, cx)?;
@@ -334,6 +341,7 @@ impl Session<'_> {
                     }
                 }
             }
+            is_sure = false;
         }
         let is_same = input.len() == bytes.len() && input.len() == self.on.rest.len();
         if !is_same {
@@ -567,6 +575,7 @@ impl Session<'_> {
             way: Way::Row(self.on.slot),
             now_ms: self.worker.clock.millis(),
             may_wait: false,
+            is_told: self.worker.poller.is_told(),
         }
     }
 

@@ -520,6 +520,8 @@ impl Exchange {
             BodyLength::Length(length) => Some(length),
             _ => None,
         };
+        // Datagrams come past the poller.
+        self.worker().poller.look();
         let facts = Facts {
             may_wait: self.ended && !asking.has_waited,
             ..self.session.facts()

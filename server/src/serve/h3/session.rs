@@ -515,6 +515,7 @@ impl Session {
             way: Way::Known(self.ends),
             now_ms: self.worker.clock.millis(),
             may_wait: false,
+            is_told: self.worker.poller.is_told(),
         }
     }
 }
