@@ -4,7 +4,8 @@
 //! client can't name a variable of its own choice, and what comes from a script can't break the
 //! framing of a response.
 
-use super::fields::Fields;
+use super::date::parse_http_date;
+use super::fields::{Fields, items};
 use super::head::Version;
 use super::scan;
 use crate::limits::{CGI_FIELDS_MAX, CGI_HEAD_BYTES_MAX};
@@ -348,6 +349,10 @@ struct Head {
     kind: Option<Vec<u8>>,
     location: Option<Vec<u8>>,
     length: Option<u64>,
+    /// The value of the first Date line that is a date.
+    date: Option<Vec<u8>>,
+    /// The values of the Connection lines, as one list.
+    connection: Vec<u8>,
     others: Vec<(String, Vec<u8>)>,
 }
 
@@ -395,6 +400,16 @@ impl Head {
         } else if is("transfer-encoding") {
             // Its body would be framed twice (RFC 3875 §6.3.4).
             Err(Wrong::Malformed("Transfer-Encoding, which is the server's"))
+        } else if is("date") {
+            // Kept pages are aged by it (RFC 9111 §4.2.3). Without a valid one the server says its own.
+            if self.date.is_none() && parse_http_date(value).is_some() {
+                self.date = Some(value.to_vec());
+            }
+            Ok(())
+        } else if is("connection") {
+            self.connection.extend_from_slice(value);
+            self.connection.push(b',');
+            Ok(())
         } else {
             if !SERVERS_OWN.iter().any(|field| is(field)) {
                 let name = String::from_utf8_lossy(name).into_owned();
@@ -410,8 +425,16 @@ impl Head {
             kind,
             location,
             length,
+            date,
+            connection,
             mut others,
         } = self;
+        // They were meant for one connection (RFC 9110 §7.6.1), which says too that Cache-Control is
+        // never one of them: a response must not lose its `private`.
+        others.retain(|(name, _)| {
+            name.eq_ignore_ascii_case("cache-control")
+                || !items(&connection).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+        });
         let is_alone = others.is_empty() && kind.is_none() && length.is_none();
         let status = match (status, &location) {
             (Some(status), _) => status,
@@ -430,6 +453,9 @@ impl Head {
         if let Some(kind) = kind.filter(|kind| !kind.is_empty()) {
             others.insert(0, ("Content-Type".to_owned(), kind));
         }
+        if let Some(date) = date {
+            others.push(("Date".to_owned(), date));
+        }
         Ok(Answer::Document(Document {
             status,
             fields: others,
@@ -439,14 +465,12 @@ impl Head {
 }
 
 /// What the server says by itself, or what belongs to a connection.
-const SERVERS_OWN: [&str; 9] = [
-    "connection",
+const SERVERS_OWN: [&str; 7] = [
     "keep-alive",
     "proxy-connection",
     "upgrade",
     "te",
     "trailer",
-    "date",
     "server",
     "http2-settings",
 ];
