@@ -178,6 +178,7 @@ fn take_page(
         secure,
         user,
         personal,
+        authorized: false,
     };
     let terms = Terms {
         lifetime: Lifetime {
