@@ -4,6 +4,7 @@ mod access;
 mod acme;
 mod backup;
 mod cache;
+mod cache_rfc9111;
 mod cgi;
 mod changing;
 mod cli;

@@ -3,7 +3,7 @@
 
 use super::fill::{Phase, Reader, Taken, Told};
 use super::key::{Asker, Key, Varied};
-use super::page::{Page, Place};
+use super::page::{Page, Place, of_the_bytes};
 use super::policy::{Rule, Use};
 use super::work::{Hand, Handed, Work};
 use super::{Cache, Join};
@@ -132,9 +132,14 @@ impl Cached {
             _ => why,
         };
         drop(shard);
-        // What the handler alone can judge, and what nobody else is to see.
+        // What the handler alone can judge. What it answers to Authorization is mostly for that client
+        // alone, so it sees the whole of such a request, unless it asks for a whole page.
         let asks = &head.asks;
-        let is_own = asker.authorized
+        let is_whole = head.method == Method::Get
+            && asks.if_none_match.is_none()
+            && asks.if_modified_since.is_none()
+            && asks.range.is_none();
+        let is_own = (asker.authorized && !is_whole)
             || why == "request"
             || !asks.if_match.is_none()
             || asks.if_unmodified_since.is_some();
@@ -230,7 +235,7 @@ impl Cached {
                 }
                 Told::Over(Phase::Done(page)) if is_same(&page.varied) => {
                     let status = format!("fwd={why}; collapsed");
-                    return Ok(of_page(&page, &request, &status));
+                    return Ok(of_page(&page, &request, &status, None));
                 }
                 Told::Over(Phase::Passed) => return self.pass(request, why).await,
                 // That was said to who began the call, and to nobody else.
@@ -276,10 +281,7 @@ impl Cached {
     fn of_old_page(&self, page: &Arc<Page>, request: &Request, status: &str) -> Response {
         let kept = page.kept(self.cache.now_ms());
         let status = format!("{status}; ttl={}", kept.ttl_seconds);
-        let mut response = of_page(page, request, &status);
-        let age = kept.age_seconds.to_string().into_bytes();
-        response.fields.push((Cow::Borrowed("Age"), age));
-        response
+        of_page(page, request, &status, Some(kept.age_seconds))
     }
 
     /// A handler changed something: what was kept of it counts no more (RFC 9111 §4.4), nor of where
@@ -300,12 +302,15 @@ impl Cached {
     }
 }
 
-/// A page as a live response.
-fn of_page(page: &Arc<Page>, request: &Request, status: &str) -> Response {
+/// A page as a live response. A new one has an Age if it came with one.
+fn of_page(page: &Arc<Page>, request: &Request, status: &str, age: Option<u64>) -> Response {
     let page = page.clone();
     let own = page.variant.status_line();
     let mut fields = page.fields();
     fields.extend(page.vary());
+    if let Some(age) = age.or(Some(page.terms.age).filter(|age| *age > 0)) {
+        fields.push((Cow::Borrowed("Age"), age.to_string().into_bytes()));
+    }
     of_head(&own, &fields, request, status, move || content(page))
 }
 
@@ -433,7 +438,7 @@ impl Lead<'_> {
             }
             Told::Over(Phase::Done(page)) => {
                 let is_kept = page.terms.lifetime.end() > 0;
-                Ok(of_page(&page, &request, &status(is_kept)))
+                Ok(of_page(&page, &request, &status(is_kept), None))
             }
             Told::Over(Phase::Failed(reject)) => match hand.take() {
                 Some(Handed::Answer(Err(fault))) => Err(fault),
@@ -468,11 +473,7 @@ fn of_head(
     let mut fields = fields.to_vec();
     say(&mut fields, said);
     if **status == Status::OK && is_known(&fields, request) {
-        let of_the_content = |name: &str| {
-            let name = name.to_ascii_lowercase();
-            name.starts_with("content-") && name != "content-location"
-        };
-        fields.retain(|(name, _)| !of_the_content(name));
+        fields.retain(|(name, _)| !of_the_bytes(name));
         return Response {
             status: Status::NOT_MODIFIED.into(),
             fields,
@@ -501,7 +502,8 @@ fn is_known(fields: &[(Cow<'static, str>, Vec<u8>)], request: &Request) -> bool 
     };
     let value = |name| super::policy::values(fields, name).next();
     let tag = value("ETag").and_then(ETag::parse);
-    let modified = || parse_http_date(value("Last-Modified")?);
+    // RFC 9111 §4.3.2.
+    let modified = || parse_http_date(value("Last-Modified").or_else(|| value("Date"))?);
     judge_by(&asks, tag, modified) == Verdict::NotModified
 }
 

@@ -180,6 +180,7 @@ fn take_page(
         secure,
         user,
         personal,
+        authorized: false,
     };
     let terms = Terms {
         lifetime: Lifetime {

@@ -5,7 +5,7 @@
 //! whoever asks with a strange one would decide what everybody reads.
 
 use super::policy::{self, varied};
-use crate::wire::fields::Fields;
+use crate::wire::fields::{Fields, items};
 use crate::wire::head::Head;
 use crate::wire::host_said;
 
@@ -101,6 +101,7 @@ impl Asker<'_> {
             secure: self.secure,
             user: self.user.map(Into::into),
             personal: self.personal,
+            authorized: self.authorized,
         }
     }
 }
@@ -114,6 +115,8 @@ pub struct Kind {
     pub user: Option<Box<str>>,
     /// With a Cookie.
     pub personal: bool,
+    /// With Authorization that the handler judges. Pages that may be kept of such requests are for all.
+    pub authorized: bool,
 }
 
 impl Kind {
@@ -122,6 +125,7 @@ impl Kind {
         self.secure == asker.secure
             && self.user.as_deref() == asker.user
             && self.personal == asker.personal
+            && self.authorized == asker.authorized
     }
 }
 
@@ -165,8 +169,10 @@ impl Varied {
             let mut lines = request.all(name);
             match (lines.next(), value) {
                 (None, None) => true,
-                (Some(line), Some(value)) if lines.next().is_none() => line == &**value,
-                (Some(_), Some(value)) => joined(request, name).as_deref() == Some(&**value),
+                (Some(line), Some(value)) if lines.next().is_none() => is_same(name, line, value),
+                (Some(_), Some(value)) => {
+                    joined(request, name).is_some_and(|line| is_same(name, &line, value))
+                }
                 _ => false,
             }
         })
@@ -178,6 +184,14 @@ impl Varied {
             |(name, value): &Said| name.len() + value.as_ref().map_or(0, |value| value.len()) + 48;
         self.0.iter().map(part).sum()
     }
+}
+
+/// Whether two values of a field mean the same. The members of Accept-Language, Accept-Encoding and
+/// Accept-Charset match in any case, with any white space between them (RFC 9111 §4.1).
+fn is_same(name: &str, one: &[u8], other: &[u8]) -> bool {
+    let is_list = |name: &[u8]| name.eq_ignore_ascii_case(b"accept-");
+    let lower = |value| items(value).flat_map(|item| [b",", item].concat().to_ascii_lowercase());
+    one == other || (name.as_bytes().get(..7).is_some_and(is_list) && lower(one).eq(lower(other)))
 }
 
 /// Several lines are one list (RFC 9110 §5.3).
@@ -243,6 +257,23 @@ mod tests {
                 "{}",
                 String::from_utf8_lossy(lines)
             );
+        }
+        // Lists of codings and languages mean the same in any case and with any white space.
+        let vary = [(Cow::Borrowed("Vary"), b"Accept-Language, X-A".to_vec())];
+        let asked = Fields(b"Accept-Language: en-GB, de\r\nX-A: a, b\r\n");
+        let listed = Varied::of(&vary, asked);
+        for (lines, is) in [
+            (&b"accept-language: EN-gb,de\r\nX-A: a, b\r\n"[..], true),
+            (
+                b"accept-language: en-gb\r\naccept-language: de\r\nX-A: a, b\r\n",
+                true,
+            ),
+            (b"accept-language: de, en-GB\r\nX-A: a, b\r\n", false),
+            (b"accept-language: en-GBde\r\nX-A: a, b\r\n", false),
+            (b"accept-language: en-GB, de\r\nX-A: a,b\r\n", false),
+            (b"accept-language: en-GB, de\r\nX-A: A, b\r\n", false),
+        ] {
+            assert_eq!(listed.is(Fields(lines)), is, "{}", lines.escape_ascii());
         }
         assert!(Varied::default().is(first));
         assert_eq!(varied.again(first), varied);

@@ -216,7 +216,10 @@ impl Cache {
         {
             return Join::Page(page.clone());
         }
-        if let Some(fill) = slot.fills.iter().find(|fill| fill.covers(asker)) {
+        // What comes of a request with Authorization is mostly for that client alone, so none waits for
+        // the call of another.
+        let mut fills = slot.fills.iter().filter(|_| !asker.authorized);
+        if let Some(fill) = fills.find(|fill| fill.covers(asker)) {
             self.collapsed.fetch_add(1, Ordering::Relaxed);
             return Join::Follow(fill.clone(), page);
         }

@@ -340,12 +340,13 @@ impl Page {
             let mut new = response.fields.iter();
             new.any(|(its, _)| its.eq_ignore_ascii_case(name))
         };
-        let of_the_content = |name: &str| name.to_ascii_lowercase().starts_with("content-");
         let is_vary = |name: &str| name.eq_ignore_ascii_case("Vary");
-        fields.retain(|(name, _)| of_the_content(name) || is_vary(name) || !is_new(name));
+        // Without a Date of its own the 304 was made now.
+        let is_old = |name: &str| name.eq_ignore_ascii_case("Date") || is_new(name);
+        fields.retain(|(name, _)| of_the_bytes(name) || is_vary(name) || !is_old(name));
         for (name, value) in &response.fields {
             let is_known = is_vary(name) && names_all(&fields, value);
-            if !of_the_content(name) && !is_known {
+            if !of_the_bytes(name) && !is_known {
                 fields.push((name.clone(), value.clone()));
             }
         }
@@ -362,20 +363,21 @@ fn variant(
     held: Box<Held>,
 ) -> Variant {
     let length = content.len().to_string();
-    let made = policy::values(fields, "Date").next();
-    let made = made.map_or_else(|| format_imf(now).to_vec(), <[u8]>::to_vec);
+    let made = format_imf(now);
+    let is_dated = policy::values(fields, "Date").next().is_some();
+    let made = (!is_dated).then_some(("Date", &made[..]));
     let has_length = **status != Status::NO_CONTENT;
     // The operator may have said that it is another.
     let server = policy::values(fields, "Server").next();
     let server = server.unwrap_or(SERVER.as_bytes());
-    let first: [(&str, &[u8]); 2] = [("Server", server), ("Date", &made)];
+    let first = Some(("Server", server)).into_iter().chain(made);
     let last = has_length.then_some(("Content-Length", length.as_bytes()));
     let theirs = fields
         .iter()
         .map(|(name, value)| (&**name, value.as_slice()))
         .filter(|(name, _)| !is_ours(name.as_bytes()));
     let ours = adds_vary.then_some(("Vary", OUR_VARY.as_bytes()));
-    let all = first.into_iter().chain(theirs).chain(ours).chain(last);
+    let all = first.chain(theirs).chain(ours).chain(last);
     Variant::of_response(status, all, content, held)
 }
 
@@ -394,12 +396,24 @@ fn is_text(status: Status, kind: &Kind, fields: &Fields, length: usize) -> bool 
         && status == Status::OK
         && kind.user.is_none()
         && is_text.is_some_and(compressible)
-        && !OF_THE_BYTES.iter().any(|name| has(name))
+        && !OF_THE_BYTES[3..].iter().any(|name| has(name))
         && !control.any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
 }
 
-/// Fields that say something of the very bytes.
-const OF_THE_BYTES: [&str; 5] = [
+/// Is this a field about the bytes of the content? A 304 has none of them and changes none
+/// (RFC 9110 §15.4.5, RFC 9111 §3.2).
+pub fn of_the_bytes(name: &str) -> bool {
+    OF_THE_BYTES
+        .iter()
+        .any(|its| its.eq_ignore_ascii_case(name))
+}
+
+/// Fields about the bytes of the content. From the fourth on they forbid to compress it here.
+const OF_THE_BYTES: [&str; 9] = [
+    "Content-Type",
+    "Content-Language",
+    "Content-Length",
+    "Content-Range",
     "Content-Encoding",
     "Content-MD5",
     "Digest",
@@ -441,7 +455,6 @@ fn prefers_gzip(asks: &Asks<'_>) -> bool {
 fn is_ours(name: &[u8]) -> bool {
     [
         "Server",
-        "Date",
         "Age",
         "Cache-Status",
         "Content-Length",

@@ -38,6 +38,15 @@ pub struct Asked {
     pub personal: bool,
 }
 
+/// When a response came.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub struct Times {
+    /// Unix time, seconds.
+    pub now: u64,
+    /// How long its handler took to answer, seconds.
+    pub call_seconds: u64,
+}
+
 /// A response's field lines, as a handler gives them.
 pub type Fields = [(Cow<'static, str>, Vec<u8>)];
 
@@ -106,32 +115,34 @@ impl Lifetime {
     }
 }
 
-/// May this response to a GET be kept? `now` is Unix time in seconds.
-pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, now: u64) -> Verdict {
-    let control = CacheControl::read(values(fields, "Cache-Control"));
+/// May this response to a GET be kept? `times` is when it came.
+pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, times: Times) -> Verdict {
+    let mut control = CacheControl::read(values(fields, "Cache-Control"));
+    if control.must_understand {
+        // RFC 9111 §5.2.2.3.
+        control.no_store = !UNDERSTOOD_STATUSES.contains(&status.0);
+    }
     if is_for_one(&control, asked, fields) {
         return Verdict::Pass;
     }
-    if status.0 >= 500 && !EXPLICIT_STATUSES.contains(&status.0) {
-        return match asked == Asked::default() {
-            true => Verdict::Share,
-            false => Verdict::Pass,
-        };
-    }
-    let age = values(fields, "Age").next().map_or(0, seconds);
-    let said = said_lifetime(&control, fields, now);
+    let unkept = match status.0 >= 500 && asked == Asked::default() {
+        true => Verdict::Share,
+        false => Verdict::Pass,
+    };
+    let said = said_lifetime(&control, fields, times.now);
     let explicit = said.is_some() || control.public;
     let fresh = match (said, rule.seconds) {
-        (Some(fresh), _) if EXPLICIT_STATUSES.contains(&status.0) => fresh,
+        (Some(fresh), _) if !UNSTORED_STATUSES.contains(&status.0) => fresh,
         (None, Some(guess)) if GUESSED_STATUSES.contains(&status.0) => guess,
-        _ => return Verdict::Pass,
+        _ => return unkept,
     };
     if asked.personal && !explicit {
         return Verdict::Pass;
     }
-    let lifetime = lifetime(rule, &control, fresh.min(rule.seconds_max));
+    let age = age(fields, times);
+    let lifetime = lifetime(rule, &control, fresh.min(rule.seconds_max), status);
     if lifetime.end() <= age {
-        return Verdict::Pass;
+        return unkept;
     }
     Verdict::Keep(Terms {
         lifetime,
@@ -141,16 +152,30 @@ pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, now: u6
     })
 }
 
+/// The age of a response when it came, seconds (RFC 9111 §4.2.3). Of a list in Age the first member
+/// counts, and an invalid one is 0 (§5.1). The time that the call took is added only to an Age: that one
+/// is as old as the request. A script that takes longer than its page is fresh would else run for each
+/// client anew.
+pub fn age(fields: &Fields, times: Times) -> u64 {
+    let said = values(fields, "Age").flat_map(items).next();
+    let said = said.map_or(0, |age| seconds(age) + times.call_seconds);
+    said.max(times.now.saturating_sub(made(fields, times.now)))
+}
+
+/// When the response was made, by its Date.
+fn made(fields: &Fields, now: u64) -> u64 {
+    let made = values(fields, "Date").next().and_then(parse_http_date);
+    made.unwrap_or(now)
+}
+
 /// RFC 9111 §3, and what an operator would never mean.
 fn is_for_one(control: &CacheControl, asked: Asked, fields: &Fields) -> bool {
-    let has = |name| values(fields, name).next().is_some();
     control.no_store
         || control.no_cache
         || control.private
         || (asked.authorized && !allows_authorized(control))
-        || has("Set-Cookie")
-        // A part isn't the whole, and what the answer depends on isn't known (RFC 9111 §4.1).
-        || has("Content-Range")
+        || values(fields, "Set-Cookie").next().is_some()
+        // What the answer depends on isn't known (RFC 9111 §4.1).
         || varies_by_anything(fields)
 }
 
@@ -177,17 +202,17 @@ fn said_lifetime(control: &CacheControl, fields: &Fields, now: u64) -> Option<u6
     let first = expires.next()?;
     // What can't be read, or is said twice, lies in the past (RFC 9111 §5.3).
     let until = parse_http_date(first).filter(|_| expires.next().is_none());
-    let made = values(fields, "Date").next().and_then(parse_http_date);
-    Some(until.unwrap_or(0).saturating_sub(made.unwrap_or(now)))
+    Some(until.unwrap_or(0).saturating_sub(made(fields, now)))
 }
 
 /// RFC 9111 §4.2.4, RFC 5861: what the response says goes before what the operator says, and where
 /// it forbids to be used stale, nothing helps.
-fn lifetime(rule: &Rule, control: &CacheControl, fresh: u64) -> Lifetime {
+fn lifetime(rule: &Rule, control: &CacheControl, fresh: u64, status: Status) -> Lifetime {
     let never = control.must_revalidate || control.proxy_revalidate;
     // s-maxage forbids it too (RFC 9111 §5.2.2.10), but for what the response says beside it; and who
-    // says that it is stale at once doesn't mean it to be used so.
-    let unsaid = control.s_maxage.is_none() && fresh > 0;
+    // says that it is stale at once doesn't mean it to be used so. An error isn't shown for longer than
+    // it says: the handler may have recovered.
+    let unsaid = control.s_maxage.is_none() && fresh > 0 && status.0 < 500;
     let grace = |said: Option<u64>, rule: u64| match said {
         _ if never => 0,
         Some(seconds) => seconds,
@@ -209,11 +234,14 @@ pub fn values<'f>(fields: &'f Fields, name: &'f str) -> impl Iterator<Item = &'f
         .map(|(_, value)| value.as_slice())
 }
 
-/// What is kept if it says how long: the final statuses whose meaning doesn't hang on the request.
-const EXPLICIT_STATUSES: [u16; 14] = [
+/// Statuses that are never kept: parts and 304, which aren't whole, and those of RFC 6585, which forbids
+/// it. All others are kept if the response says for how long (RFC 9111 §3).
+const UNSTORED_STATUSES: [u16; 6] = [206, 304, 428, 429, 431, 511];
+/// Final statuses of which all that RFC 9110 says about caching is heeded here.
+const UNDERSTOOD_STATUSES: [u16; 14] = [
     200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 501,
 ];
-/// What is kept if the operator says how long: those of them that a script means as pages.
+/// Statuses that are kept if the operator says how long: those that a script means as pages.
 const GUESSED_STATUSES: [u16; 6] = [200, 203, 301, 308, 404, 410];
 
 #[cfg(test)]
@@ -252,7 +280,11 @@ mod tests {
             (Cow::Owned(name.to_owned()), value.as_bytes().to_vec())
         };
         let fields: Vec<_> = lines.iter().map(field).collect();
-        match judge(rule, asked, Status(status), &fields, NOW) {
+        let times = Times {
+            now: NOW,
+            call_seconds: 5,
+        };
+        match judge(rule, asked, Status(status), &fields, times) {
             Verdict::Pass => "pass".into(),
             Verdict::Share => "share".into(),
             Verdict::Keep(terms) => {
@@ -275,7 +307,8 @@ mod tests {
     #[test]
     fn what_the_response_says() {
         let expires = format!("Expires: {LATER}");
-        let made = format!("Date: {}", LATER.replace("50:37", "49:47"));
+        let dated = |time| format!("Date: {}", LATER.replace("50:37", time));
+        let made = dated("49:47");
         #[rustfmt::skip] // A table reads better in columns.
         let table: &[(u16, &[&str], &str)] = &[
             (200, &[], "pass"),
@@ -297,7 +330,7 @@ mod tests {
             (200, &["Cache-Control: max-age=60", "Vary: *"], "pass"),
             (200, &["Cache-Control: max-age=60", "Vary: Accept, *"], "pass"),
             (200, &["Cache-Control: max-age=60", "Vary: Accept"], "60+0+0 explicit"),
-            (200, &["Cache-Control: max-age=60", "Content-Range: bytes 0-1/2"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Content-Range: bytes 0-1/2"], "60+0+0 explicit"),
             (206, &["Cache-Control: max-age=60"], "pass"),
             (304, &["Cache-Control: max-age=60"], "pass"),
             (200, &["Cache-Control: public"], "pass"),
@@ -307,13 +340,42 @@ mod tests {
             (200, &[&expires, &expires], "pass"),
             (200, &["Cache-Control: max-age=0", &expires], "pass"),
             (200, &["Cache-Control: max-age=7", &expires], "7+0+0 explicit"),
-            (200, &["Cache-Control: max-age=60", "Age: 9"], "60+0+0 explicit age 9"),
-            (200, &["Cache-Control: max-age=60", "Age: 60"], "pass"),
+            (200, &["Expires: sun, 06 nov 1994 08:50:37 gmt"], "60+0+0 explicit"),
+            // The call took 5 seconds.
+            (200, &["Cache-Control: max-age=60", "Age: 9"], "60+0+0 explicit age 14"),
+            (200, &["Cache-Control: max-age=60", "Age: 54"], "60+0+0 explicit age 59"),
+            (200, &["Cache-Control: max-age=60", "Age: 55"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Age: 7200, 0"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Age: 7200", "Age: 0"], "pass"),
+            (200, &["Cache-Control: max-age=60", "Age: 1, 7200"], "60+0+0 explicit age 6"),
+            (200, &["Cache-Control: max-age=60", "Age: x"], "60+0+0 explicit age 5"),
+            (200, &["Cache-Control: max-age=60", "Age: -7200"], "60+0+0 explicit age 5"),
+            // Made a minute ago, 20 seconds ago, and later than now.
+            (200, &["Cache-Control: max-age=60", &dated("48:37")], "pass"),
+            (200, &["Cache-Control: max-age=60", &dated("49:17")], "60+0+0 explicit age 20"),
+            (200, &["Cache-Control: max-age=60", &dated("49:17"), "Age: 4"], "60+0+0 explicit age 20"),
+            (200, &["Cache-Control: max-age=60", &dated("49:17"), "Age: 30"], "60+0+0 explicit age 35"),
+            (200, &["Cache-Control: max-age=60", &dated("59:59")], "60+0+0 explicit"),
+            (200, &["Cache-Control: max-age=60", "Date: yesterday"], "60+0+0 explicit"),
+            (200, &[&expires, &dated("51:37")], "pass"),
+            (200, &[&expires, &dated("49:57"), "Age: 34"], "40+0+0 explicit age 39"),
+            (200, &[&expires, &dated("49:57"), "Age: 35"], "pass"),
+            (200, &["Cache-Control: no-store, must-understand, max-age=60"], "60+0+0 explicit"),
+            (200, &["Cache-Control: must-understand, max-age=60"], "60+0+0 explicit"),
+            (299, &["Cache-Control: must-understand, max-age=60"], "pass"),
+            (299, &["Cache-Control: no-store, must-understand, max-age=60"], "pass"),
+            (200, &["Cache-Control: private, must-understand, max-age=60"], "pass"),
             (302, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
             (404, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
-            (400, &["Cache-Control: max-age=60"], "pass"),
+            (299, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
+            (400, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
+            (429, &["Cache-Control: max-age=60"], "pass"),
+            (511, &["Cache-Control: max-age=60"], "share"),
             (501, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
-            (500, &["Cache-Control: max-age=60"], "share"),
+            (501, &[], "share"),
+            (500, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
+            (500, &["Cache-Control: max-age=0"], "share"),
+            (500, &["Cache-Control: max-age=60, private"], "pass"),
             (503, &[], "share"),
             (503, &["Set-Cookie: a=b"], "pass"),
             (500, &["Cache-Control: no-store"], "pass"),
@@ -344,6 +406,8 @@ mod tests {
             (404, &[], "10+20+30"),
             (403, &[], "pass"),
             (500, &[], "share"),
+            (500, &["Cache-Control: max-age=60"], "60+0+0 explicit"),
+            (500, &["Cache-Control: max-age=60, stale-if-error=9"], "60+0+9 explicit"),
         ];
         for (status, lines, expected) in table {
             let told = told(&keeping(), Asked::default(), *status, lines);

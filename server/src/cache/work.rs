@@ -6,7 +6,7 @@ use super::cached::Cached;
 use super::fill::{Fill, Head, Phase};
 use super::key::{Asker, Varied};
 use super::page::Page;
-use super::policy::{self, Asked, Lifetime, Terms, Use, Verdict};
+use super::policy::{self, Asked, Lifetime, Terms, Times, Use, Verdict};
 use crate::base::clock;
 use crate::handler::pipe::{self, Taken};
 use crate::handler::{Body, Fault, LocalBoxFuture, Request, Response};
@@ -124,6 +124,7 @@ pub(super) struct Work {
     /// What there was before: it may be good still, or do if the handler fails.
     old: Option<Arc<Page>>,
     asked: Asked,
+    begun_ms: u64,
     /// With nobody waiting it goes on for so long.
     alone_seconds: u32,
     is_settled: bool,
@@ -145,6 +146,7 @@ impl Work {
         asker: &Asker<'_>,
     ) -> Work {
         Work {
+            begun_ms: cached.cache.now_ms(),
             cached,
             fill,
             old,
@@ -258,11 +260,15 @@ impl Work {
     }
 
     async fn answered(&mut self, response: Response, asked: &[u8], giving: &Giving) {
-        let (status, now) = (*response.status, clock::unix_seconds_now());
+        let status = *response.status;
+        let times = Times {
+            now: clock::unix_seconds_now(),
+            call_seconds: (self.cache().now_ms() - self.begun_ms) / 1_000,
+        };
         if status == Status::NOT_MODIFIED
             && let Some(old) = self.old.clone()
         {
-            return self.freshened(&old, &response, asked, now);
+            return self.freshened(&old, &response, asked, times);
         }
         if status.0 >= 500
             && let Some(old) = self.resort()
@@ -275,9 +281,14 @@ impl Work {
             return self.settle(None, Phase::Failed(reject));
         }
         let rule = &self.cached.rule;
-        let terms = match policy::judge(rule, self.asked, status, &response.fields, now) {
+        let terms = match policy::judge(rule, self.asked, status, &response.fields, times) {
             Verdict::Keep(terms) => Some(terms),
-            Verdict::Share => None,
+            Verdict::Share => {
+                // Requests that come from now on make a call of their own: their clients may have had
+                // this failure already, before the end of the call is known here.
+                self.fill.doom();
+                None
+            }
             Verdict::Pass => return self.pass(Ok(response), giving),
         };
         self.gather(response, asked, terms, giving).await;
@@ -292,7 +303,10 @@ impl Work {
     fn settle_passed(&mut self) {
         let now_ms = self.cache().now_ms();
         let fill = self.fill.clone();
-        if let Some(old) = &self.old {
+        // What one login gets says nothing about the page for all.
+        if let Some(old) = &self.old
+            && !fill.kind.authorized
+        {
             self.cache().drop_page(old);
         }
         self.cache()
@@ -301,10 +315,10 @@ impl Work {
     }
 
     /// The old page is good still.
-    fn freshened(&mut self, old: &Arc<Page>, response: &Response, asked: &[u8], now: u64) {
+    fn freshened(&mut self, old: &Arc<Page>, response: &Response, asked: &[u8], times: Times) {
         let mut fields = old.freshened(response);
         let status = old.variant.status_line();
-        let verdict = policy::judge(&self.cached.rule, self.asked, *status, &fields, now);
+        let verdict = policy::judge(&self.cached.rule, self.asked, *status, &fields, times);
         let terms = match verdict {
             Verdict::Keep(terms) => Some(terms),
             Verdict::Share | Verdict::Pass => {
@@ -400,11 +414,25 @@ impl Work {
         asked: &[u8],
         terms: Option<Terms>,
     ) {
+        let mut kind = self.fill.kind.clone();
+        kind.authorized = false;
+        let age = || {
+            policy::age(
+                fields,
+                Times {
+                    now: clock::unix_seconds_now(),
+                    call_seconds: 0,
+                },
+            )
+        };
         let page = Arc::new(Page::new(
             self.fill.place.clone(),
-            self.fill.kind.clone(),
+            kind,
             Varied::of(fields, Fields(asked)),
-            terms.unwrap_or(FOR_NOW),
+            terms.unwrap_or_else(|| Terms {
+                age: age(),
+                ..FOR_NOW
+            }),
             status,
             fields,
             content,

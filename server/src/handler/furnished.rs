@@ -82,8 +82,12 @@ impl Furnishing {
         let path = self.path.strip_prefix(b"/").unwrap_or(&self.path);
         let is_news = *response.status != Status::NOT_MODIFIED;
         // Whether it is for one client alone, and how long it is good. A 304 that says nothing of it
-        // leaves what was said with the content (RFC 9111 §4.3.4).
-        let may_say_how_long = is_news && !response.fields.iter().any(|(its, _)| is(its, HOW_LONG));
+        // leaves what was said with the content (RFC 9111 §4.3.4). What is said of a page isn't meant of
+        // a login that is missing or of a failure.
+        let status = response.status.0;
+        let is_page = status < 400 || matches!(status, 404 | 410);
+        let may_say_how_long =
+            is_news && is_page && !response.fields.iter().any(|(its, _)| is(its, HOW_LONG));
         for (name, value) in operator_fields(&self.headers, path) {
             let is_same = |(its, _): &(Cow<'_, str>, _)| its.eq_ignore_ascii_case(name);
             let is_wanted = match () {

@@ -34,7 +34,7 @@ pub enum Test {
 /// Its query is a list of `name=value`: `f=Name:value` is a field of the response, `status=200,500`
 /// the status of the first call to a path and that of all later ones (`fault` for a handler that
 /// fails), `gate=x` waits before it answers until POST with `open=x` came, `later=x` from the second call on, `mid=x` in the middle of
-/// the content, `cut` breaks off there, `size=n` makes the content that long, `open` leaves its
+/// the content, `end=x` behind all of it before its end is told, `cut` breaks off there, `size=n` makes the content that long, `open` leaves its
 /// length unsaid, and `revalidates` answers 304 to who has its ETag.
 #[derive(Default, Debug)]
 pub struct Pages {
@@ -161,13 +161,14 @@ async fn page(pages: Arc<Pages>, request: Request) -> Result<Response, Fault> {
     let size = value("size").and_then(|size| size.parse().ok());
     content.resize(size.unwrap_or(content.len()), b'.');
     let ask = |name| value(name).is_some();
-    let is_streamed = ask("mid") || ask("cut") || ask("open");
+    let is_streamed = ask("mid") || ask("end") || ask("cut") || ask("open");
     let length = (!ask("open")).then_some(content.len() as u64);
     let body = match is_streamed && status != Status::NOT_MODIFIED {
         false => Body::Whole(content),
         true => {
             let (writer, reader) = pipe(limits::PIPE_BYTES);
-            let work = parts(pages, writer, content, value("mid"), ask("cut"));
+            let gates = [value("mid"), value("end")];
+            let work = parts(pages, writer, content, gates, ask("cut"));
             Body::Stream {
                 length,
                 reader,
@@ -182,22 +183,25 @@ async fn page(pages: Arc<Pages>, request: Request) -> Result<Response, Fault> {
     })
 }
 
-/// The content in two halves.
+/// The content in two halves, with a gate behind each.
 async fn parts(
     pages: Arc<Pages>,
     mut writer: super::pipe::Writer,
     content: Vec<u8>,
-    gate: Option<String>,
+    [mid, end]: [Option<String>; 2],
     is_cut: bool,
 ) {
     let (first, second) = content.split_at(content.len() / 2);
     if writer.write_all(first).await.is_err() {
         return;
     }
-    if let Some(gate) = gate {
+    if let Some(gate) = mid {
         pages.wait(&gate).await;
     }
     if !is_cut && writer.write_all(second).await.is_ok() {
+        if let Some(gate) = end {
+            pages.wait(&gate).await;
+        }
         writer.finish();
     }
 }

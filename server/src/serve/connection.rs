@@ -845,29 +845,14 @@ impl Connection {
 
     /// The fields that belong to the connection and not to the page, and the end of the head.
     fn finish_head(&self, fields: &mut Vec<u8>, version: Version, after: End, host: Option<&Host>) {
-        self.end_head(
-            fields,
-            version,
-            after,
-            host.map(|host| &*host.secure_fields),
-        );
-    }
-
-    /// As [`Connection::finish_head`], for whoever kept no more of the site than the fields for TLS.
-    pub(super) fn end_head(
-        &self,
-        fields: &mut Vec<u8>,
-        version: Version,
-        after: End,
-        secure_fields: Option<&SecureFields>,
-    ) {
+        let secure_fields = host.map(|host| &*host.secure_fields);
         self.own_fields(fields, version, after, secure_fields);
         fields.extend_from_slice(&self.worker.clock.date_field());
         fields.extend_from_slice(b"\r\n");
     }
 
     /// The fields that belong to the connection.
-    fn own_fields(
+    pub(super) fn own_fields(
         &self,
         fields: &mut Vec<u8>,
         version: Version,

@@ -11,7 +11,7 @@ use super::dispatch::Facts;
 use super::inside::View;
 use super::pending::Held;
 use super::refusal::Refusal;
-use super::small::server_line;
+use super::small::own_lines;
 use super::stall::Stall;
 use super::worker::Phase;
 use crate::base::text::push_number;
@@ -571,7 +571,8 @@ impl Exchange<'_> {
         };
         self.out.reserve(limits::LIVE_HEAD_BYTES + body);
         response.status.push(&mut self.out);
-        self.out.extend_from_slice(server_line(response));
+        let date = self.connection.worker.clock.date_field();
+        self.out.extend_from_slice(&own_lines(response, &date));
         for (name, value) in &response.fields {
             self.out.extend_from_slice(name.as_bytes());
             self.out.extend_from_slice(b": ");
@@ -593,7 +594,8 @@ impl Exchange<'_> {
         }
         let secure_fields = self.call.secure_fields.as_deref();
         self.connection
-            .end_head(&mut self.out, self.call.version, end, secure_fields);
+            .own_fields(&mut self.out, self.call.version, end, secure_fields);
+        self.out.extend_from_slice(b"\r\n");
     }
 
     /// Takes a piece of the body from the handler; false when it broke off.

@@ -65,13 +65,18 @@ impl Small {
     }
 }
 
-/// The Server field of a handler's answer, unless the operator has set it to something else.
-pub(super) fn server_line(response: &Response) -> &'static [u8] {
-    let mut names = response.fields.iter().map(|(name, _)| name);
-    match names.any(|name| name.eq_ignore_ascii_case("Server")) {
-        true => b"",
-        false => b"Server: anthill\r\n",
+/// The Server and Date lines of a handler's response, each unless the response has that field: the
+/// operator may have set another Server, and a script or a page has the Date at which its content was
+/// made. `date` is the line with the current time.
+pub(super) fn own_lines(response: &Response, date: &[u8]) -> Vec<u8> {
+    let mut lines = Vec::with_capacity(64);
+    for (name, line) in [("Server", &b"Server: anthill\r\n"[..]), ("Date", date)] {
+        let mut names = response.fields.iter().map(|(name, _)| name);
+        if !names.any(|its| its.eq_ignore_ascii_case(name)) {
+            lines.extend_from_slice(line);
+        }
     }
+    lines
 }
 
 /// The fields that a refusal must carry (RFC 9110 §15.5.2, §15.5.6, §15.6.4).

@@ -34,8 +34,13 @@ fn answer(variant: &Variant, head: &Head<'_>) -> (Status, Part) {
     }
     let asks = &head.asks;
     let tag = ETag::parse(variant.tag());
-    let modified = || parse_http_date(variant.heads.value("Last-Modified")?);
-    match judge_by(asks, tag, modified) {
+    let date = |name| parse_http_date(variant.heads.value(name)?);
+    let modified = || date("Last-Modified");
+    // If-Modified-Since is judged by Date where there is no Last-Modified (RFC 9111 §4.3.2). For
+    // If-Unmodified-Since that would be too late a date.
+    let known =
+        || modified().or_else(|| date("Date").filter(|_| asks.if_unmodified_since.is_none()));
+    match judge_by(asks, tag, known) {
         Verdict::Failed => return (Status::PRECONDITION_FAILED, Part::Nothing),
         Verdict::NotModified => return (Status::NOT_MODIFIED, Part::Nothing),
         Verdict::Proceed => {}

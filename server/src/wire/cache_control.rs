@@ -15,6 +15,9 @@ pub struct CacheControl {
     pub no_cache: bool,
     /// `private`: for one user alone.
     pub private: bool,
+    /// `must-understand`: to be kept by a cache that knows the status, though it says `no-store`; by no
+    /// other cache.
+    pub must_understand: bool,
     /// `public`: for everybody, even if it was asked for with Authorization.
     pub public: bool,
     /// `must-revalidate`: never used once it is stale.
@@ -51,6 +54,7 @@ impl CacheControl {
             ("no-store", &mut self.no_store),
             ("no-cache", &mut self.no_cache),
             ("private", &mut self.private),
+            ("must-understand", &mut self.must_understand),
             ("public", &mut self.public),
             ("must-revalidate", &mut self.must_revalidate),
             ("proxy-revalidate", &mut self.proxy_revalidate),
@@ -116,6 +120,9 @@ mod tests {
             }),
             (&["no-store, must-revalidate", "proxy-revalidate"], CacheControl {
                 no_store: true, must_revalidate: true, proxy_revalidate: true, ..none
+            }),
+            (&["No-Store, Must-Understand"], CacheControl {
+                no_store: true, must_understand: true, ..none
             }),
             (&["xno-store, no-storex, a=\"no-store\""], none),
         ];

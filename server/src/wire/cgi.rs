@@ -4,7 +4,8 @@
 //! client can't name a variable of its own choice, and what comes from a script can't break the
 //! framing of a response.
 
-use super::fields::Fields;
+use super::date::parse_http_date;
+use super::fields::{Fields, items};
 use super::head::Version;
 use super::scan;
 use super::status::{Status, StatusLine};
@@ -347,6 +348,10 @@ fn end_of_head(bytes: &[u8], scanned: &mut usize) -> Option<usize> {
 struct Head {
     status: Option<StatusLine>,
     length: Option<u64>,
+    /// The value of the first Date line that is a date.
+    date: Option<Vec<u8>>,
+    /// The values of the Connection lines, as one list.
+    connection: Vec<u8>,
     /// All others in the order of the script, of Content-Type and Location one each.
     fields: Vec<(String, Vec<u8>)>,
 }
@@ -400,6 +405,16 @@ impl Head {
         } else if is("transfer-encoding") {
             // Its body would be framed twice (RFC 3875 §6.3.4).
             Err(Wrong::Malformed("Transfer-Encoding, which is the server's"))
+        } else if is("date") {
+            // Kept pages are aged by it (RFC 9111 §4.2.3). Without a valid one the server says its own.
+            if self.date.is_none() && parse_http_date(value).is_some() {
+                self.date = Some(value.to_vec());
+            }
+            Ok(())
+        } else if is("connection") {
+            self.connection.extend_from_slice(value);
+            self.connection.push(b',');
+            Ok(())
         } else {
             if !SERVERS_OWN.iter().any(|field| is(field)) {
                 let name = String::from_utf8_lossy(name).into_owned();
@@ -428,6 +443,15 @@ impl Head {
     }
 
     fn answer(mut self) -> Result<Answer, Wrong> {
+        let connection = std::mem::take(&mut self.connection);
+        // Fields that Connection names were meant for one connection (RFC 9110 §7.6.1). The same section
+        // says that Cache-Control is never one of them: a response must not lose its `private`.
+        self.fields.retain(|(name, _)| {
+            let is_kept = name == CONTENT_TYPE || name == LOCATION;
+            is_kept
+                || name.eq_ignore_ascii_case("cache-control")
+                || !items(&connection).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+        });
         let has_kind = self.field(CONTENT_TYPE).is_some();
         let is_alone = self.fields.len() == 1 && self.length.is_none();
         let status = match (self.status.take(), self.field(LOCATION)) {
@@ -443,6 +467,9 @@ impl Head {
         };
         self.fields
             .retain(|(name, value)| name != CONTENT_TYPE || !value.is_empty());
+        if let Some(date) = self.date {
+            self.fields.push(("Date".to_owned(), date));
+        }
         Ok(Answer::Document(Document {
             status,
             fields: self.fields,
@@ -458,14 +485,12 @@ const LOCATION: &str = "Location";
 const TWO_VALUES: &str = "two values for one field";
 
 /// What the server says by itself, or what belongs to a connection.
-const SERVERS_OWN: [&str; 9] = [
-    "connection",
+const SERVERS_OWN: [&str; 7] = [
     "keep-alive",
     "proxy-connection",
     "upgrade",
     "te",
     "trailer",
-    "date",
     "server",
     "http2-settings",
 ];

@@ -9,7 +9,7 @@ use super::super::inside::View;
 use super::super::live;
 use super::super::pending::Held;
 use super::super::refusal::Refusal;
-use super::super::small::{RETRY_AFTER, Small, refusal_fields, server_line};
+use super::super::small::{RETRY_AFTER, Small, own_lines, refusal_fields};
 use super::exchange::{Errand, Exchange, State};
 use super::{OUT_BYTES_MAX, Session};
 use crate::handler::pipe::pipe;
@@ -747,7 +747,7 @@ impl Session<'_> {
 
     /// Writes the head of a handler's response and sets its body going.
     fn begin_response(&mut self, id: u32, response: Response) {
-        let server = server_line(&response);
+        let own = own_lines(&response, &self.worker.clock.date_field());
         let Response {
             status,
             fields,
@@ -775,7 +775,7 @@ impl Session<'_> {
         }
         let mut block = Vec::new();
         hpack::push_status(status.0, &mut block);
-        hpack::push_lines(server, &mut block);
+        hpack::push_lines(&own, &mut block);
         for (name, value) in &fields {
             hpack::push_field(name.as_bytes(), value, &mut block);
         }
@@ -785,7 +785,7 @@ impl Session<'_> {
         let is_last = is_bodiless
             || matches!(body, handler::Body::Empty)
             || matches!(&body, handler::Body::Whole(bytes) if bytes.is_empty());
-        self.send_head(id, &block, b"", secure_fields.as_deref(), is_last);
+        self.send_dated_head(id, &block, b"", secure_fields.as_deref(), None, is_last);
         if is_last {
             return self.finish(id);
         }

@@ -703,18 +703,13 @@ impl Exchange {
     }
 
     /// HEADERS: `section`, `fields` and what every response has.
-    pub(super) fn head(
-        &self,
-        section: &[u8],
-        fields: &[u8],
-        secure_fields: Option<&SecureFields>,
-    ) -> Vec<u8> {
+    fn head(&self, section: &[u8], fields: &[u8], secure_fields: Option<&SecureFields>) -> Vec<u8> {
         let date = self.worker().clock.date_field();
         self.dated_head(section, fields, secure_fields, Some(&date))
     }
 
     /// The same with this Date, or for a section that has its own.
-    fn dated_head(
+    pub(super) fn dated_head(
         &self,
         section: &[u8],
         fields: &[u8],

@@ -7,7 +7,7 @@ use super::super::call::Call;
 use super::super::inside::View;
 use super::super::live;
 use super::super::refusal::Refusal;
-use super::super::small::server_line;
+use super::super::small::own_lines;
 use super::exchange::{Exchange, Stop, write_chunks};
 use super::session::Session;
 use crate::handler::pipe::{Writer, pipe};
@@ -233,7 +233,7 @@ impl Live {
 
     /// Writes the head of a handler's response and sets its body going.
     fn respond(&mut self, exchange: &Exchange, response: Response) {
-        let server = server_line(&response);
+        let own = own_lines(&response, &exchange.worker().clock.date_field());
         let Response {
             status,
             fields,
@@ -248,7 +248,7 @@ impl Live {
         };
         let mut section = Vec::new();
         qpack::push_status(status.0, &mut section);
-        qpack::push_lines(server, &mut section);
+        qpack::push_lines(&own, &mut section);
         for (name, value) in &fields {
             qpack::push_field(name.as_bytes(), value, &mut section);
         }
@@ -282,7 +282,7 @@ impl Live {
         if let Some(record) = &mut self.record {
             record.status = status;
         }
-        let head = exchange.head(section, b"", self.call.secure_fields.as_deref());
+        let head = exchange.dated_head(section, b"", self.call.secure_fields.as_deref(), None);
         // A 100 may still wait in front of it.
         let before = std::mem::take(&mut self.out);
         let out = [&before[0][..], &before[1], &head].concat();

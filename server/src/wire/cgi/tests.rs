@@ -72,6 +72,21 @@ fn documents() {
     let fields =
         document("Content-Type: a/b\nDate: now\nserver: x\nConnection: close\nKeep-Alive: 1\n\n");
     assert_eq!(fields.fields.len(), 1);
+    // A valid Date is the script's own word, and the first counts.
+    let when = "Sun, 06 Nov 1994 08:49:37 GMT";
+    let dated = document(&format!(
+        "Date: x\nStatus: 200\nDate: {when}\ndate: {when}\n\n"
+    ));
+    assert_eq!(
+        dated.fields,
+        [("Date".to_owned(), when.as_bytes().to_vec())]
+    );
+    // Fields that Connection names end here, wherever it stands. Cache-Control is never one of them.
+    let text = "X-A: 1\nConnection: x-a, close\nX-C: 3\nConnection: X-B , cache-control\nx-b: 2\n\
+        Cache-Control: private\nContent-Type: a/b\n\n";
+    let named = document(text).fields;
+    let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["Content-Type", "X-C", "Cache-Control"]);
     // Twice the same is once.
     assert_eq!(
         document("Content-Type: a/b\nContent-Type: a/b\n\n")
