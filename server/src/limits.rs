@@ -235,11 +235,11 @@ pub const LINKED_FOLDERS_MAX: usize = 4_096;
 pub const LINK_HOPS_MAX: usize = 40;
 /// One piece of a directory listing on its way out.
 pub const LISTING_CHUNK_BYTES: usize = 16 * 1024;
-/// A stored page is compared with its file by one stat(2) in each step of this length, because the kernel
+/// A stored page is compared with its file by stat(2) in each step of 2^12 ms, which is 4.1 s, because the kernel
 /// doesn't tell of every change: writes through a hard link outside of the root, below the lower layer of
-/// an overlay, or by another machine on a network file system. For one file this is one system call in
-/// 4 s, however many requests there are.
-pub const FILE_LOOK_SECONDS: u64 = 4;
+/// an overlay, or by another machine on a network file system. For one file these are two
+/// system calls in 4.1 s, however many requests there are. A power of two spares each request a division.
+pub const FILE_LOOK_SHIFT: u32 = 12;
 /// Paths remembered as changed behind the watcher's back until somebody rescans them.
 pub const STALE_PATHS_MAX: usize = 64;
 /// A request for what isn't there waits so long at most for changes that the disk has told and nobody

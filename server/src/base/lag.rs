@@ -44,30 +44,14 @@ struct Rounds {
 #[derive(Clone, Debug)]
 pub struct SiteLag {
     lag: Arc<Lag>,
-    pending: Arc<Pending>,
-}
-
-/// What was read of a site and isn't served by all workers yet.
-#[derive(Default, Debug)]
-struct Pending {
-    anything: AtomicBool,
-    something_new: AtomicBool,
-}
-
-/// Which changes matter to who asks.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum News {
-    /// Those that bring something where nothing was.
-    Something,
-    /// All.
-    Anything,
+    /// A change was read that not all workers serve yet.
+    is_pending: Arc<AtomicBool>,
 }
 
 /// Somebody who waits until what was told is served.
 #[derive(Debug)]
 pub struct CatchUp {
     site: SiteLag,
-    news: News,
     begun: Rounds,
     /// The number of the request in [`Lag::asked`]; 0 for a request that waits for told changes.
     ticket: u64,
@@ -149,38 +133,32 @@ impl SiteLag {
     pub fn new(lag: &Arc<Lag>) -> SiteLag {
         SiteLag {
             lag: Arc::clone(lag),
-            pending: Arc::default(),
+            is_pending: Arc::default(),
         }
     }
 
-    /// Something was read that concerns this site.
-    pub fn note(&self, news: News) {
-        self.pending.anything.store(true, Ordering::SeqCst);
-        if news == News::Something {
-            self.pending.something_new.store(true, Ordering::SeqCst);
-        }
+    /// A change was read that concerns this site.
+    pub fn note(&self) {
+        self.is_pending.store(true, Ordering::SeqCst);
     }
 
     /// All that was noted is served.
     pub fn clear(&self) {
-        self.pending.anything.store(false, Ordering::SeqCst);
-        self.pending.something_new.store(false, Ordering::SeqCst);
+        self.is_pending.store(false, Ordering::SeqCst);
     }
 
     /// How to wait for what was told before, if that isn't all served yet. A worker asks after it has
     /// looked at its World, and before it takes up another one.
-    pub fn behind(&self, news: News) -> Option<CatchUp> {
-        if !self.is_pending(news) && !self.lag.is_unread() && !self.is_pending(news) {
-            return None;
-        }
-        Some(self.catch_up(news, 0))
+    pub fn behind(&self) -> Option<CatchUp> {
+        let is_behind = self.is_pending() || self.lag.is_unread() || self.is_pending();
+        is_behind.then(|| self.catch_up(0))
     }
 
     /// Whether no read change waits to be served. Changes that are told and not read don't count: the
     /// worker's poller knows of them. A few loads, for every request of a stored page.
     pub fn is_quiet(&self) -> bool {
         // In this order: a change is noted for its site before the reading is over.
-        !self.lag.is_reading.load(Ordering::SeqCst) && !self.is_pending(News::Anything)
+        !self.lag.is_reading.load(Ordering::SeqCst) && !self.is_pending()
     }
 
     /// Has the control plane take up what the request noted with its site, and tells how to wait for
@@ -189,27 +167,22 @@ impl SiteLag {
         self.lag.told.load().as_ref()?;
         let ticket = self.lag.asked.fetch_add(1, Ordering::SeqCst) + 1;
         self.lag.asks.notify_one();
-        Some(self.catch_up(News::Anything, ticket))
+        Some(self.catch_up(ticket))
     }
 
-    fn catch_up(&self, news: News, ticket: u64) -> CatchUp {
+    fn catch_up(&self, ticket: u64) -> CatchUp {
         let rounds = self.lag.rounds.subscribe();
         let begun = *rounds.borrow();
         CatchUp {
             site: self.clone(),
-            news,
             begun,
             ticket,
             rounds,
         }
     }
 
-    fn is_pending(&self, news: News) -> bool {
-        let pending = match news {
-            News::Something => &self.pending.something_new,
-            News::Anything => &self.pending.anything,
-        };
-        pending.load(Ordering::SeqCst)
+    fn is_pending(&self) -> bool {
+        self.is_pending.load(Ordering::SeqCst)
     }
 }
 
@@ -229,7 +202,7 @@ impl CatchUp {
         }
         let is_read = rounds.read >= self.begun.read + ROUNDS || !self.site.lag.is_unread();
         let is_served = rounds.served >= self.begun.served + ROUNDS;
-        is_read && (is_served || !self.site.is_pending(self.news))
+        is_read && (is_served || !self.site.is_pending())
     }
 }
 
@@ -252,24 +225,22 @@ mod tests {
         let write = || fs::write(folder.path().join("new"), "text").expect("written");
         let lag = Arc::new(Lag::default());
         let [site, other] = [SiteLag::new(&lag), SiteLag::new(&lag)];
-        let is_behind = |site: &SiteLag| {
-            [News::Something, News::Anything].map(|news| site.behind(news).is_some())
-        };
+        let is_behind = |site: &SiteLag| site.behind().is_some();
         write();
-        assert_eq!(is_behind(&site), [false; 2], "nobody tells");
+        assert!(!is_behind(&site), "no change is told");
         lag.follow(Some(Arc::clone(&inotify)));
         // Until it is read it may concern anybody.
-        assert_eq!([&site, &other].map(is_behind), [[true; 2]; 2]);
-        let unread = [&site, &other].map(|site| site.behind(News::Something).expect("unread"));
+        assert_eq!([&site, &other].map(is_behind), [true, true]);
+        let unread = [&site, &other].map(|site| site.behind().expect("unread"));
         lag.reads();
         assert!(!inotify.read().expect("read").is_empty());
-        assert_eq!([&site, &other].map(is_behind), [[true; 2]; 2]);
-        site.note(News::Anything);
+        assert_eq!([&site, &other].map(is_behind), [true, true]);
+        assert!(!site.is_quiet() && !other.is_quiet());
+        site.note();
         lag.has_read();
-        assert_eq!([&site, &other].map(is_behind), [[false, true], [false; 2]]);
-        site.note(News::Something);
-        assert_eq!([&site, &other].map(is_behind), [[true; 2], [false; 2]]);
-        let noted = site.behind(News::Something).expect("noted");
+        assert_eq!([&site, &other].map(is_behind), [true, false]);
+        assert!(!site.is_quiet() && other.is_quiet());
+        let noted = site.behind().expect("noted");
         let runtime = Builder::new_current_thread()
             .enable_time()
             .build()
@@ -284,24 +255,24 @@ mod tests {
         runtime.block_on(async {
             let [unread, of_other] = unread;
             assert!(is_done(of_other).await, "it was about another site");
-            assert!(!is_done(site.behind(News::Something).expect("noted")).await);
+            assert!(!is_done(site.behind().expect("noted")).await);
             site.clear();
             lag.caught_up();
             assert!(is_done(unread).await && is_done(noted).await);
-            assert_eq!(is_behind(&site), [false; 2]);
+            assert!(!is_behind(&site));
             // What is told again and again: the second round has what was told before.
             write();
-            let waits = site.behind(News::Something).expect("unread");
-            site.note(News::Something);
+            let waits = site.behind().expect("unread");
+            site.note();
             lag.has_read();
             lag.caught_up();
             lag.has_read();
             lag.caught_up();
             assert!(is_done(waits).await);
-            assert_eq!(is_behind(&site), [true; 2]);
+            assert!(is_behind(&site));
             // Nobody ever reads this.
-            site.behind(News::Anything).expect("unread").done().await;
-            assert_eq!(is_behind(&site), [true; 2]);
+            site.behind().expect("unread").done().await;
+            assert!(is_behind(&site));
             // What a request found by itself is taken along by the round that begins after it.
             let before = site.ask().expect("a round to come");
             lag.take_asked();
@@ -311,7 +282,7 @@ mod tests {
             lag.follow(None);
             assert!(site.ask().is_none());
             site.clear();
-            assert_eq!(is_behind(&site), [false; 2]);
+            assert!(!is_behind(&site));
         });
     }
 }

@@ -6,7 +6,6 @@
 use super::plane::{Plane, RESCAN};
 use super::watch::{Changes, Place, Watch};
 use crate::base::clock;
-use crate::base::lag::News;
 use crate::base::sys::Writers;
 use crate::config::{self, Config};
 use crate::site::{Budget, Site, SiteError};
@@ -114,21 +113,10 @@ impl Plane {
     /// Notes which sites lag behind what was read.
     fn note_lag(&mut self) {
         let read = std::mem::take(&mut self.changes.read);
-        let sites: HashMap<Place, Arc<Site>> = match read.is_empty() {
-            true => HashMap::new(),
-            false => self.places().collect(),
-        };
-        let hosts: Vec<&Arc<Host>> = self.world.hosts.iter().collect();
-        for (place, path, news) in read {
-            // A file that is there already brings nothing, whatever it holds now.
-            let news = match sites.get(&place).is_some_and(|site| site.has_file(&path)) {
-                true => News::Anything,
-                false => news,
-            };
-            hosts[place.host].lag.note(news);
-        }
-        for place in &self.changes.whole {
-            hosts[place.host].lag.note(News::Something);
+        for place in read.iter().chain(&self.changes.whole) {
+            if let Some(host) = self.world.hosts.iter().nth(place.host) {
+                host.lag.note();
+            }
         }
     }
 

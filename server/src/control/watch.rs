@@ -7,7 +7,6 @@
 //! It tells; what to do about it is the control plane's. If the kernel has no watches left, or lost
 //! count of what happened, it says that everything may have changed.
 
-use crate::base::lag::News;
 use crate::base::sys::{self, Event, Inotify, WatchFlags, Writers};
 use crate::limits::LINK_HOPS_MAX;
 use crate::site::{Site, writers_of};
@@ -41,8 +40,8 @@ pub struct Changes {
     /// Of those, files that nothing more is known of than that their attributes changed: whoever did
     /// that may be writing to them, or be done.
     pub touched: BTreeSet<(Place, PathBuf)>,
-    /// What the last reading brought of sites, and whom it may matter to.
-    pub read: Vec<(Place, PathBuf, News)>,
+    /// Sites of which the last reading brought changes.
+    pub read: BTreeSet<Place>,
     /// Sites to be scanned from the beginning.
     pub whole: BTreeSet<Place>,
     /// A file that the configuration names.
@@ -405,11 +404,7 @@ impl Changes {
     /// Something happened at this path of a site.
     fn note(&mut self, place: Place, path: PathBuf, event: &Event) {
         let at = (place, path.clone());
-        let news = match event.is_file_gone() {
-            true => News::Anything,
-            false => News::Something,
-        };
-        self.read.push((place, path.clone(), news));
+        self.read.insert(place);
         let is_known = !self.sites.entry(place).or_default().insert(path);
         if event.is_file_gone() {
             self.gone.insert(at);

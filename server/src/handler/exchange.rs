@@ -7,7 +7,7 @@ use super::paced::Download;
 use super::pipe::{Broken, Writer, pipe};
 use super::slots::{Pace, Slot};
 use super::{Body, Fault, Inside, Response};
-use crate::base::lag::{News, SiteLag};
+use crate::base::lag::SiteLag;
 use crate::limits;
 use crate::wire::body::BodyLength;
 use crate::wire::cgi::{Answer, Document, Wrong};
@@ -197,7 +197,7 @@ impl<P: Peer> Exchange<P> {
             Begun::Answer(Answer::Document(document)) => {
                 // For what comes later, with the body, nobody waits.
                 let behind = match leads_on(self.asked.method, document.status.0) {
-                    true => self.bounds.lag.behind(News::Anything),
+                    true => self.bounds.lag.behind(),
                     false => None,
                 };
                 let response = if poll_fn(|cx| self.poll_held(cx)).await {
@@ -213,7 +213,7 @@ impl<P: Peer> Exchange<P> {
                 return response;
             }
             Begun::Answer(Answer::Local(path)) => {
-                let (asked, behind) = (self.asked, self.bounds.lag.behind(News::Anything));
+                let (asked, behind) = (self.asked, self.bounds.lag.behind());
                 self.peer.leave(self.bounds.silent);
                 if let Some(behind) = behind {
                     behind.done().await;

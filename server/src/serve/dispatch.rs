@@ -5,7 +5,7 @@
 use super::inside::View;
 use super::live;
 use super::worker::Worker;
-use crate::base::lag::{CatchUp, News};
+use crate::base::lag::CatchUp;
 use crate::cache::{Cached, Caller, Found};
 use crate::handler::git::is_exchange;
 use crate::handler::pipe::pipe;
@@ -541,11 +541,10 @@ impl Gate<'_, '_> {
         }
     }
 
-    /// What is to be waited for before it is said that something isn't there, if the disk may have
-    /// it by now.
-    fn behind(&self, news: News) -> Option<Reply> {
+    /// The wait for all changes of this site that were told before, if there are some.
+    fn behind(&self) -> Option<Reply> {
         match self.may_wait() {
-            true => self.host.lag.behind(news).map(Reply::Behind),
+            true => self.host.lag.behind().map(Reply::Behind),
             false => None,
         }
     }
@@ -670,31 +669,34 @@ impl Gate<'_, '_> {
                 }
             }
         }
-        let answer = site.answer(self.head, path);
-        // A page that is found costs nothing more while the disk is quiet. The disk is asked about all
-        // that it may contradict.
+        match site.answer(self.head, path) {
+            Answer::Stored(stored) if !self.must_compare(&stored) => Reply::Stored(stored),
+            answer => self.compared(site, path, answer),
+        }
+    }
+
+    /// Whether the disk may say something else than this page. In quiet times this is a few loads.
+    fn must_compare(&self, stored: &Stored) -> bool {
+        stored.variant.is_due(self.facts.now_ms) || stored.stands_in || self.lags()
+    }
+
+    /// The reply to an answer that the disk may contradict: the wait for what it says, if it does.
+    #[inline(never)]
+    fn compared(&self, site: &Site, path: &[u8], answer: Answer) -> Reply {
         let behind = match &answer {
-            Answer::Stored(stored) => {
-                let is_due = stored.variant.is_due(self.facts.now_ms);
-                match is_due || stored.stands_in || self.lags() {
-                    true => self.behind_path(site, path),
-                    false => None,
-                }
+            Answer::Load(_) if !self.lags() => None,
+            Answer::Stored(_) | Answer::Load(_) | Answer::Redirect { .. } => {
+                self.behind_path(site, path)
             }
-            Answer::Load(_) if self.lags() => self.behind_path(site, path),
-            Answer::Load(_) | Answer::Options => None,
-            Answer::Refuse(Reject::LINK_LEAVES | Reject::UNREADABLE) => self.behind(News::Anything),
             Answer::Refuse(reject) if is_nothing(*reject) || *reject == Reject::CHANGING => {
                 self.behind_path(site, path)
             }
-            Answer::Refuse(_) => None,
-            Answer::Listing(_) => self.behind(News::Anything),
-            Answer::Redirect { .. } => self.behind(News::Something),
+            Answer::Refuse(Reject::LINK_LEAVES | Reject::UNREADABLE) | Answer::Listing(_) => {
+                self.behind()
+            }
+            Answer::Options | Answer::Refuse(_) => None,
         };
-        if let Some(behind) = behind {
-            return behind;
-        }
-        match answer {
+        behind.unwrap_or_else(|| match answer {
             Answer::Stored(stored) => Reply::Stored(stored),
             Answer::Load(load) => Reply::Load(load),
             Answer::Listing(listing) => Reply::Listing(listing),
@@ -708,7 +710,7 @@ impl Gate<'_, '_> {
                     location,
                 }
             }
-        }
+        })
     }
 }
 

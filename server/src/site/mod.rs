@@ -64,7 +64,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use std::{fmt, fs, io};
+use std::{fmt, io};
 
 /// A site as it was when it was last scanned. Cloning it is cheap.
 #[derive(Clone)]
@@ -240,30 +240,6 @@ impl Site {
             .collect();
         watched.folders.extend(targets);
         watched.folders
-    }
-
-    /// Is a file at this path, and was when it was scanned, not behind a link of that name? Then a change
-    /// of what it holds brings no path into being. The same goes for hidden names, if no link may lead
-    /// through them.
-    pub fn has_file(&self, path: &Path) -> bool {
-        let names = names(path);
-        if names.iter().any(|name| hidden(name)) {
-            return !self.tree.holds_links;
-        }
-        let Some((last, above)) = names.split_last() else {
-            return false;
-        };
-        let mut folder = &self.tree;
-        for name in above {
-            match folder.find(name).map(|entry| &entry.node) {
-                Some(Node::Folder(below)) => folder = below,
-                _ => return false,
-            }
-        }
-        let entry = folder.find(last);
-        let is_file = |node: &Node| matches!(node, Node::File(_) | Node::Refused(Why::Secret));
-        entry.is_some_and(|entry| !entry.link && is_file(&entry.node))
-            && fs::symlink_metadata(self.root().join(path)).is_ok_and(|is| is.is_file())
     }
 
     /// Whether a process has what is at this path open to write to it.

@@ -1465,25 +1465,58 @@ fn waits_if_half_written(place: Place) {
 }
 
 #[test]
-fn a_file_that_is_there_brings_nothing() {
+fn an_answer_that_the_disk_contradicts_is_named() {
     let place = Place::new();
-    place.write("file", "1").write("folder/file", "1");
-    let has = |site: &Site, path: &str| site.has_file(Path::new(path));
-    let site = place.site();
-    assert!(
-        ["file", "folder/file", ".hidden"]
-            .iter()
-            .all(|path| has(&site, path))
-    );
-    let bring = ["", "new", "folder", "folder/new", "file/below", "new/below"];
-    assert!(!bring.iter().any(|path| has(&site, path)));
-    // By now it is a folder, with something in it.
-    fs::remove_file(place.path("folder/file")).expect("removed");
-    fs::create_dir(place.path("folder/file")).expect("made");
-    assert!(!has(&site, "folder/file"));
-    symlink("file", place.path("link")).expect("made");
-    let site = place.site();
-    assert!(has(&site, "file") && !has(&site, "link") && !has(&site, ".hidden"));
+    place
+        .write("file", "1")
+        .write("page.html", "1")
+        .write("page.html.gz", "1")
+        .write("folder/index.htm", "1")
+        .write("front", "1");
+    symlink("nothing", place.path("link")).expect("made");
+    let site = place.site_with(|rules| {
+        rules.try_paths = ["$path", "$path.html", "/front"].map(str::to_owned).into();
+        rules.index = ["index.html", "index.htm"].map(str::to_owned).into();
+    });
+    let differs = |path: &str| site.differs(path.as_bytes());
+    let all = [
+        "/", "/file", "/page", "/folder/", "/folder", "/new", "/link",
+    ];
+    for path in all.iter().chain(&["/file/below", "/.hidden", "/new/below"]) {
+        assert_eq!(differs(path), None, "{path}");
+    }
+    let named = |path: &str, by: &str| assert_eq!(differs(path), Some(by.into()), "{path}");
+    place.write("file", "22");
+    named("/file", "file");
+    // A compressed file beside the page, and a name that comes before it.
+    place.write("page.html.gz", "22");
+    named("/page", "page.html.gz");
+    place.write("page", "1");
+    named("/page", "page");
+    place.write("folder/index.html", "1");
+    named("/folder/", "folder/index.html");
+    place.write("nothing", "1").write("new/below", "1");
+    named("/link", "link");
+    named("/new", "new");
+    fs::remove_file(place.path("front")).expect("removed");
+    named("/other", "front");
+    place.write(".hidden", "1");
+    assert_eq!(differs("/.hidden"), None);
+    // What is read anew is named as the folder lists it.
+    let first = |path: &str| site.first_unknown(Path::new(path));
+    for (path, unknown) in [
+        ("file", Some("file")),
+        ("new/below", Some("new")),
+        ("page", Some("page")),
+        ("folder", Some("folder")),
+        ("absent", None),
+        ("folder/absent", None),
+    ] {
+        assert_eq!(first(path), unknown.map(PathBuf::from), "{path}");
+    }
+    fs::rename(place.path(""), place.base.path().join("moved")).expect("renamed");
+    fs::create_dir(place.path("")).expect("made");
+    named("/file", "");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::file::Meta;
 use super::heads::Heads;
-use crate::limits::{FILE_LOOK_MICROS, FILE_LOOK_SECONDS};
+use crate::limits::{FILE_LOOK_MICROS, FILE_LOOK_SHIFT};
 use crate::wire::fields::Coding;
 use crate::wire::status::{Status, StatusLine};
 use rustix::fs::fstat;
@@ -27,7 +27,7 @@ pub struct Variant {
     pub(super) is_dated: bool,
     /// Goes when this does: the account of whoever keeps it.
     _lease: Option<Box<dyn Send + Sync>>,
-    /// When the disk was last asked about it, in steps of [`FILE_LOOK_SECONDS`].
+    /// When the disk was last asked about it, in steps of 2^[`FILE_LOOK_SHIFT`] ms.
     looked: AtomicU32,
     /// How it was used since the ledger last looked: 0 = never yet, 1 = not again, 2 = again.
     touched: AtomicU8,
@@ -206,10 +206,10 @@ impl Variant {
     }
 
     /// Whether it is time to ask the disk about the file, though no change was told; true once in each
-    /// step of [`FILE_LOOK_SECONDS`]. `now_ms` is the clock of the workers.
+    /// step of 2^[`FILE_LOOK_SHIFT`] ms. `now_ms` is the clock of the workers.
     pub fn is_due(&self, now_ms: u64) -> bool {
-        // It counts up for 272 years.
-        let step = (now_ms / (FILE_LOOK_SECONDS * 1_000)) as u32;
+        // It counts up for 557 years.
+        let step = (now_ms >> FILE_LOOK_SHIFT) as u32;
         let is_due = self.looked.load(Ordering::Relaxed) != step;
         if is_due {
             self.looked.store(step, Ordering::Relaxed);
