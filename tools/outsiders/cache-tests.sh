@@ -38,6 +38,7 @@ port() {
 }
 
 mkdir -p "$OUT/site" "$OUT/state"
+touch "$OUT/origin.log" "$OUT/adapter.log" "$OUT/anthill.log"
 (cd "$suite" && exec env npm_config_protocol=http npm_config_port=0 \
     npm_config_pidfile="$OUT/origin.pid" node test-engine/server/server.mjs) > "$OUT/origin.log" 2>&1 &
 running="$running $!"
