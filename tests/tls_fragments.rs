@@ -151,7 +151,7 @@ impl Forger {
         rest
     }
 
-    fn is_refused_with(self, alert: [u8; 2], case: &str) {
+    fn expect_alert(self, alert: [u8; 2], case: &str) {
         let expected = vec![(ContentType::Alert, alert.to_vec())];
         assert_eq!(self.rest(), expected, "{case}");
     }
@@ -181,7 +181,7 @@ fn a_key_update_comes_in_two_records() {
                 let mut second = client.record(ContentType::Handshake, other);
                 second.extend(client.record(ContentType::ApplicationData, b"the old key"));
                 client.send(&second);
-                client.is_refused_with(BAD_RECORD_MAC, &format!("{exchanges}, cut at {at}"));
+                client.expect_alert(BAD_RECORD_MAC, &format!("{exchanges}, cut at {at}"));
             }
         }
     }
@@ -199,7 +199,7 @@ fn data_between_two_fragments_is_refused() {
             client.answered();
             let request = client.record(ContentType::ApplicationData, REQUEST);
             client.send(&request);
-            client.is_refused_with(UNEXPECTED_MESSAGE, &format!("{exchanges}, cut at {at}"));
+            client.expect_alert(UNEXPECTED_MESSAGE, &format!("{exchanges}, cut at {at}"));
         }
     }
 }
@@ -252,7 +252,7 @@ fn malformed_records_get_their_alerts() {
             let mut client = Forger::after(&server, exchanges);
             let record = client.record(typ, content);
             client.send(&record);
-            client.is_refused_with(alert, &format!("{exchanges}: {name}"));
+            client.expect_alert(alert, &format!("{exchanges}: {name}"));
         }
     }
 }
@@ -271,7 +271,7 @@ fn an_error_alert_gets_no_answer() {
         let mut client = Forger::after(&server, exchanges);
         let record = client.record(ContentType::Alert, &[1, 0]);
         client.send(&record);
-        client.is_refused_with([1, 0], "close_notify is answered by close_notify");
+        client.expect_alert([1, 0], "close_notify is answered by close_notify");
     }
 }
 

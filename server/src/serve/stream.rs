@@ -273,13 +273,18 @@ impl Stream {
             if read == 0 {
                 return Poll::Ready(Ok(0));
             }
-            self.waiting.sealed = into[..read].to_vec();
+            self.go_on_without_rustls()?;
+            let plain = self.open(cx, &mut into[..read])?;
+            if plain > 0 {
+                return Poll::Ready(Ok(plain));
+            }
+        } else {
+            self.go_on_without_rustls()?;
+            let mut bytes = std::mem::take(&mut self.waiting.sealed);
+            let plain = self.open(cx, &mut bytes)?;
+            bytes.truncate(plain);
+            self.waiting.plain = bytes;
         }
-        self.go_on_without_rustls()?;
-        let mut bytes = std::mem::take(&mut self.waiting.sealed);
-        let plain = self.open(cx, &mut bytes)?;
-        bytes.truncate(plain);
-        self.waiting.plain = bytes;
         self.poll_fill_sealed(cx, into)
     }
 
