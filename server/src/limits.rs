@@ -116,10 +116,13 @@ pub const RANGES_MAX: usize = 8;
 /// telephone network takes. Without this rate a client that grants 1 byte at a time holds its responses
 /// for ever at next to no cost.
 pub const RESPONSE_PROGRESS_BYTES_MIN: u64 = 8 * 1024;
-/// Bytes that a client over TCP must have acknowledged since its last pause for the next one: it may then
-/// take nothing for `write_stall_seconds` once more. `curl --limit-rate 4k` reads 200 KB at a time and then
-/// nothing for 50 s. A client that never reads acknowledges less: a receive buffer is 128 KiB at first.
+/// Acknowledged bytes for which a client over TCP may take nothing for `write_stall_seconds` once more. It
+/// is 16 times the price of trickling. `curl --limit-rate 20k` lets 1 MB gather in its receive buffer, and the
+/// kernel opens the window again only 50 s later. A client that never reads acknowledges less: a receive
+/// buffer is 128 KiB at first.
 pub const RESPONSE_PAUSE_BYTES: u64 = 128 * 1024;
+/// Such pauses one after the other: a client that has taken much and has then gone is kept for no longer.
+pub const RESPONSE_PAUSES_MAX: u64 = 3;
 /// Heads of requests that wait take at most one part in 16 of `memory_max`, and at most 12 MiB: 12,000
 /// waiting requests of browsers, whose heads have 1 KB.
 pub const PENDING_HEAD_BYTES_MAX: usize = 12 << 20;

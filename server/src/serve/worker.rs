@@ -173,7 +173,7 @@ struct Row {
     /// client: the bytes that the client had acknowledged soon after it began to wait.
     since_ms: u64,
     seen: u64,
-    /// The bytes that the client had acknowledged when it last paused.
+    /// Acknowledged bytes that pauses of the client have used up.
     paused: u64,
 }
 
@@ -756,17 +756,22 @@ impl Row {
     }
 
     /// Whether the client has acknowledged the least progress of a response since the response began to
-    /// wait, or since the last call; or has taken so much that it may pause. The kernel's buffers hold so
-    /// much that the socket of a slow client becomes writable too rarely to tell.
+    /// wait, or since the last call; or has taken so much before that it may pause. The kernel's buffers
+    /// hold so much that the socket of a slow client becomes writable too rarely to tell.
     fn is_taken(&mut self) -> bool {
         let now = self.acknowledged();
         let before = std::mem::replace(&mut self.seen, now);
-        let is_taken = now >= before.saturating_add(limits::RESPONSE_PROGRESS_BYTES_MIN);
-        let may_pause = now >= self.paused.saturating_add(limits::RESPONSE_PAUSE_BYTES);
-        if may_pause && !is_taken {
-            self.paused = now;
+        if now >= before.saturating_add(limits::RESPONSE_PROGRESS_BYTES_MIN) {
+            return true;
         }
-        is_taken || may_pause
+        let pauses_max = limits::RESPONSE_PAUSES_MAX * limits::RESPONSE_PAUSE_BYTES;
+        let spent = self.paused.max(now.saturating_sub(pauses_max));
+        self.paused = spent + limits::RESPONSE_PAUSE_BYTES;
+        let may_pause = now >= self.paused;
+        if !may_pause {
+            self.paused = spent;
+        }
+        may_pause
     }
 }
 
