@@ -1,6 +1,7 @@
 //! Status codes (RFC 9110 §15) and their reason phrases.
 
 use super::scan;
+use crate::base::text::push_number;
 use crate::limits::STATUS_REASON_BYTES_MAX;
 use std::ops::Deref;
 
@@ -20,6 +21,8 @@ pub struct StatusLine {
 impl StatusLine {
     /// The status line of a script. The phrase of the registry replaces a `reason` that is empty, is
     /// longer than `STATUS_REASON_BYTES_MAX`, or has a control character.
+    // Called from several places, and never for a whole stored page: its size counts.
+    #[inline(never)]
     pub fn new(status: Status, reason: &[u8]) -> StatusLine {
         let is_own = !reason.is_empty()
             && reason.len() <= STATUS_REASON_BYTES_MAX
@@ -43,10 +46,11 @@ impl StatusLine {
     }
 
     /// Appends the line as HTTP/1.1 has it.
+    // Called from several places, and never for a whole stored page: its size counts.
+    #[inline(never)]
     pub fn push(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 ");
-        let code = self.status.0;
-        out.extend([code / 100, code / 10 % 10, code % 10].map(|digit| b'0' + digit as u8));
+        push_number(out, self.status.0.into());
         out.push(b' ');
         out.extend_from_slice(self.reason());
         out.extend_from_slice(b"\r\n");

@@ -173,7 +173,7 @@ start_httpd () {
 	HTTPD_PID=$!
 	echo $HTTPD_PID >"$HTTPD_ROOT_PATH/httpd.pid"
 	tries=0
-	until curl -s -k -o /dev/null "$HTTPD_URL/"
+	until curl -s -k -A probe -o /dev/null "$HTTPD_URL/"
 	do
 		tries=$((tries + 1))
 		if test $tries -gt 300 || ! kill -0 $HTTPD_PID
@@ -199,6 +199,7 @@ strip_access_log () {
 	perl -MJSON::PP -MTime::HiRes=stat -MTime::Local=timegm -ne '
 		BEGIN { $since = (stat "$ENV{HTTPD_ROOT_PATH}/access.log")[9] }
 		$line = decode_json($_);
+		next if ($line->{agent} // "") eq "probe";
 		my ($y, $m, $d, $H, $M, $S) = $line->{time} =~ /^(\d+)-(\d+)-(\d+)T(\d+):(\d+):([\d.]+)Z$/;
 		next if timegm(int $S, $M, $H, $d, $m - 1, $y) + $S - int $S < $since;
 		$line->{request} =~ s/^GET /GET  /;

@@ -376,61 +376,11 @@ impl Making {
         ]) {
             command = command.with(option.as_bytes());
         }
-        let from = From::objects_of(commit);
-        let said = self
-            .reading
-            .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
-            .await?;
-        let whole = said::commit(&said.bytes).ok_or(refused(Reject::SCRIPT_FAILED))?;
-        let before = whole.parents.first();
-        let counted = self
-            .counted(whole.patch, said.is_cut, before, commit, b"")
-            .await;
-        let difference = Difference {
-            patch: whole.patch,
-            is_cut: said.is_cut,
-            counted: &counted.bytes,
-            is_counted_in_part: counted.is_cut,
-        };
+        let all = self.patch(command, None, commit, b"").await?;
+        let whole = said::commit(&all[0].bytes).ok_or(refused(Reject::SCRIPT_FAILED))?;
+        let difference = difference(whole.patch, &all);
         let page = shown_diff::commit(&self.place, &whole, &difference);
         Ok(html(page, PAGE_POLICY))
-    }
-
-    /// The numbers of lines of a patch that a page can't show whole. git counts them in a second run,
-    /// with the same bounds of time and memory; nothing where it fails, as the patch is there.
-    async fn counted(
-        &self,
-        patch: &[u8],
-        is_cut: bool,
-        before: Option<&Id>,
-        after: &Id,
-        path: &[u8],
-    ) -> Collected {
-        let nothing = Collected {
-            bytes: Vec::new(),
-            is_cut: false,
-        };
-        if !is_cut && !said::is_too_long(patch) {
-            return nothing;
-        }
-        let mut command = Command::new(&["diff-tree", "-r", "-z", "--numstat", "--no-commit-id"]);
-        // Without `-p`, which comes first.
-        let options = PATCH_OPTIONS[1..].iter().copied();
-        for option in options.chain(before.map(Id::digits)) {
-            command = command.with(option.as_bytes());
-        }
-        command = command.with(after.digits().as_bytes()).with(b"--");
-        if !path.is_empty() {
-            command = command.with(path);
-        }
-        let from = From::objects_of(after);
-        let said = self
-            .reading
-            .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX);
-        said.await.unwrap_or_else(|fault| {
-            fault.log();
-            nothing
-        })
     }
 
     async fn diff(&self, commit: &Id, other: Option<&Id>, path: &[u8]) -> Result<Response, Fault> {
@@ -448,32 +398,48 @@ impl Making {
                 &parent
             }
         };
-        let mut command = Command::new(&["diff-tree", "-r"]);
-        for option in PATCH_OPTIONS
-            .iter()
-            .chain(&[other.digits(), commit.digits(), "--"])
-        {
-            command = command.with(option.as_bytes());
-        }
-        if !path.is_empty() {
-            command = command.with(path);
-        }
-        let from = From::objects_of(commit);
-        let said = self
-            .reading
-            .collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
-            .await?;
-        let counted = self
-            .counted(&said.bytes, said.is_cut, Some(other), commit, path)
-            .await;
-        let difference = Difference {
-            patch: &said.bytes,
-            is_cut: said.is_cut,
-            counted: &counted.bytes,
-            is_counted_in_part: counted.is_cut,
-        };
+        let command = diff_tree(&[], &PATCH_OPTIONS, Some(other), commit, path);
+        let all = self.patch(command, Some(other), commit, path).await?;
+        let difference = difference(&all[0].bytes, &all);
         let page = shown_diff::between(&self.place, other, commit, path, &difference);
         Ok(html(page, PAGE_POLICY))
+    }
+
+    /// The output of a command that ends with a patch, and the numbers of lines if a page can't show
+    /// that patch whole. git counts them in a second run, within the same bounds of time and memory;
+    /// where it fails there are none. Without `before` the command is a `log` of the commit `after`.
+    async fn patch(
+        &self,
+        command: Command,
+        before: Option<&Id>,
+        after: &Id,
+        path: &[u8],
+    ) -> Result<[Collected; 2], Fault> {
+        let from = From::objects_of(after);
+        let collect = |command| {
+            let reading = &self.reading;
+            reading.collect(from, command, Vec::new(), GIT_PAGE_BYTES_MAX)
+        };
+        let said = collect(command).await?;
+        let mut counted = Collected {
+            bytes: Vec::new(),
+            is_cut: false,
+        };
+        if said.is_cut || said::is_too_long(&said.bytes) {
+            let parent = match before {
+                Some(_) => None,
+                None => said::commit(&said.bytes).and_then(|it| it.parents.into_iter().next()),
+            };
+            let numbers = ["-z", "--numstat", "--no-commit-id"];
+            let before = before.or(parent.as_ref());
+            // Without `-p`, which comes first.
+            let command = diff_tree(&numbers, &PATCH_OPTIONS[1..], before, after, path);
+            match collect(command).await {
+                Ok(numbers) => counted = numbers,
+                Err(fault) => fault.log(),
+            }
+        }
+        Ok([said, counted])
     }
 
     async fn snapshot(&self, commit: &Id, name: &[u8]) -> Result<Response, Fault> {
@@ -508,6 +474,37 @@ impl Making {
             length: None,
         };
         exchange.send_on(head).await
+    }
+}
+
+/// `git diff-tree` of one commit with another or, without one, with nothing.
+fn diff_tree(
+    first: &[&str],
+    options: &[&str],
+    before: Option<&Id>,
+    after: &Id,
+    path: &[u8],
+) -> Command {
+    let mut command = Command::new(&["diff-tree", "-r"]);
+    for option in first.iter().chain(options) {
+        command = command.with(option.as_bytes());
+    }
+    for id in before.into_iter().chain([after]) {
+        command = command.with(id.digits().as_bytes());
+    }
+    command = command.with(b"--");
+    match path.is_empty() {
+        true => command,
+        false => command.with(path),
+    }
+}
+
+fn difference<'d>(patch: &'d [u8], [said, counted]: &'d [Collected; 2]) -> Difference<'d> {
+    Difference {
+        patch,
+        is_cut: said.is_cut,
+        counted: &counted.bytes,
+        is_counted_in_part: counted.is_cut,
     }
 }
 
