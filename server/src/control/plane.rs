@@ -307,7 +307,6 @@ impl Plane {
             self.deployments
                 .plan(&self.config, self.supplies.https_port);
             self.watch_anew();
-            self.publish(World::clone(&self.world)).await;
             greeting::print(&self);
             let _ = sys::notify("READY=1");
             self.acme.plan(&self.config, false);
@@ -432,10 +431,7 @@ impl Plane {
         };
         let found = async {
             tokio::time::sleep_until(found).await;
-            tokio::select! {
-                () = lag.asked() => {}
-                _ = stale.tick() => {}
-            }
+            lag.asked().await;
         };
         let unsettled = !self.unsettled.is_empty();
         let quiet = async {
@@ -471,6 +467,7 @@ impl Plane {
             () = again => Event::LookAgain,
             _ = keys.tick() => Event::Keys,
             () = found => Event::Found,
+            _ = stale.tick() => Event::Found,
             Some(index) = ended.recv() => Event::WorkerEnded(index),
             news = deployments.news() => Event::Deployments(news),
         }
@@ -558,8 +555,6 @@ impl Plane {
         self.deployments
             .plan(&self.config, self.supplies.https_port);
         self.watch_anew();
-        // The workers are to hear of changes where these watches tell.
-        self.publish(World::clone(&self.world)).await;
         self.apply().await;
         self.acme.plan(&self.config, true);
         said.insert(
