@@ -92,6 +92,7 @@ impl Plane {
             whole: self.all_places(),
             files: self.seen != look_at_files(&self.config),
             branches: true,
+            is_watched_anew: true,
             ..Changes::default()
         };
         self.note_lag();
@@ -260,7 +261,7 @@ impl Plane {
             }
             hosts[place.host] = Arc::new(host);
         }
-        if changed || has_moved {
+        if changed || has_moved || changes.is_watched_anew {
             world.hosts = Hosts::new(hosts);
             // What runs a site's scripts knows where its root lies.
             if has_moved {
@@ -272,7 +273,7 @@ impl Plane {
                     }
                 }
             }
-            world.generation = self.world.generation + 1;
+            world.generation = self.world.generation + u64::from(changed || has_moved);
             self.publish(world).await;
         }
         looked_at

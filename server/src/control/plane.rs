@@ -308,7 +308,6 @@ impl Plane {
             self.deployments
                 .plan(&self.config, self.supplies.https_port);
             self.watch_anew();
-            self.publish(World::clone(&self.world)).await;
             greeting::print(&self);
             let _ = sys::notify("READY=1");
             self.acme.plan(&self.config, false);
@@ -433,10 +432,7 @@ impl Plane {
         };
         let found = async {
             tokio::time::sleep_until(found).await;
-            tokio::select! {
-                () = lag.asked() => {}
-                _ = stale.tick() => {}
-            }
+            lag.asked().await;
         };
         let unsettled = !self.unsettled.is_empty();
         let quiet = async {
@@ -472,6 +468,7 @@ impl Plane {
             () = again => Event::LookAgain,
             _ = keys.tick() => Event::Keys,
             () = found => Event::Found,
+            _ = stale.tick() => Event::Found,
             Some(index) = ended.recv() => Event::WorkerEnded(index),
             news = deployments.news() => Event::Deployments(news),
         }
@@ -559,8 +556,6 @@ impl Plane {
         self.deployments
             .plan(&self.config, self.supplies.https_port);
         self.watch_anew();
-        // The workers are to hear of changes where these watches tell.
-        self.publish(World::clone(&self.world)).await;
         self.apply().await;
         self.acme.plan(&self.config, true);
         said.insert(

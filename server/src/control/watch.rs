@@ -48,6 +48,9 @@ pub struct Changes {
     pub files: bool,
     /// A branch that is deployed.
     pub branches: bool,
+    /// All watches are new: the workers are to hear of changes where these tell, which the next World
+    /// has them do.
+    pub is_watched_anew: bool,
 }
 
 /// The watches.

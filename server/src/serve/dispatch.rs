@@ -452,6 +452,7 @@ impl Gate<'_, '_> {
     }
 
     /// Asks the folder of a route; `rest` is what follows the route's prefix in `path`.
+    #[inline(never)]
     fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> Reply {
         let prefix = &path[..path.len() - rest.len()];
         // In the host's own site this file would be run. Here it isn't, and its source stays secret.
@@ -563,6 +564,7 @@ impl Gate<'_, '_> {
 
     /// Looks on the disk whether it still gives the answer that `site` gives for `path`. If it doesn't,
     /// this is the wait for the next World, whether or not the kernel has told of a change.
+    #[inline(never)]
     fn behind_path(&self, site: &Site, path: &[u8]) -> Option<Reply> {
         if !self.may_wait() {
             return None;
