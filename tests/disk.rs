@@ -1,6 +1,7 @@
 //! The disk and the requests that follow a change: a file is found whichever system calls made it, and
 //! after rename(2) has returned no request gets the old one.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -176,6 +177,46 @@ fn found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: 
         missed[1], 0,
         "{folder}{way}: not found at the second request"
     );
+}
+
+/// The server starts as root and becomes an account that does not own the files, which is usual where a site
+/// is deployed by another account. Capabilities that it keeps don't reach the programs that it starts.
+#[test]
+fn a_file_of_another_user_is_found_too() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new().with("public/index.html", "front");
+    folder.write("outside/here", "");
+    let user = "workers = 1\nuser = \"nobody\"";
+    let text = config(1, "").replace("workers = 1", user);
+    let text = text.replace("\"anthill.sock\"", "\"state/x.sock\"");
+    let server = Server::start_in(folder, &text);
+    let mut writer = Writer::new(&server);
+    for way in [
+        "write",
+        "rename",
+        "link",
+        "tmpfile",
+        "tmpfile_open",
+        "outside",
+    ] {
+        found(&server, &mut writer, way, "", true);
+    }
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it");
+    let of = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+    };
+    // CAP_LEASE is capability 28.
+    for name in ["CapPrm:", "CapEff:"] {
+        assert_eq!(of(name), Some("0000000010000000"), "{name} {status}");
+    }
+    for name in ["CapInh:", "CapAmb:"] {
+        assert_eq!(of(name), Some("0000000000000000"), "{name} {status}");
+    }
 }
 
 #[test]

@@ -657,7 +657,8 @@ pub fn is_root() -> bool {
 }
 
 /// Becomes `user` for good: groups, group, user, in this order, and then checks that there is no
-/// way back. The kernel does this by thread, so there may be only one: call it before the log's
+/// way back. Of root's capabilities only CAP_LEASE stays, with which [`writers`] can tell of files that belong
+/// to another user. The kernel does this by thread, so there may be only one: call it before the log's
 /// writers, the pools and the workers begin (else an error).
 pub fn drop_privileges(user: &UserIds) -> io::Result<()> {
     must_be_single_threaded()?;
@@ -669,7 +670,17 @@ fn drop_thread_privileges(user: &UserIds) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     rustix::thread::set_thread_groups(&groups)?;
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    if !uid.is_root() {
+        rustix::thread::set_keep_capabilities(true)?;
+    }
     rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    if !uid.is_root() {
+        let mut sets = rustix::thread::capabilities(None)?;
+        sets.permitted &= CapabilitySet::LEASE;
+        sets.effective = sets.permitted;
+        sets.inheritable = CapabilitySet::empty();
+        rustix::thread::set_capabilities(None, sets)?;
+    }
     let root = Uid::from_raw(0);
     let returned = rustix::thread::set_thread_res_uid(root, root, root).is_ok();
     if !uid.is_root() && (returned || rustix::process::geteuid() != uid) {

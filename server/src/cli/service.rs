@@ -301,10 +301,10 @@ impl Service {
         };
         let identity = if self.drops {
             // It starts as root, and anthill itself drops to the configured account.
-            "CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_SETUID CAP_SETGID CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER".to_owned()
+            "CapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_LEASE CAP_SETUID CAP_SETGID CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER".to_owned()
         } else {
             format!(
-                "User={}\nAmbientCapabilities=CAP_NET_BIND_SERVICE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE",
+                "User={}\nAmbientCapabilities=CAP_NET_BIND_SERVICE CAP_LEASE\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_LEASE",
                 self.user
             )
         };

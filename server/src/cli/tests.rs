@@ -386,7 +386,7 @@ fn services_are_written_for_each_system() {
         "{unit}"
     );
     assert!(
-        unit.contains("\nUser=web\nAmbientCapabilities=CAP_NET_BIND_SERVICE\n"),
+        unit.contains("\nUser=web\nAmbientCapabilities=CAP_NET_BIND_SERVICE CAP_LEASE\n"),
         "{unit}"
     );
     assert!(unit.contains("\nReadWritePaths=/var/log/web\n"), "{unit}");
