@@ -16,9 +16,10 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def first_finished(node):
-    """The client's first Finished in the chain of messages that `node` begins."""
+    """The client's first Finished in the chain of messages that `node` begins; None without one."""
     while node is not None and not isinstance(node, FinishedGenerator):
-        node = node.child
+        # An optional message that may be repeated is its own child.
+        node = node.child if node.child is not node else None
     return node
 
 
