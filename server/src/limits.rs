@@ -513,9 +513,12 @@ pub const H2_SETTINGS_POINTS: u32 = 100;
 pub const H2_PING_POINTS: u32 = 20;
 /// PRIORITY and PRIORITY_UPDATE: a browser sends one for an image that comes into view.
 pub const H2_PRIORITY_POINTS: u32 = 10;
-/// WINDOW_UPDATE, and over HTTP/3 a part of a body that the client's windows cut: two may follow each frame of a body that we send, which gives them back where it is
-/// large enough ([`DATA_POINT_BYTES`]).
+/// WINDOW_UPDATE by less than [`WINDOW_UPDATE_BYTES_LARGE`], and over HTTP/3 a part of a body that the client's
+/// windows cut. A DATA frame that is large enough pays for two of them ([`DATA_POINT_BYTES`]).
 pub const WINDOW_UPDATE_POINTS: u32 = 5;
+/// A WINDOW_UPDATE by at least this many bytes costs 1 point. Go's client sends one for the stream and one for
+/// the connection for each 4 KiB that its program has read, so 8 of them for each DATA frame of 16 KiB.
+pub const WINDOW_UPDATE_BYTES_LARGE: u32 = 1_024;
 /// A DATA frame with less than [`SMALL_DATA_BYTES`] that doesn't end its stream: its header is
 /// more work than its content.
 pub const EMPTY_DATA_POINTS: u32 = 20;
@@ -530,8 +533,11 @@ pub const DATA_RESTS_MAX: u32 = 64;
 pub const UNKNOWN_POINTS: u32 = 20;
 /// Given back for each response that was sent to its end.
 pub const RESPONSE_POINTS: u32 = 20;
-/// Given back at most for each DATA frame that was sent, or part of one over HTTP/3.
+/// Given back at most for a DATA frame that was sent, or part of one over HTTP/3, besides the points by
+/// [`DATA_POINT_BYTES_LARGE`].
 pub const DATA_POINTS: usize = 10;
+/// Bytes of a DATA frame for which one further point is given back: a frame of 16 KiB pays for 42 updates by 1 KiB.
+pub const DATA_POINT_BYTES_LARGE: usize = 512;
 /// Bytes of a DATA frame that was sent for which one point is given back. A client that opens a window by
 /// steps of 320 bytes, and the connection's with it, may do so for ever. A client that opens windows byte by
 /// byte costs the server a frame and a look at all streams for each byte: 100 connections with 100 streams

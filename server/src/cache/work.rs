@@ -274,6 +274,12 @@ impl Work {
             && let Some(old) = self.resort()
         {
             old.spare(self.cache().now_ms() + CACHE_FAILED_SECONDS * 1_000);
+            let place = &self.fill.place;
+            let path = place.path.escape_ascii();
+            let (site, code) = (&place.site, status.0);
+            log::error!(
+                "{site}{path}: the handler answered {code}; an old page is served meanwhile"
+            );
             let reject = Reject {
                 status,
                 ..Reject::HANDLER_FAILED

@@ -391,7 +391,9 @@ fn is_whole(site: &Site, path: &Path) -> bool {
         || match site.writers(path) {
             // The writer of a file that has just been made isn't counted yet.
             Writers::None(stat) => stat.st_size > 0 || is_past(changed, QUIET),
-            Writers::Some | Writers::Unknown => false,
+            Writers::Some => false,
+            // Clients wait for a new file. Of a known file they have the content from before meanwhile.
+            Writers::Unknown => is_past(changed, QUIET) && !site.has_file(path),
         }
 }
 

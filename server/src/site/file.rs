@@ -79,13 +79,16 @@ pub enum Why {
     Overloaded,
     /// A file of the server's own: its configuration, passwords, keys, state or logs.
     Secret,
+    /// A folder that the scan leaves out, though it exists: a link to a folder above the link, or one more
+    /// folder behind links than the scan reads.
+    LeftOut,
 }
 
 impl Why {
     /// As an answer.
     pub fn reject(self) -> Reject {
         match self {
-            Why::NotFound => Reject::NOT_FOUND,
+            Why::NotFound | Why::LeftOut => Reject::NOT_FOUND,
             Why::LinkLeaves => Reject::LINK_LEAVES,
             Why::Unreadable => Reject::UNREADABLE,
             Why::Changing => Reject::CHANGING,
@@ -102,6 +105,7 @@ impl Why {
             Why::Changing,
             Why::Overloaded,
             Why::Secret,
+            Why::LeftOut,
         ]
         .into_iter()
         .find(|why| *why as u32 == code)

@@ -242,6 +242,12 @@ impl Site {
         watched.folders
     }
 
+    /// Whether the tree has a file at this path.
+    pub fn has_file(&self, path: &Path) -> bool {
+        let node = self.tree.lookup(path.as_os_str().as_bytes(), b"");
+        matches!(node, Some(Node::File(_)))
+    }
+
     /// Whether a process has what is at this path open to write to it.
     pub fn writers(&self, path: &Path) -> Writers {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {

@@ -243,7 +243,7 @@ impl Site {
         let file = |node: Option<&'a Node>, place: Place<'a>| match node {
             Some(Node::File(file)) => Ok(Resource::File(file, place)),
             // A link to a missing file counts as missing.
-            Some(Node::Refused(Why::NotFound) | Node::Folder(_)) | None => Err(None),
+            Some(Node::Refused(Why::NotFound | Why::LeftOut) | Node::Folder(_)) | None => Err(None),
             Some(Node::Refused(why)) => Err(Some(why.reject())),
         };
         match try_path {

@@ -475,11 +475,11 @@ impl<'a> Scan<'a> {
             FileType::RegularFile => Fact::File(Meta::of(stat), known_file(known)),
             FileType::Directory => {
                 if self.above.contains(&identity(&Meta::of(stat))) {
-                    return nothing;
+                    return Fact::Refused(Why::LeftOut);
                 }
                 if self.linked_folders >= LINKED_FOLDERS_MAX {
                     log::warn!("{}: too many folders behind links, left out", self.shown());
-                    return nothing;
+                    return Fact::Refused(Why::LeftOut);
                 }
                 self.linked_folders += 1;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -1,7 +1,9 @@
 //! Patience with a peer: what serves nobody costs points, time and answered requests give them back
 //! (the prices are in `limits`). Who has none left is told to calm down, and cut off.
 
-use crate::limits::{CALM_POINTS, CALM_POINTS_PER_SECOND, DATA_POINT_BYTES, DATA_POINTS};
+use crate::limits::{
+    CALM_POINTS, CALM_POINTS_PER_SECOND, DATA_POINT_BYTES, DATA_POINT_BYTES_LARGE, DATA_POINTS,
+};
 
 /// The peer has used up our patience, with this.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -39,7 +41,8 @@ impl Calm {
     /// Gives points back for a part of a response that was sent, by its bytes: the small part that a
     /// window opened byte by byte lets through costs as much work as a large one.
     pub fn sent(&mut self, bytes: usize) {
-        self.give((bytes / DATA_POINT_BYTES).min(DATA_POINTS) as u32);
+        let points = (bytes / DATA_POINT_BYTES).min(DATA_POINTS) + bytes / DATA_POINT_BYTES_LARGE;
+        self.give(points as u32);
     }
 
     /// Gives `points` back; there are never more than at first.

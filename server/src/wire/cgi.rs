@@ -444,12 +444,12 @@ impl Head {
 
     fn answer(mut self) -> Result<Answer, Wrong> {
         let connection = std::mem::take(&mut self.connection);
-        // Fields that Connection names were meant for one connection (RFC 9110 §7.6.1). The same section
-        // says that Cache-Control is never one of them: a response must not lose its `private`.
+        // Fields that Connection names were meant for one connection (RFC 9110 §7.6.1). By the same section
+        // fields that are meant for all recipients are never among them: a response must not lose its `private`.
         self.fields.retain(|(name, _)| {
-            let is_kept = name == CONTENT_TYPE || name == LOCATION;
-            is_kept
-                || name.eq_ignore_ascii_case("cache-control")
+            END_TO_END
+                .iter()
+                .any(|field| name.eq_ignore_ascii_case(field))
                 || !items(&connection).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
         });
         let has_kind = self.field(CONTENT_TYPE).is_some();
@@ -481,6 +481,17 @@ impl Head {
 /// The spelling under which a response has the fields that may be there once.
 const CONTENT_TYPE: &str = "Content-Type";
 const LOCATION: &str = "Location";
+
+/// Fields that Connection can't take away: they say what a response is, and for which clients.
+const END_TO_END: [&str; 7] = [
+    CONTENT_TYPE,
+    LOCATION,
+    "cache-control",
+    "content-range",
+    "expires",
+    "set-cookie",
+    "vary",
+];
 
 const TWO_VALUES: &str = "two values for one field";
 

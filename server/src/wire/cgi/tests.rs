@@ -87,6 +87,11 @@ fn documents() {
     let named = document(text).fields;
     let names: Vec<&str> = named.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["X-C", "Cache-Control", "Content-Type"]);
+    // A page that depends on a field of the request must not be kept for all clients.
+    let named =
+        document("Connection: vary, Set-Cookie\nVary: X-A\nSet-Cookie: a=b\nContent-Type: a/b\n\n");
+    let names: Vec<&str> = named.fields.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["Vary", "Set-Cookie", "Content-Type"]);
     // Twice the same is once.
     assert_eq!(
         document("Content-Type: a/b\nContent-Type: a/b\n\n")

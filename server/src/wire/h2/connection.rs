@@ -653,7 +653,10 @@ impl<T> Connection<T> {
         let id = header.stream;
         let payload: &[u8; 4] = payload.try_into().map_err(|_| too_short())?;
         let more = u32::from_be_bytes(*payload) & WINDOW_BYTES_MAX;
-        let points = limits::WINDOW_UPDATE_POINTS;
+        let points = match more {
+            ..limits::WINDOW_UPDATE_BYTES_LARGE => limits::WINDOW_UPDATE_POINTS,
+            _ => 1,
+        };
         self.calm.spend(points, now_ms, "WINDOW_UPDATE flood")?;
         if id == 0 {
             self.send_window += i64::from(more);

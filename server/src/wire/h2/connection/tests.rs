@@ -451,6 +451,49 @@ fn windows_are_kept() {
     assert_eq!(h2.open(), 0);
 }
 
+/// Go's client opens both windows by 4 KiB as its program reads, other clients by less.
+#[test]
+fn windows_opened_as_a_program_reads_are_no_flood() {
+    let (mut request, mut strings) = (Request::default(), Strings::default());
+    let mut receive = |h2: &mut Connection<u32>, said: Said| {
+        let mut input = &said.0[..];
+        while !input.is_empty() {
+            h2.receive(
+                &mut input,
+                &mut request,
+                &mut strings,
+                &Limits::default(),
+                0,
+            )?;
+        }
+        Ok::<(), Fatal>(())
+    };
+    let mut outcome_of = |step: u32| {
+        let mut h2: Connection<u32> = Connection::new(16_384);
+        receive(&mut h2, Said::hello(b"").get(1))?;
+        h2.accept(1, Remote::Ended, Priority::default(), 1);
+        h2.stream(1).expect("a stream").ready = true;
+        // 32 MiB, and no time passes.
+        for _ in 0..2_048 {
+            assert!(h2.next_to_send().is_some_and(|(_, bytes)| bytes >= 16_384));
+            let at = h2.begin_data(1);
+            h2.out.resize(h2.out.len() + 16_384, 0);
+            h2.end_data(1, at, false);
+            h2.out.clear();
+            for _ in 0..16_384 / step {
+                let more = step.to_be_bytes();
+                let both = Said(Vec::new()).frame(frame::WINDOW_UPDATE, 0, 0, &more);
+                receive(&mut h2, both.frame(frame::WINDOW_UPDATE, 0, 1, &more))?;
+            }
+        }
+        Ok::<(), Fatal>(())
+    };
+    for step in [1_024, 4_096, 8_192, 16_384] {
+        assert!(outcome_of(step).is_ok(), "steps of {step} bytes");
+    }
+    assert!(outcome_of(64).is_err());
+}
+
 #[test]
 fn a_smaller_table_of_the_peer_is_answered() {
     let mut h2: Connection<u32> = Connection::new(16_384);
