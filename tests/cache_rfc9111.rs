@@ -1,5 +1,5 @@
-//! The page cache and RFC 9111: the age of pages, what a 304 changes, which statuses are kept, requests
-//! with Authorization, and for whom a failure is.
+//! The page cache and RFC 9111: the age of pages, updates by a 304, the statuses that are stored,
+//! requests with Authorization, and the clients that get a failure.
 
 use std::thread;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Response, Wire, wait_until};
 use crate::support::{Folder, Server, server_table, site_table, tool};
 
-/// A server whose `/page` is the test handler behind a page cache, and whose `/run` is a folder of CGI
-/// scripts behind one.
+/// Starts a server with two routes behind a page cache: `/page` is the test handler, `/run` a folder of
+/// CGI scripts.
 fn server(cache: &str, site: &str, scripts: &[(&str, &str)]) -> Server {
     let mut folder = Folder::new()
         .with("public/index.html", "x")
@@ -35,7 +35,7 @@ fn get(server: &Server, path: &str, fields: &str) -> Response {
     Wire::plain(server).get(path, fields)
 }
 
-/// The number of the call that made a response of the test handler.
+/// Returns the number of the call that made a response of the test handler.
 fn call(response: &Response) -> u64 {
     let text = response.text();
     let number = text.strip_prefix("call ").and_then(|rest| {
@@ -55,15 +55,16 @@ fn open(server: &Server, gate: &str) {
     Wire::plain(server).ask("POST", &format!("/page/other?open={gate}"), "");
 }
 
-/// A failure is for the clients that waited for it. A client that has it may ask again before the end of
-/// the call is known to the cache, and that request makes a call of its own.
+/// A failure is for the clients that waited for the call. A client that has received the failure may
+/// ask again before the cache knows that the call has ended; the second request makes a call of its
+/// own.
 #[test]
 fn a_failure_that_was_answered_is_not_shared() {
     let server = server("{ seconds = 1000 }", "", &[]);
     for (nth, status) in [500, 502, 503].into_iter().enumerate() {
         for over in BOTH {
             let before = server.counter("cache_calls");
-            // The whole content has come, and the handler goes on: the gate stays shut.
+            // The client gets the whole content while the handler goes on: the gate stays shut.
             let path = format!("/page/{nth}{over:?}?status={status}&size=100&end=shut");
             for calls in 1..4 {
                 let failed = Wire::over(&server, over).get(&path, "");
@@ -74,7 +75,7 @@ fn a_failure_that_was_answered_is_not_shared() {
         }
     }
     assert_eq!(server.counter("cache_waits"), 0);
-    // A page is shared in that moment, as it is later.
+    // A successful response is shared before the call ends, and also afterwards.
     let path = "/page?size=100&end=go";
     assert_eq!(call(&get(&server, path, "")), 1);
     assert_eq!(call(&get(&server, path, "")), 1);
@@ -85,7 +86,7 @@ fn a_failure_that_was_answered_is_not_shared() {
     assert_eq!(call(&get(&server, path, "")), 1);
 }
 
-/// Date and Age say how old a response is when it comes (RFC 9111 §4.2.3).
+/// Date and Age give the age of a response on receipt (RFC 9111 §4.2.3).
 #[test]
 fn a_response_may_be_too_old_to_be_kept() {
     let server = server("true", "", &[]);
@@ -95,7 +96,7 @@ fn a_response_may_be_too_old_to_be_kept() {
     let behind_date = [future("Expires", "00:05:00"), future("Date", "00:00:00")].join("&");
     let table = [
         (&*format!("f=Cache-Control:max-age=3600&{old}"), false),
-        // 63 years.
+        // The lifetime is 63 years.
         (&*format!("f=Cache-Control:max-age=2000000000&{old}"), true),
         (&*before_date, false),
         (&*behind_date, true),
@@ -115,8 +116,8 @@ fn a_response_may_be_too_old_to_be_kept() {
     }
 }
 
-/// Date and Age of a response go to its clients once each: the script's own on the first response, and
-/// those of the page afterwards.
+/// Each response has one Date and one Age: the first response has the values of the script, and later
+/// responses have the values of the stored page.
 #[test]
 fn date_and_age_are_those_of_the_response() {
     let when = "Mon, 01 Jan 2001 00:00:00 GMT";
@@ -126,7 +127,7 @@ fn date_and_age_are_those_of_the_response() {
     );
     let server = server("true", "", &[("a", &script)]);
     for over in BOTH {
-        // The first is for one client, the second a page of 63 years.
+        // The first response is not stored, the second is stored for 63 years.
         for (control, kept) in [("no-store", false), ("max-age=2000000000", true)] {
             let path = format!("/run/a.sh?{control}");
             let mut h2 = H2::open(&server, over);
@@ -142,13 +143,13 @@ fn date_and_age_are_those_of_the_response() {
                 let age = values(response, "age");
                 assert_eq!(age.len(), 1, "{response:?}");
                 let age: u64 = age[0].parse().expect("a number");
-                // As the script says it, and of a page more than 20 years.
+                // The Age is 30 as the script sends it, and more than 20 years for a stored page.
                 assert_eq!(age == 30, !kept || nth == 0, "{response:?}");
                 assert!(age == 30 || age > 630_000_000, "{response:?}");
             }
         }
     }
-    // What has no Date of its own has one of the server's.
+    // The server adds a Date to a response without one.
     let plain = get(&server, "/page?f=Cache-Control:no-store", "");
     assert_eq!(values(&plain, "date").len(), 1, "{plain:?}");
     assert_eq!(values(&plain, "server"), ["anthill"], "{plain:?}");
@@ -173,7 +174,8 @@ fn a_script_has_its_own_date_over_http_3() {
     }
 }
 
-/// A 304 changes all fields of a page but those about its bytes (RFC 9111 §3.2).
+/// A 304 updates all fields of a page except the fields that describe the bytes of the content (RFC
+/// 9111 §3.2).
 #[test]
 fn a_304_brings_new_fields() {
     let script = "\
@@ -200,7 +202,7 @@ fn a_304_brings_new_fields() {
         assert_eq!(values(&page, "content-digest"), [old], "{text}");
         assert_eq!(values(&page, "date").len(), 1, "{text}");
     }
-    // A client that has the page is told of them by a 304 of its own.
+    // A client that has the page gets the new fields in a 304.
     let known = get(&server, "/run/a.sh", "If-None-Match: \"t\"\r\n");
     assert_eq!(known.status, 304, "{known:?}");
     assert_eq!(values(&known, "content-security-policy"), ["2"]);
@@ -208,9 +210,10 @@ fn a_304_brings_new_fields() {
     assert_eq!(server.counter("cache_calls"), 4);
 }
 
-/// Every final status is kept for as long as the response says, but those that must not be.
+/// A response is stored for as long as it says, with any final status except the statuses that
+/// forbid storage.
 #[test]
-fn statuses_are_kept_that_say_so() {
+fn any_final_status_is_stored_if_the_response_says_for_how_long() {
     let server = server("true", "", &[]);
     for status in [299, 400, 403, 405, 499, 500, 502, 503, 504, 599] {
         let path = format!("/page/{status}?status={status}&f=Cache-Control:max-age=1000");
@@ -233,13 +236,13 @@ fn statuses_are_kept_that_say_so() {
         let calls = [(); 2].map(|()| call(&get(&server, &path, "")));
         assert_eq!(calls, [1, 2], "{more}");
     }
-    // An old page is better than a failure that wants to be kept.
+    // A stale page takes precedence over a failure with a lifetime of its own.
     let path = "/page/old?f=Cache-Control:max-age=0,%20stale-if-error=1000&status=200,503";
     let statuses = [(); 3].map(|()| get(&server, path, "").status);
     assert_eq!(statuses, [200, 200, 200]);
 }
 
-/// `headers` of the operator say how long a page is good: not a login that is missing, nor a failure.
+/// The operator's `headers` set the lifetime of pages, and not of a 401 or a failure.
 #[test]
 fn the_operators_cache_control_is_for_pages() {
     let site =
@@ -270,9 +273,10 @@ fn the_operators_cache_control_is_for_pages() {
 const ANN: &str = "Authorization: Basic YW5uOmE=\r\n";
 const BOB: &str = "Authorization: Basic Ym9iOmI=\r\n";
 
-/// What a handler answers to Authorization is kept where it says that all may have it (RFC 9111 §3.5).
+/// A response to a request with Authorization is stored only if the response says that all clients may
+/// have it (RFC 9111 §3.5).
 #[test]
-fn what_authorization_got_is_for_all_if_it_says_so() {
+fn a_response_to_authorization_is_stored_only_if_it_says_so() {
     let server = server("{ seconds = 1000 }", "", &[]);
     for (nth, control) in ["public", "s-maxage=1000", "max-age=1000,%20must-revalidate"]
         .iter()
@@ -300,9 +304,10 @@ fn what_authorization_got_is_for_all_if_it_says_so() {
     }
 }
 
-/// No request with Authorization waits for the call of another, and the handler has its conditions.
+/// A request with Authorization never waits for the call of another request, and the handler gets its
+/// conditional fields.
 #[test]
-fn requests_with_authorization_are_called_each_by_itself() {
+fn requests_with_authorization_are_not_collapsed() {
     let server = server("{ seconds = 1000 }", "", &[]);
     let path = "/page?gate=go&f=Cache-Control:public";
     let clients: Vec<_> = [ANN, BOB, ANN, ""]
@@ -313,7 +318,7 @@ fn requests_with_authorization_are_called_each_by_itself() {
             thread::spawn(move || wire.get(path, fields))
         })
         .collect();
-    // All four are under way before any is answered.
+    // All four requests are under way before the first is answered.
     wait_until(PATIENCE, "four calls", || {
         (server.counter("cache_calls") == 4).then_some(())
     });
@@ -333,13 +338,13 @@ fn requests_with_authorization_are_called_each_by_itself() {
     assert_eq!(
         head.field("content-length"),
         Some("14"),
-        "HEAD as it came: {head:?}"
+        "a HEAD request reaches the handler as HEAD: {head:?}"
     );
 }
 
-/// A stale page that is for all isn't lost because a login gets something else.
+/// A stale page for all clients stays in the cache when a request with a login gets another response.
 #[test]
-fn a_login_does_not_end_a_page() {
+fn a_response_to_a_login_does_not_remove_a_stored_page() {
     let script = "\
         if [ -n \"$HTTP_AUTHORIZATION\" ]; then printf 'Status: 403\\n\\n'; exit; fi\n\
         if [ -f made ]; then printf 'Status: 503\\n\\n'; exit; fi\n\
@@ -360,9 +365,9 @@ fn a_login_does_not_end_a_page() {
     );
 }
 
-/// Without Last-Modified the Date of a page says what a client has (RFC 9111 §4.3.2).
+/// Without Last-Modified, If-Modified-Since is compared with the Date of the page (RFC 9111 §4.3.2).
 #[test]
-fn a_page_is_known_by_its_date() {
+fn if_modified_since_is_compared_with_date_without_last_modified() {
     let server = server("true", "", &[]);
     let path =
         "/page?f=Cache-Control:max-age=2000000000&f=Date:Mon,%2001%20Jan%202001%2000:00:00%20GMT";
@@ -371,7 +376,7 @@ fn a_page_is_known_by_its_date() {
         ("If-Modified-Since", "Mon, 01 Jan 2001 00:00:00 GMT", 304),
         ("If-Modified-Since", "Tue, 02 Jan 2001 00:00:00 GMT", 304),
         ("If-Modified-Since", "Sun, 31 Dec 2000 23:59:59 GMT", 200),
-        // The content may be older than its response.
+        // Date is no bound for the age of the content, which may be older than its response.
         ("If-Unmodified-Since", "Sun, 31 Dec 2000 23:59:59 GMT", 200),
         ("If-Range", "Mon, 01 Jan 2001 00:00:00 GMT", 200),
     ] {
@@ -386,7 +391,7 @@ fn a_page_is_known_by_its_date() {
     assert_eq!(server.counter("cache_calls"), 1);
 }
 
-/// Fields that Connection names are for the connection of a script, and go no further.
+/// Fields that Connection names concern only the script's connection and are not forwarded.
 #[test]
 fn fields_of_a_connection_are_not_kept() {
     let script = "printf 'Content-Type: text/plain\\nConnection: X-A, Cache-Control\\nX-A: 1\\n'\n\

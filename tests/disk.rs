@@ -1,5 +1,5 @@
-//! The disk and the requests that follow a change: a file is found whichever system calls made it, and
-//! after rename(2) has returned no request gets the old one.
+//! Requests that follow a change on disk: every way to make a file is noticed, and after rename(2) has
+//! returned no request gets the old file.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -17,15 +17,16 @@ use crate::support::{
     spawn, tool,
 };
 
-/// Files that are made in each way.
+/// The number of files that are made in each way.
 const FILES: usize = 200;
-/// Folders that are mounted while they are served; each takes four programs.
+/// The number of mounts on served folders; each mount runs four programs.
 const MOUNTS: usize = 20;
-/// Changes in each round of renames.
+/// The number of renames in each round.
 const RENAMES: usize = 150;
 
-/// Makes files. It is a process of its own: a descriptor that the tests open is open for a moment in
-/// every program that another test starts just then, and a file counts when its last writer closes it.
+/// A Python program that makes files. The writer is a separate process, because a descriptor of the
+/// test process is open for a moment in every program that another test starts, and the server takes a
+/// file as whole only when its last writer has closed it.
 const WRITER: &str = r#"
 import fcntl, mmap, os, sys
 
@@ -115,7 +116,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Works in the folder of the server, as the server's mount namespace has it.
+    /// Starts a writer in the folder of the server, as seen in the server's mount namespace.
     fn new(server: &Server) -> Writer {
         let folder = server.folder.path(".").canonicalize().expect("a folder");
         let below = folder.strip_prefix("/").expect("absolute");
@@ -128,7 +129,8 @@ impl Writer {
         Writer { python, said }
     }
 
-    /// Does it, and returns when it is done; Err: the system's reason why it can't be.
+    /// Makes a file at `path` in the given way, and returns when the file is there. The error is the
+    /// system's message.
     fn try_make(&mut self, way: &str, path: &str, text: &str) -> Result<(), String> {
         let stdin = self.python.stdin.as_mut().expect("its input");
         writeln!(stdin, "{way} {path} {text}").expect("taken");
@@ -158,7 +160,8 @@ fn config(workers: usize, more: &str) -> String {
     server + "[log]\naccess = \"off\"\n" + &site_table(&format!("http = \"serve\"\n{more}"))
 }
 
-/// Asks twice after each of 200 changes in this way, and counts the answers that aren't the new file.
+/// Makes 200 changes in this way, sends two requests after each change, and counts the responses
+/// without the new file.
 fn found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: bool) {
     let mut client = server.keep();
     let mut missed = [0, 0];
@@ -179,8 +182,9 @@ fn found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: 
     );
 }
 
-/// The server starts as root and becomes an account that does not own the files, which is usual where a site
-/// is deployed by another account. Capabilities that it keeps don't reach the programs that it starts.
+/// The server starts as root and becomes an account that does not own the files, as is usual for a site
+/// that another account deploys. The programs that the server starts do not inherit the capabilities
+/// that the server keeps.
 #[test]
 fn a_file_of_another_user_is_found_too() {
     if !is_root() {
@@ -210,7 +214,7 @@ fn a_file_of_another_user_is_found_too() {
             .find_map(|line| line.strip_prefix(name))
             .map(str::trim)
     };
-    // CAP_LEASE is capability 28.
+    // CAP_LEASE is capability 28 (capabilities(7)).
     for name in ["CapPrm:", "CapEff:"] {
         assert_eq!(of(name), Some("0000000010000000"), "{name} {status}");
     }
@@ -245,7 +249,8 @@ fn a_file_is_found_whichever_calls_made_it() {
     }
 }
 
-/// Why this machine gives a process no such mounts of its own; None if it does.
+/// Returns the error of a process that tries to make these mounts in its own namespace; None if the
+/// machine allows the mounts.
 fn refused(folder: &Folder, mounts: &str) -> Option<String> {
     let mut command = Command::new(tool("unshare"));
     command.arg(if is_root() { "-m" } else { "-Urm" });
@@ -261,7 +266,7 @@ const OVERLAY: &str = "mkdir -p layers public/over; mount -t tmpfs none layers; 
     for nth in 0 1 2 3; do echo old > layers/lower/low-$nth; done; mount -t overlay none \
     -o lowerdir=layers/lower,upperdir=layers/upper,workdir=layers/work public/over";
 
-/// Runs a command in the mount namespace of the server, in its folder.
+/// Runs a command in the server's mount namespace, in the server's folder.
 fn inside(server: &Server, words: &str) {
     let pid = server.pid().to_string();
     let mut arguments = vec!["-t", &pid, "-m"];
@@ -289,7 +294,7 @@ fn a_file_is_found_below_a_mount() {
     for way in ["write", "rename", "link"] {
         found(&server, &mut writer, way, "bound/", true);
     }
-    // Through the other name of the folder.
+    // The writer changes files through the other name of the bind-mounted folder.
     let mut client = server.keep();
     let mut missed = 0;
     for round in 0..FILES {
@@ -300,7 +305,7 @@ fn a_file_is_found_below_a_mount() {
         missed += usize::from(got.text() != text);
     }
     assert_eq!(missed, 0, "through the other name");
-    // The kernel tells nothing of a mount: neither over a folder that is served, nor in a new place.
+    // inotify does not report mounts: neither over a folder that is served, nor in a new place.
     inside(&server, "mkdir third; echo late > third/page");
     let mut missed = 0;
     for round in 0..MOUNTS {
@@ -332,7 +337,7 @@ fn a_file_is_found_in_an_overlay() {
     for way in ["write", "rename", "link"] {
         found(&server, &mut writer, way, "over/", true);
     }
-    // A new file of the lower layer, of which the kernel tells nothing.
+    // inotify does not report a new file in the lower layer.
     let mut client = server.keep();
     let mut missed = 0;
     for round in 0..FILES {
@@ -343,7 +348,8 @@ fn a_file_is_found_in_an_overlay() {
         missed += usize::from(got.text() != text);
     }
     println!("lower layer: {missed} of {FILES} missed at the second request");
-    // A changed one is compared with the disk every few seconds.
+    // A changed file of the lower layer is found when the server compares the page with the disk, every
+    // few seconds.
     for nth in 0..4 {
         let path = format!("/over/low-{nth}");
         assert_eq!(client.get(&path).text(), "old\n");
@@ -364,9 +370,9 @@ fn until(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
     println!("{path}: {text} after {:?}", begun.elapsed());
 }
 
-/// What is written through another name of a file is told for that name's folder alone.
+/// inotify reports a write through another hard link only for the folder of that link.
 #[test]
-fn a_change_through_a_name_outside_of_the_root_is_found_by_and_by() {
+fn a_change_through_a_hard_link_outside_of_the_root_is_found_within_seconds() {
     let folder = Folder::new().with("public/index.html", "front");
     folder.write("outside/here", "");
     let server = Server::start_in(folder, &config(2, ""));
@@ -385,10 +391,10 @@ fn a_change_through_a_name_outside_of_the_root_is_found_by_and_by() {
     }
 }
 
-/// How a page is asked for.
+/// The protocol and the connection of a request.
 const OVER: [&str; 4] = ["kept", "new", "kept TLS", "HTTP/2"];
 
-/// A GET in this way, over a connection that is opened now.
+/// Sends a GET in this way, over a new connection.
 fn get<'s>(server: &'s Server, over: &str) -> Box<dyn FnMut(&str) -> String + 's> {
     match over {
         "kept" => {
@@ -452,7 +458,8 @@ fn no_request_after_a_rename_gets_the_old_file() {
     none_is_stale(2);
 }
 
-/// The index of a folder, a page by its clean URL, a compressed sidecar and an error page.
+/// The cases are the index of a folder, a page by its clean URL, a compressed sidecar and an error
+/// page.
 #[test]
 fn a_rename_is_seen_by_every_name_of_a_page() {
     let folder = Folder::new()
@@ -479,7 +486,7 @@ fn a_rename_is_seen_by_every_name_of_a_page() {
         }
     }
     assert!(stale.is_empty(), "{stale:?}");
-    // A file that comes before the one that stood in for it.
+    // The new file takes precedence over the file that was served for the path before.
     writer.make("rename", "public/clean", "first");
     assert_eq!(client.get("/clean").text(), "first");
 }
@@ -530,7 +537,7 @@ fn a_rewrite_leads_into_the_folder_of_another_route() {
         ("/all/page.html", 200, "a page of the other folder"),
         ("/all/deep/", 200, "deep"),
         ("/all/nothing", 404, ""),
-        // A guard protects the folder by whichever name it is asked for.
+        // A guard protects the folder under each of its names.
         ("/shut/page", 403, ""),
         ("/closed/page", 403, ""),
     ] {

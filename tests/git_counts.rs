@@ -1,4 +1,4 @@
-//! The numbers of lines on pages of commits and differences that are too long to be shown whole.
+//! Counts of changed lines on pages of commits and differences that are too long for a page.
 
 use std::os::unix::fs::symlink;
 
@@ -9,13 +9,14 @@ const ROUTE: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\nexport =
 const NOTE: &str = "More changed than a page can show.";
 const END: &str = "The diff is cut here.";
 
-/// Lines that differ from those of any other `seed`.
+/// Makes lines that differ for each `seed`.
 fn lines(seed: &str, count: usize, bytes: usize) -> String {
     let line = |nth: usize| format!("{seed} {nth} {}\n", "x".repeat(bytes));
     (0..count).map(line).collect()
 }
 
-/// A repository whose newest commit changes files of all kinds; each is named as its diff is sorted.
+/// Makes a repository with a commit that changes files of all kinds; the names give the order of the
+/// diffs.
 fn folder(count: usize, bytes: usize) -> Folder {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     git(&folder, &["init", "-q", "-b", "main", "repos/a"]);
@@ -49,7 +50,7 @@ fn page(server: &Server, path: &str) -> String {
     page
 }
 
-/// `<b>+2</b> <i>−1</i>`, as git counts, with `git diff --shortstat`.
+/// Returns the counts of `git diff --shortstat` as HTML: `<b>+2</b> <i>−1</i>`.
 fn counted(folder: &Folder, range: &[&str]) -> (String, String) {
     let arguments = [&["-C", "repos/a", "diff", "-M", "--shortstat"][..], range].concat();
     let said = git(folder, &arguments);
@@ -65,7 +66,8 @@ fn counted(folder: &Folder, range: &[&str]) -> (String, String) {
     (number("changed").to_owned(), lines)
 }
 
-/// The page has the heading with git's numbers and, right below it, the note that the diff is cut.
+/// Checks that the page has the heading with git's counts and, right below the heading, the note that
+/// the diff is cut.
 #[track_caller]
 fn is_cut_and_right(page: &str, (files, lines): &(String, String)) {
     let word = if files == "1" { "file" } else { "files" };
@@ -93,7 +95,7 @@ fn a_patch_of_too_many_bytes_or_lines() {
         let expected = counted(folder, &["main~1", "main"]);
         let commit = page(&server, &format!("/git/a/commit/?id={newest}"));
         is_cut_and_right(&commit, &expected);
-        // All files are in the list, those without a diff on the page too.
+        // The list has all files, including the files without a diff on the page.
         let long = format!("<b>+{}</b> <i>−{count}</i>", count + 7);
         for (name, lines) in [
             ("a-first.txt", "<b>+1</b> <i>−1</i>"),
@@ -110,7 +112,7 @@ fn a_patch_of_too_many_bytes_or_lines() {
             let row = rows.find(|row| row.contains(name)).expect(name);
             let row = row.split_once('\n').map_or(row, |(row, _)| row);
             assert!(row.contains(lines), "{name}: {row}");
-            // Only what is on the page has a link to it.
+            // Only files with a diff on the page have a link.
             let is_shown = matches!(name, "a-first.txt" | "b-long.txt");
             assert_eq!(row.contains("href=\"#f"), is_shown, "{name}: {row}");
         }
@@ -154,7 +156,7 @@ fn a_first_commit_and_a_merge() {
     );
 }
 
-/// A type change is two of a patch and one of what git counts.
+/// A change of a file's type is two entries in a patch and one in git's counts.
 #[test]
 fn a_file_that_became_a_link_counts_once() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
@@ -172,7 +174,7 @@ fn a_file_that_became_a_link_counts_once() {
     assert!(page.contains(&expected), "{lines}");
 }
 
-/// The patch is read whole, but as HTML it is too long: every `"` takes 6 bytes there.
+/// The patch is within its bound, but its HTML is too long: every `"` takes 6 bytes as `&quot;`.
 #[test]
 fn a_patch_that_is_long_as_html_alone() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");

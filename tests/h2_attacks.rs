@@ -261,7 +261,7 @@ fn floods_of_small_frames() {
 }
 
 /// Opens the windows of 100 streams by steps of `bytes`, `rounds` times; returns the code of a GOAWAY.
-/// The settings let the server send nothing before.
+/// The initial window is 0, so the server sends no data before.
 fn open_windows(
     server: &Server,
     over: Over,
@@ -291,7 +291,7 @@ fn open_windows(
                 );
             }
         }
-        // The server reads the answer to the PING behind what it was allowed to send.
+        // The server's answer to the PING follows the data that the windows allowed.
         push(&mut updates, frame::PING, 0, 0, b"a round.");
         h2.wire.send(updates);
         loop {
@@ -306,8 +306,8 @@ fn open_windows(
     None
 }
 
-/// A client that opens windows byte by byte makes the server send a frame for each byte. One that opens
-/// them by small steps as it reads goes on.
+/// A client that opens windows byte by byte makes the server send a frame for each byte, and is cut
+/// off. A client that opens windows by small steps as it reads is served on.
 #[test]
 fn windows_opened_byte_by_byte() {
     let server = server("");

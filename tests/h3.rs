@@ -36,7 +36,8 @@ pub fn play(server: &Server, scene: &[&str]) -> String {
     play_at(server.https_port, scene)
 }
 
-/// Plays a scene with the server behind this port of 127.0.0.1; returns the client's words.
+/// Runs a scene of h3_client.py with the server at this port of 127.0.0.1; returns the output of the
+/// client.
 pub fn play_at(port: u16, scene: &[&str]) -> String {
     let mut command = python();
     command
@@ -153,8 +154,8 @@ fn a_hundred_megabytes() {
     );
 }
 
-/// A client that opens windows byte by byte makes the server send a part for each byte. One that opens them
-/// by small steps goes on.
+/// A client that opens windows byte by byte makes the server send a part for each byte, and is cut off.
+/// A client that opens windows by small steps is served on.
 #[test]
 fn windows_opened_byte_by_byte() {
     let server = server("");

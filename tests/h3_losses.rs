@@ -1,4 +1,4 @@
-//! HTTP/3 where datagrams are lost: in the network, and in the receive buffer of a server that is busy.
+//! HTTP/3 with lost datagrams: losses in the network, and in the receive buffer of a busy server.
 
 use std::net::UdpSocket;
 use std::sync::atomic::Ordering;
@@ -10,7 +10,7 @@ use crate::h3::{ask_once, play_at};
 use crate::support::Server;
 use crate::support::lossy::LossyPath;
 
-/// Connections that begin at the same time, and pages that each asks for.
+/// The number of simultaneous connections, and the number of pages that each connection requests.
 const CONNECTIONS: usize = 20;
 const PAGES: usize = 10;
 
@@ -31,9 +31,9 @@ fn every_request_is_answered_though_datagrams_are_lost_and_reordered() {
     }
 }
 
-/// The number of datagrams of 1,200 bytes that fit into the server's receive buffer at least. The kernel doubles
-/// the size that a program asks for, allows no more than `net.core.rmem_max`, and charges 2,304 bytes for each
-/// such datagram.
+/// The minimum number of datagrams of 1,200 bytes that fit into the server's receive buffer. The kernel
+/// doubles the size that a program asks for, allows no more than `net.core.rmem_max`, and charges 2,304
+/// bytes for each datagram of 1,200 bytes.
 fn room() -> usize {
     let allowed = std::fs::read_to_string("/proc/sys/net/core/rmem_max").expect("a limit");
     let allowed: usize = allowed.trim().parse().expect("a number");
@@ -53,9 +53,9 @@ fn send_while_stopped(server: &Server, count: usize) {
     server.signal("CONT");
 }
 
-/// The usual default size holds 92 datagrams.
+/// A receive buffer of the usual default size holds 92 datagrams.
 #[test]
-fn what_comes_while_the_server_is_busy_waits_in_the_receive_buffer() {
+fn datagrams_wait_in_the_receive_buffer_while_the_server_is_busy() {
     let server = server("");
     let room = room();
     assert!(room > 120, "{room}");

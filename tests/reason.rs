@@ -1,4 +1,5 @@
-//! The reason phrase of a script in the status line of HTTP/1.1 (RFC 9112 §4), whichever way it is run.
+//! The reason phrase of a script in the status line of HTTP/1.1 (RFC 9112 §4), for CGI, FastCGI and
+//! SCGI.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -21,7 +22,7 @@ fn folder() -> Folder {
     Folder::new().with("public/index.html", "<p>hello</p>\n")
 }
 
-/// The first line of the response to a request.
+/// Sends a request and returns the first line of the response.
 fn first_line(server: &Server, method: &str, path: &str, fields: &str) -> String {
     let request =
         format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n");
@@ -57,7 +58,7 @@ fn programs() {
     for (name, head, _) in &heads {
         let text = format!("#!/bin/sh\nprintf '{head}Content-Type: text/plain\\n\\n'\necho body\n");
         folder.program(&format!("scripts/{name}"), &text);
-        // The head comes long before the body: the response is sent as it is made.
+        // The head comes long before the body, so the server streams the response.
         let text = text.replace("echo body", "sleep 0.3; yes | head -c 300000");
         folder.program(&format!("scripts/{name}-stream"), &text);
     }
@@ -100,7 +101,7 @@ fn scgi() {
     thread::spawn(move || {
         for stream in listener.incoming() {
             let mut stream = stream.expect("a connection");
-            // A request without a body comes in one piece.
+            // A request without a body arrives in one piece.
             let _ = stream.read(&mut [0; 16 * 1024]);
             let _ =
                 stream.write_all(b"Status: 409 Not so fast\r\nContent-Type: text/plain\r\n\r\nno");
@@ -111,7 +112,8 @@ fn scgi() {
     assert_eq!(get(&server, "/app/"), "HTTP/1.1 409 Not so fast");
 }
 
-/// A kept page has the phrase in its own status line alone: not in a 304 or a 206 of it.
+/// A stored page keeps the script's phrase in its own status line; a 304 or a 206 of the page has the
+/// phrase of the IANA registry.
 #[test]
 fn kept_pages() {
     let folder = folder();
@@ -151,7 +153,7 @@ fn kept_pages() {
         "HTTP/1.1 206 Partial Content"
     );
     assert_eq!(H2::open(&server, Over::Plain).get("/run/page").status, 200);
-    // The compressed one is made when it is first asked for.
+    // The compressed page is made on its first request.
     eventually("a compressed page", || {
         let said = raw("/run/page", "Accept-Encoding: gzip\r\n");
         assert!(said.starts_with(own), "{said}");

@@ -1,5 +1,5 @@
-//! Clients that read a response slowly or not at all: how much the kernel holds for each, and when the
-//! server cuts them off.
+//! Clients that read a response slowly or not at all: the bytes that the kernel holds for each client,
+//! and the time at which the server closes the connection.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,14 +28,14 @@ fn server(limits: &str) -> Server {
     Server::start_in(folder, &config)
 }
 
-/// A client of HTTP/1.1 that asks `count` times at once.
+/// Opens an HTTP/1.1 connection and sends `count` requests at once.
 fn asks(server: &Server, over: Over, path: &str, count: usize) -> Wire {
     let mut wire = Wire::with_little(server, over, &[]);
     wire.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(count));
     wire
 }
 
-/// A client of HTTP/2 whose windows hold nothing back, on `count` streams.
+/// Opens an HTTP/2 connection with the largest windows and sends `count` requests.
 fn asks_h2(server: &Server, over: Over, path: &str, count: usize) -> Wire {
     let wire = Wire::with_little(server, over, &[b"h2"]);
     let mut h2 = H2::on(wire).begin(OPEN_WINDOWS);
@@ -46,7 +46,8 @@ fn asks_h2(server: &Server, over: Over, path: &str, count: usize) -> Wire {
     h2.wire
 }
 
-/// Bytes that the kernel holds for the clients of the server: sent and not acknowledged, or not sent.
+/// Returns the bytes that the kernel holds for each client of the server: bytes not sent, and bytes
+/// sent and not acknowledged.
 fn held_by_the_kernel(server: &Server) -> Vec<u32> {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the table of connections");
     let hex = |text: &str| u32::from_str_radix(text, 16).expect("a number");
@@ -81,14 +82,14 @@ fn the_kernel_holds_little_for_clients_that_do_not_read() {
         before = held;
         is_still.then(|| before.clone())
     });
-    // The kernel takes a packet more than the bound, and a packet may be on its way. Without the bound it
-    // holds 0.5 to 4 MB for each.
+    // The kernel accepts up to one packet above the bound, and one packet may be unacknowledged.
+    // Without the bound the kernel holds 0.5 to 4 MB for each client.
     let most = SOCKET_UNSENT_BYTES + 2 * 65_536;
     assert!(held.iter().all(|bytes| *bytes <= most), "{held:?}");
 }
 
-/// While a client reads slowly, its socket becomes writable once in 4 seconds or more: there is room only
-/// when 32 KiB have gone. The kernel knows meanwhile that the client reads.
+/// The socket of a slow client becomes writable once in 4 seconds or more, because the kernel has room
+/// only after 32 KiB were sent. Between these times the acknowledged bytes show that the client reads.
 #[test]
 fn a_client_that_reads_slowly_is_not_cut_off() {
     let server = server("write_stall_seconds = 3");
@@ -105,7 +106,7 @@ fn a_client_that_reads_slowly_is_not_cut_off() {
         .map(|mut wire| {
             thread::spawn(move || {
                 let started = Instant::now();
-                // 8 KiB a second, three times the least rate.
+                // The client reads 8 KiB a second, three times the minimum rate.
                 while started.elapsed() < Duration::from_secs(30) {
                     assert_eq!(wire.take(1_024).len(), 1_024);
                     thread::sleep(Duration::from_millis(125));
@@ -119,14 +120,14 @@ fn a_client_that_reads_slowly_is_not_cut_off() {
         .map(|it| it.join().expect("a reader that was served"))
         .collect();
     assert_eq!(server.counter("connections_closed"), 0);
-    // When they read no more, they are cut off.
+    // The server closes the connections when the clients stop reading.
     wait_until(Duration::from_secs(60), "cut off", || {
         (server.counter("connections_closed") == count as u64).then_some(())
     });
     drop(readers);
 }
 
-/// Programs that limit their rate read much at once and then nothing for a while.
+/// Programs with a rate limit read much at once and then nothing for a while.
 #[test]
 fn a_client_that_has_taken_much_may_pause() {
     let server = server("write_stall_seconds = 8");
@@ -138,7 +139,7 @@ fn a_client_that_has_taken_much_may_pause() {
                 wire.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n");
                 for _ in 0..3 {
                     assert_eq!(wire.take(400_000).len(), 400_000);
-                    // Longer than the deadline, and shorter than two.
+                    // The pause is longer than the write deadline and shorter than twice the deadline.
                     thread::sleep(Duration::from_secs(11));
                 }
                 assert_eq!(wire.take(400_000).len(), 400_000);
@@ -146,7 +147,7 @@ fn a_client_that_has_taken_much_may_pause() {
             })
         })
         .collect();
-    // One that never reads may not.
+    // A client that never reads is cut off.
     let silent = asks(&server, Over::Plain, "/large.bin", 1);
     wait_until(Duration::from_secs(60), "cut off", || {
         (server.counter("connections_closed") == 1).then_some(())

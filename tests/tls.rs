@@ -59,7 +59,7 @@ fn both_versions_and_alpn() {
             session.text
         );
     }
-    // An old client offers HTTP/1.0 alone; one that has both gets HTTP/1.1.
+    // An old client offers only HTTP/1.0; a client that offers both versions gets HTTP/1.1.
     for (offered, agreed) in [("http/1.0", "http/1.0"), ("http/1.0,http/1.1", "http/1.1")] {
         let session = session(&server, &["-alpn", offered]);
         let agreed = format!("ALPN protocol: {agreed}\n");

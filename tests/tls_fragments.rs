@@ -1,5 +1,5 @@
-//! Records of TLS 1.3 that a client's library would never send, sealed by hand with its own keys, at
-//! each point of a connection: right behind the handshake and after requests.
+//! TLS 1.3 records that no client library sends, sealed by the test with the client's keys, right after
+//! the handshake and after requests.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ use crate::support::{Server, lossy, server_table, site_table};
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const HELLO: &str = "<p>hello</p>\n";
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A whole KeyUpdate that asks for none in return (RFC 8446 §4.6.3).
+/// A whole KeyUpdate that does not ask for a KeyUpdate in return (RFC 8446 §4.6.3).
 const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
 
 const UNEXPECTED_MESSAGE: [u8; 2] = [2, 10];
@@ -30,7 +30,7 @@ fn server() -> Server {
     Server::start(&(server_table("") + &site_table("")))
 }
 
-/// Lets the client's handshake come to its end; the server may still wait for the last flight.
+/// Completes the handshake on the client's side; the server may still wait for the last flight.
 fn shaken(server: &Server) -> (ClientConnection, TcpStream) {
     let mut config = client_config_of(&rustls::version::TLS13);
     config.enable_secret_extraction = true;
@@ -54,7 +54,7 @@ struct Forger {
 }
 
 impl Forger {
-    /// A client after its handshake and `exchanges` requests.
+    /// Connects, completes the handshake and makes `exchanges` requests.
     fn after(server: &Server, exchanges: usize) -> Forger {
         let (mut tls, socket) = shaken(server);
         let mut flight = Vec::new();
@@ -109,7 +109,7 @@ impl Forger {
         self.socket.write_all(bytes).expect("sent");
     }
 
-    /// The next record of the server; None at the end of the connection.
+    /// Reads the next record of the server; None at the end of the connection.
     fn next(&mut self) -> Option<(ContentType, Vec<u8>)> {
         let mut header = [0; 5];
         if self.socket.read(&mut header[..1]).expect("read in time") == 0 {
@@ -127,7 +127,7 @@ impl Forger {
         Some((plain.typ, plain.payload.to_vec()))
     }
 
-    /// Reads a whole response, behind the tickets if there are some.
+    /// Reads a whole response and skips session tickets before the response.
     fn answered(&mut self) {
         let mut answer = Vec::new();
         while !answer.ends_with(HELLO.as_bytes()) {
@@ -140,7 +140,7 @@ impl Forger {
         assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", lossy(&answer));
     }
 
-    /// All records but tickets to the end of the connection.
+    /// Reads to the end of the connection and returns all records except session tickets.
     fn rest(mut self) -> Vec<(ContentType, Vec<u8>)> {
         let mut rest = Vec::new();
         while let Some((typ, content)) = self.next() {
@@ -157,8 +157,9 @@ impl Forger {
     }
 }
 
-/// RFC 8446 §5.1: a message may be cut anywhere, and a fragment is never forgotten. That the server
-/// has taken up the KeyUpdate shows in its answer to a record under the key before it.
+/// A message may be cut anywhere, and the server never forgets a fragment (RFC 8446 §5.1). The server
+/// must reject a record under the old key after the KeyUpdate; the alert proves that the server has
+/// processed the KeyUpdate.
 #[test]
 fn a_key_update_comes_in_two_records() {
     let server = server();
@@ -167,8 +168,8 @@ fn a_key_update_comes_in_two_records() {
             for is_waited_for in [false, true] {
                 let mut client = Forger::after(&server, exchanges);
                 let (one, other) = KEY_UPDATE.split_at(at);
-                // The response shows that the server has read the fragment behind the request.
-                // Without it both fragments may come in one read.
+                // The response shows that the server has read the fragment behind the request. Without
+                // a response in between, both fragments may arrive in one read.
                 if is_waited_for {
                     let mut first = client.record(ContentType::ApplicationData, REQUEST);
                     first.extend(client.record(ContentType::Handshake, one));
@@ -239,7 +240,8 @@ fn malformed_records_get_their_alerts() {
             &[1],
             UNEXPECTED_MESSAGE,
         ),
-        // Content, its type and zeros (RFC 8446 §5.4): 2^14 + 2 bytes. `record` adds the last byte.
+        // The record has content, a type byte and zeros as padding (RFC 8446 §5.4): 2^14 + 2 bytes.
+        // `record` adds the last byte.
         (
             "too much padding",
             ContentType::Unknown(0),
@@ -257,7 +259,8 @@ fn malformed_records_get_their_alerts() {
     }
 }
 
-/// RFC 8446 §6.2: the connection is closed without another word, at any level of the alert.
+/// The server closes the connection without an alert of its own, at any level of the client's alert
+/// (RFC 8446 §6.2).
 #[test]
 fn an_error_alert_gets_no_answer() {
     let server = server();
@@ -275,7 +278,7 @@ fn an_error_alert_gets_no_answer() {
     }
 }
 
-/// Sends all that is sealed, then reads until a ticket has come.
+/// Sends all pending records, then reads until a session ticket has come.
 fn wait_for_tickets(tls: &mut ClientConnection, socket: &mut TcpStream) {
     while tls.wants_write() {
         tls.write_tls(socket).expect("sent");

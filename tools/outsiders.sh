@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs test suites of other projects against the server: tools/outsiders.sh [SUITE…], by default all of
-# them. A suite is a script in tools/outsiders/; docs/src/outsiders.md lists the suites, the checkouts
-# that they need and their results.
+# Runs test suites of other projects against the server: tools/outsiders.sh [SUITE…], by default all suites. A
+# suite is a script in tools/outsiders/; docs/src/outsiders.md lists the suites, the required checkouts and
+# the results.
 #
 # OUTSIDERS   folder with a checkout of each suite (default: target/outsiders)
-# ANTHILL     the binary to test (default: the static release; a debug build does too)
+# ANTHILL     the binary to test (default: the static release; a debug build also works)
 set -eu
 . "$(dirname "$0")/setup.sh"
 

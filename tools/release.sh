@@ -9,7 +9,7 @@ set -eu
 own_target=$(uname -m)-unknown-linux-musl
 target=${TARGET:-$own_target}
 target_dir=target
-# Everything but the handlers that only tests need.
+# All features except the handlers that only tests need.
 features='--no-default-features --features http3,markdown'
 if [ "${1:-}" = tiny ]; then
     AWS_LC_SYS_SMALL=1
@@ -28,8 +28,8 @@ own_std='-Zbuild-std=std,panic_unwind -Zbuild-std-features=panic-unwind'
 # has_std_source: the source of Rust's library is there, or was fetched.
 has_std_source() { rustup component list --installed | grep -qx rust-src || rustup component add rust-src; }
 
-# LLVM's linker, which comes with Rust, keeps one of several functions with the same machine code: 45 KB.
-# Where it is missing, the system's linker is used.
+# LLVM's linker comes with Rust and merges functions with the same machine code, which saves 45 KB. If LLVM's
+# linker is missing, the script uses the system's linker.
 own_linker=$(rustc --print sysroot)/lib/rustlib/$(rustc -vV | sed -n 's/^host: //p')/bin/gcc-ld
 link=
 [ ! -x "$own_linker/ld.lld" ] || link="-Clink-arg=-fuse-ld=lld -Clink-arg=-B$own_linker -Clink-arg=-Wl,--icf=all"

@@ -55,7 +55,7 @@ class Client(QuicConnectionProtocol):
     # The server may open streams that go one way: it needs one before it answers anything.
     allows_control = True
 
-    # Whether the windows of requests are shut at first.
+    # True if the flow-control windows of request streams are 0 at first.
     shut = False
 
     def __init__(self, *arguments, **more):
@@ -214,7 +214,7 @@ async def large(path, length, digest):
     async with client() as it:
         response = it.ask("GET", path)
         response.kept = False
-        # A slow machine may take longer for all of it, but something comes all the while.
+        # On a slow machine the whole scene may take longer, but datagrams keep coming.
         while not response.ended.is_set():
             response.moved.clear()
             await within(response.moved.wait())
@@ -285,7 +285,7 @@ async def stalled(path):
 
 
 async def windows(path, step, rounds):
-    """Opens the windows of 20 streams by `step` bytes, round after round; how the connection ended."""
+    """Opens the windows of 20 streams by `step` bytes, round after round; returns how the connection ended."""
     Client.shut = True
     async with client() as it:
         quic = it._quic
@@ -645,7 +645,7 @@ async def crowd(count):
 
 
 async def many(connections, pages):
-    """Asks for pages over many connections at the same time; each answer must be whole."""
+    """Requests pages over many connections at the same time; each response must be whole."""
     async def one():
         async with client() as it:
             asked = [it.ask("GET", "/page.txt") for _ in range(int(pages) - 1)]

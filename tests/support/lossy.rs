@@ -15,7 +15,7 @@ pub struct LossyPath {
     shared: Arc<Shared>,
 }
 
-/// Datagrams by what became of them, both directions together.
+/// Counts of lost, repeated and overtaken datagrams, both directions together.
 #[derive(Default)]
 pub struct Counts {
     pub forwarded: AtomicU64,
@@ -49,7 +49,7 @@ const REORDERED: u64 = 15;
 const LATE: Duration = Duration::from_millis(5);
 
 impl LossyPath {
-    /// Begins to forward datagrams to this port of the server.
+    /// Starts a proxy that forwards datagrams to this port of the server.
     pub fn begin(server_port: u16, seed: u64) -> LossyPath {
         let front = bind();
         let port = front.local_addr().expect("an address").port();
@@ -121,8 +121,8 @@ fn from_server(back: &UdpSocket, mut to_client: Direction) {
     }
 }
 
-/// None where nothing came in time. A closed port of the other side is an error of the next call, and no more
-/// than a loss.
+/// Receives one datagram; None if no datagram came in time. A closed port of the other side is an error
+/// of the next call and counts as a loss.
 fn received(result: io::Result<(usize, SocketAddr)>) -> Option<(usize, SocketAddr)> {
     result.ok()
 }
@@ -169,7 +169,7 @@ impl Direction {
 }
 
 impl Shared {
-    /// The next number of the sequence, below 100 (xorshift64, G. Marsaglia 2003).
+    /// Returns the next pseudo-random number, below 100 (xorshift64, G. Marsaglia 2003).
     fn percent(&self) -> u64 {
         let mut state = self.random.lock().expect("no panic");
         *state ^= *state << 13;

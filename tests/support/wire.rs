@@ -138,7 +138,8 @@ impl Wire {
         socket.set_recv_buffer_size(4_096).expect("a small buffer");
     }
 
-    /// A client whose kernel takes little from the beginning: the first window is small too.
+    /// Connects with a small receive buffer that is set before connect(2), so that the first TCP window
+    /// is small too.
     pub fn with_little(server: &Server, over: Over, alpn: &[&[u8]]) -> Wire {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket.set_recv_buffer_size(4_096).expect("a small buffer");

@@ -2,8 +2,8 @@
 # http-tests/cache-tests: a shared cache against RFC 9111. anthill stands before the suite's own origin
 # server, with an SCGI adapter between them.
 #
-# OUTSIDERS is the folder of the checkouts, ANTHILL the binary, OUT an empty folder for what comes of it.
-# With TEST=name one test alone is run, and all its messages are shown.
+# OUTSIDERS is the folder of the checkouts, ANTHILL the binary, OUT an empty folder for logs and results.
+# TEST=name runs a single test and shows all its messages.
 set -eu
 : "${OUTSIDERS:?the folder of the checkouts}" "${ANTHILL:?the binary}" "${OUT:?an empty folder}"
 here=$(cd "$(dirname "$0")" && pwd)/cache-tests
@@ -26,7 +26,7 @@ running=
 trap 'for pid in $running; do kill "$pid" 2> "$OUT/kill.log" || :; done' EXIT
 trap 'exit 1' INT TERM
 
-# port FILE PATTERN: the port that a program has written into a file behind a pattern; waits for it.
+# port FILE PATTERN: waits until a program has written its port behind PATTERN into FILE, and prints the port.
 port() {
     tries=0
     until found=$(sed -n "s#$2\([0-9][0-9]*\).*#\1#p" "$1" | head -n 1) && [ -n "$found" ]; do

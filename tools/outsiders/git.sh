@@ -2,15 +2,15 @@
 # git's own tests of HTTP, with Apache and with anthill as the server. anthill runs `git http-backend`
 # and the scripts of the tests by `cgi`; git/lib-httpd.sh is its configuration.
 #
-# Needs $OUTSIDERS/git, a checkout of https://github.com/git/git at a tag (v2.39.5), and the Debian
-# packages apache2-bin, gcc, make, libcurl4-openssl-dev, libexpat1-dev, libssl-dev, zlib1g-dev, perl,
-# curl and openssl. git is built in the checkout and tested itself: the git of a distribution may have
-# patches that its own tests know alone. That takes some minutes on two cores.
+# The script needs $OUTSIDERS/git, a checkout of https://github.com/git/git at a tag (v2.39.5), and the Debian
+# packages apache2-bin, gcc, make, libcurl4-openssl-dev, libexpat1-dev, libssl-dev, zlib1g-dev, perl, curl and
+# openssl. The script builds git in the checkout and tests the built git, because only a distribution's own
+# tests know the distribution's patches. The build takes some minutes on two cores.
 #
-# Environment: OUTSIDERS, ANTHILL and OUT as tools/outsiders.sh sets them. GIT_TESTS ("t5551 t5561")
-# chooses tests, GIT_SERVERS ("anthill") servers. GIT_MAKE is more for make, for example
-# "CURL_CFLAGS=-I/opt/curl/include CURL_LDFLAGS=-l:libcurl.so.4". With GIT_TEST_INSTALLED=/usr/bin an
-# installed git is tested, and of the checkout only the helper programs are built.
+# Environment: tools/outsiders.sh sets OUTSIDERS, ANTHILL and OUT. GIT_TESTS ("t5551 t5561") chooses tests,
+# and GIT_SERVERS ("anthill") chooses servers. GIT_MAKE holds further arguments of make, for example
+# "CURL_CFLAGS=-I/opt/curl/include CURL_LDFLAGS=-l:libcurl.so.4". GIT_TEST_INSTALLED=/usr/bin tests an
+# installed git, and only the helper programs of the checkout are built.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,7 +29,7 @@ for command in make gcc perl curl openssl iconv; do
 	command -v "$command" >/dev/null || missing "$command is missing"
 done
 
-# A variable of make with spaces in it can't be in GIT_MAKE, which is cut into words.
+# The shell splits GIT_MAKE into words, so GIT_MAKE cannot hold a make variable with spaces.
 build() {
 	# shellcheck disable=SC2086
 	make -s -C "$source" -j2 CFLAGS="-O1 -g0" NO_GETTEXT=1 NO_TCLTK=1 ${GIT_MAKE:-} "$@" \
@@ -45,7 +45,8 @@ elif [ ! -x "$source/git-http-push" ] || [ ! -x "$source/t/helper/test-fake-ssh"
 	build all
 fi
 
-# One folder of the checkout for each server, of links but for t/ and, with anthill, t/lib-httpd.sh.
+# Each server has a folder of links to the checkout; t/ is a folder of its own, and
+# for anthill t/lib-httpd.sh is the replacement from git/.
 prepare() {
 	build=$OUT/$1
 	mkdir -p "$build/t" "$build/results"
@@ -79,7 +80,7 @@ free_port() {
 		print IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1")->sockport'
 }
 
-# A test that was ended by its time limit leaves its server behind.
+# Ends servers that are left over from tests that ran into the time limit.
 end_servers() {
 	for file in "$OUT/$1"/results/*/httpd/httpd.pid; do
 		[ -f "$file" ] || continue
@@ -90,7 +91,7 @@ end_servers() {
 	done
 }
 
-# One file of tests. Its subtests are counted by their lines: "ok 1 - …", "not ok 2 - …".
+# Runs one file of tests and counts its subtests by the lines of output: "ok 1 - …", "not ok 2 - …".
 run() {
 	server=$1 test=$2
 	log=$OUT/$server/results/$test

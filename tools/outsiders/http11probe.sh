@@ -1,8 +1,8 @@
 #!/bin/sh
-# Http11Probe: how a server takes malformed and smuggled requests of HTTP/1.1.
+# Http11Probe: tests how a server handles malformed and smuggled HTTP/1.1 requests.
 # https://github.com/MDA2AV/Http11Probe, commit 95bc6a991b2ad2bddd61d58c92c36d543d895ffa, in
 # $OUTSIDERS/http11probe. The probe is C#; its cases are read out of the source, so .NET isn't needed.
-# Takes OUTSIDERS, ANTHILL and OUT from the environment.
+# The script takes OUTSIDERS, ANTHILL and OUT from the environment.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)/http11probe
 checkout=$OUTSIDERS/http11probe

@@ -2,8 +2,8 @@
 # slowhttptest: slow heads, slow bodies, slow reading, overlapping ranges, 1,000 connections each.
 # https://github.com/shekyan/slowhttptest, commit 81e89cf7bc6a41fa3ff8dd9c5de3f143f5f9c089, built in
 # $OUTSIDERS/slowhttptest, or Debian's package slowhttptest (1.8.2).
-# Takes OUTSIDERS, ANTHILL and OUT from the environment. A case passes if the server answered the probe
-# beside the attack all the time and, but for ranges, ended all connections of the attack by itself.
+# The script takes OUTSIDERS, ANTHILL and OUT from the environment. A case passes if the server answered the
+# probe during the whole attack and, except in the case of ranges, closed all connections of the attack.
 set -eu
 attack=$OUTSIDERS/slowhttptest/src/slowhttptest
 [ -x "$attack" ] || attack=$(command -v slowhttptest) || {
@@ -15,7 +15,7 @@ mkdir -p "$OUT/public"
 head -c 20000000 /dev/zero > "$OUT/public/large.bin"
 head -c 100000 /dev/zero > "$OUT/public/middle.bin"
 echo '<p>hello</p>' > "$OUT/public/index.html"
-# All connections have one address here, the probe's included.
+# All connections come from one address, including the probe's connections.
 cat > "$OUT/anthill.toml" <<TOML
 [server]
 http = ["127.0.0.1:0"]
@@ -42,7 +42,8 @@ for _ in $(seq 100); do
 done
 http=http://127.0.0.1:$(port_of http)
 https=https://127.0.0.1:$(port_of https)
-# Connections that the server holds open on a port: the probe's are among them for a moment.
+# Prints the number of connections that the server holds open on a port; the number may include a connection
+# of the probe.
 held() {
     awk -v port="$(printf ':%04X' "$1")" '$4 == "01" && $2 ~ port "$"' /proc/net/tcp | wc -l
 }
@@ -60,7 +61,8 @@ one() {
     most=0
     ended=
     seconds=0
-    # The tool doesn't notice that a connection is reset while it reads slowly, so the server's are counted.
+    # slowhttptest does not notice a reset while it reads slowly, so the script counts the server's
+    # connections.
     while kill -0 $attacker 2> /dev/null; do
         sleep 1
         seconds=$((seconds + 1))

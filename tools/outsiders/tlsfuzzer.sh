@@ -1,8 +1,8 @@
 #!/bin/sh
 # tlsfuzzer against anthill, over HTTP/1.1: ANTHILL=… OUTSIDERS=… OUT=… sh tools/outsiders/tlsfuzzer.sh
 #
-# PYTHON may name an interpreter that has tlslite-ng; ADDRESS, the host:port of a running HTTPS server
-# with an RSA certificate, is tested instead of anthill where it is set.
+# PYTHON may name an interpreter that has tlslite-ng. If ADDRESS is set to the host:port of a running HTTPS
+# server with an RSA certificate, tlsfuzzer tests that server instead of anthill.
 set -u
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -22,9 +22,10 @@ pub struct Lag {
     /// Some of it is taken out there, and not noted yet for the sites that it concerns.
     is_reading: AtomicBool,
     rounds: watch::Sender<Rounds>,
-    /// Requests that found the disk other than its site says, though no change was told.
+    /// The number of requests that found the disk different from the site although no change was
+    /// reported.
     asked: AtomicU64,
-    /// How many of them the round under way takes along.
+    /// The value of `asked` when the current round began: the round handles requests up to this number.
     taken: AtomicU64,
     asks: Notify,
 }
@@ -36,7 +37,8 @@ struct Rounds {
     read: u64,
     /// All that was told was read, and is served or came to nothing.
     served: u64,
-    /// Requests of [`Lag::asked`] whose findings are served, or came to nothing.
+    /// The number of requests in [`Lag::asked`] that are settled: the new content is served, or the
+    /// site did not change.
     answered: u64,
 }
 
@@ -44,7 +46,7 @@ struct Rounds {
 #[derive(Clone, Debug)]
 pub struct SiteLag {
     lag: Arc<Lag>,
-    /// A change was read that not all workers serve yet.
+    /// True while a change was read from inotify that some worker does not serve yet.
     is_pending: Arc<AtomicBool>,
 }
 
@@ -53,7 +55,7 @@ pub struct SiteLag {
 pub struct CatchUp {
     site: SiteLag,
     begun: Rounds,
-    /// The number of the request in [`Lag::asked`]; 0 for a request that waits for told changes.
+    /// The number of the request in [`Lag::asked`]; 0 for a request that waits for reported changes.
     ticket: u64,
     rounds: watch::Receiver<Rounds>,
 }
@@ -77,7 +79,7 @@ impl Lag {
         self.told.store(told);
     }
 
-    /// The descriptor on which changes are told, if they are.
+    /// The inotify descriptor that reports changes; None if folders are not watched.
     pub fn told(&self) -> Option<Arc<Inotify>> {
         self.told.load_full()
     }
@@ -87,14 +89,15 @@ impl Lag {
         self.asks.notified().await;
     }
 
-    /// A round begins, and takes along the findings of all requests that have asked. Call it before the
-    /// findings are taken from the sites.
+    /// Begins a round that handles the stale paths of all requests that have asked so far. The control
+    /// plane calls this function before the stale paths are taken from the sites.
     pub fn take_asked(&self) {
         let asked = self.asked.load(Ordering::SeqCst);
         self.taken.store(asked, Ordering::SeqCst);
     }
 
-    /// What the requests found that the round took along is served, or came to nothing.
+    /// Ends the round: wakes the requests that [`Lag::take_asked`] included. Every worker serves their
+    /// paths anew, or the sites did not change.
     pub fn answered(&self) {
         let answered = self.taken.load(Ordering::SeqCst);
         self.rounds.send_modify(|rounds| rounds.answered = answered);
@@ -137,7 +140,7 @@ impl SiteLag {
         }
     }
 
-    /// A change was read that concerns this site.
+    /// Records that a change of this site was read from inotify.
     pub fn note(&self) {
         self.is_pending.store(true, Ordering::SeqCst);
     }
@@ -154,15 +157,18 @@ impl SiteLag {
         is_behind.then(|| self.catch_up(0))
     }
 
-    /// Whether no read change waits to be served. Changes that are told and not read don't count: the
-    /// worker's poller knows of them. A few loads, for every request of a stored page.
+    /// Returns true if no change that was read still waits to be served. Changes that the kernel has
+    /// reported but the control plane has not read do not count: the worker's poller knows of those
+    /// changes. The check runs for every request of a stored page and costs a few atomic loads.
     pub fn is_quiet(&self) -> bool {
-        // In this order: a change is noted for its site before the reading is over.
+        // The order of the loads matters: the control plane notes a change for its site before it
+        // clears `is_reading`.
         !self.lag.is_reading.load(Ordering::SeqCst) && !self.is_pending()
     }
 
-    /// Has the control plane take up what the request noted with its site, and tells how to wait for
-    /// it. None where changes aren't told: folders are scanned from time to time, or the server stops.
+    /// Asks the control plane to read the path that the request noted as stale, and returns the wait
+    /// for the next World. Returns None where inotify is not in use: folders are scanned from time to
+    /// time, or the server stops.
     pub fn ask(&self) -> Option<CatchUp> {
         self.lag.told.load().as_ref()?;
         let ticket = self.lag.asked.fetch_add(1, Ordering::SeqCst) + 1;
@@ -273,7 +279,8 @@ mod tests {
             // Nobody ever reads this.
             site.behind().expect("unread").done().await;
             assert!(is_behind(&site));
-            // What a request found by itself is taken along by the round that begins after it.
+            // A round includes the request that asked before the round began, and not a request that
+            // asks later.
             let before = site.ask().expect("a round to come");
             lag.take_asked();
             let after = site.ask().expect("a round to come");

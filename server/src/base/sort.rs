@@ -1,13 +1,15 @@
-//! A sort with little machine code.
+//! Heap sort for short lists: slower than the standard library's sorts, with much less machine code.
 
 use std::cmp::Ordering;
 
-/// Sorts by heap sort: at most 2 n log2 n comparisons, and nothing is allocated. Equal elements may change places.
+/// Sorts by heap sort, with at most 2 n log2 n comparisons and without allocation. The sort is not
+/// stable.
 ///
-/// It is for lists of at most some thousand elements that are sorted seldom: the standard library's
-/// sorts are up to 3 times as fast, and take 4 to 8 KB of machine code for each type of element.
+/// Heap sort suits lists of at most some thousand elements that are sorted seldom: the standard
+/// library's sorts are up to 3 times as fast, and take 4 to 8 KB of machine code for each type of
+/// element.
 pub fn sort_by<T>(list: &mut [T], order: impl Fn(&T, &T) -> Ordering) {
-    // The elements before `unsorted` are a heap, once `root` has come to 0.
+    // Once `root` is 0, the elements before `unsorted` are a heap.
     let (mut unsorted, mut root) = (list.len(), list.len() / 2);
     while unsorted > 1 {
         if root > 0 {

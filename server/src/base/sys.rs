@@ -287,12 +287,14 @@ pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
     }
 }
 
-/// Bytes that the peer of a TCP connection has acknowledged in all; 0 where the kernel can't tell.
+/// Returns the total number of bytes that the peer of a TCP connection has acknowledged; 0 where the
+/// kernel does not report the number.
 pub fn acknowledged(socket: BorrowedFd<'_>) -> u64 {
-    // `struct tcp_info` up to `tcpi_bytes_acked` (Linux 4.1), which stands at byte 120.
+    // The buffer holds `struct tcp_info` up to `tcpi_bytes_acked` (Linux 4.1), the field at byte 120.
     let mut info = [0u64; 16];
     let mut length = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: the pointers are to a live buffer and to its length, of which the kernel fills no more.
+    // SAFETY: the pointers refer to a live buffer and to its length, and the kernel writes at most
+    // `length` bytes.
     unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -335,8 +337,8 @@ pub fn udp(address: SocketAddr, v6_only: bool) -> io::Result<OwnedFd> {
 pub fn datagrams_lost(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut info = [0_u32; libc::SK_MEMINFO_DROPS as usize + 1];
     let mut length = size_of_val(&info) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes to the array, which is as long, and the new length to
-    // `length`. Both live longer than the call.
+    // SAFETY: the kernel writes at most `length` bytes to the array, the size of the array, and the new
+    // length to `length`. The array and `length` live longer than the call.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -407,8 +409,8 @@ fn set_option(
     }
 }
 
-/// Hands over each datagram as it came, and never several glued together (UDP_GRO). Kernels that
-/// can't glue have nothing to be told.
+/// Turns UDP_GRO off, so that each receive call returns a single datagram. A kernel without UDP_GRO
+/// needs no setting, and its ENOPROTOOPT is not an error.
 pub fn receive_singly(socket: BorrowedFd<'_>) -> io::Result<()> {
     match set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 0) {
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(()),

@@ -1,22 +1,23 @@
-//! Tasks that run beside their maker, on the same thread.
+//! Spawning of asynchronous tasks as boxed futures, on this thread or on the runtime's threads.
 
 use std::future::Future;
 use std::pin::Pin;
 
 /// Runs `future` on this thread from the runtime's next turn on; needs a `LocalSet` around it.
 ///
-/// The runtime's code for a task is compiled for each type of future, 3 KB each. Behind a box all
-/// futures are of one type.
+/// The compiler generates the runtime's code for a task once for each type of future, 3 KB each time.
+/// Boxed futures share one type.
 pub fn spawn_local(future: impl Future<Output = ()> + 'static) {
     spawn_boxed(Box::pin(future));
 }
 
-/// Runs a future that is in a box already, as [`spawn_local`] does.
+/// Runs an already boxed future on this thread; needs a `LocalSet` around it.
 pub fn spawn_boxed(future: Pin<Box<dyn Future<Output = ()>>>) {
     drop(tokio::task::spawn_local(future));
 }
 
-/// Runs `future` on the threads of the runtime, for the same reason behind a box.
+/// Runs `future` on the runtime's threads. The future is boxed so that all futures share one type and
+/// one copy of the runtime's code, 3 KB.
 pub fn spawn(future: impl Future<Output = ()> + Send + 'static) {
     let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
     drop(tokio::spawn(future));

@@ -132,8 +132,9 @@ impl Cached {
             _ => why,
         };
         drop(shard);
-        // What the handler alone can judge. What it answers to Authorization is mostly for that client
-        // alone, so it sees the whole of such a request, unless it asks for a whole page.
+        // The handler alone can judge conditions and ranges of a request with Authorization: its
+        // response is mostly for that client alone. So the handler gets such a request unchanged,
+        // unless the client asks for a whole page.
         let asks = &head.asks;
         let is_whole = head.method == Method::Get
             && asks.if_none_match.is_none()
@@ -302,7 +303,8 @@ impl Cached {
     }
 }
 
-/// A page as a live response. A new one has an Age if it came with one.
+/// Makes a live response of a page. A page that was made for this request has an Age only if the
+/// handler sent one.
 fn of_page(page: &Arc<Page>, request: &Request, status: &str, age: Option<u64>) -> Response {
     let page = page.clone();
     let own = page.variant.status_line();

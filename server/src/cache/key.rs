@@ -115,7 +115,8 @@ pub struct Kind {
     pub user: Option<Box<str>>,
     /// With a Cookie.
     pub personal: bool,
-    /// With Authorization that the handler judges. Pages that may be kept of such requests are for all.
+    /// The request has an Authorization field that the handler judges. A page that may be stored from
+    /// such a request is for all clients.
     pub authorized: bool,
 }
 
@@ -258,7 +259,7 @@ mod tests {
                 String::from_utf8_lossy(lines)
             );
         }
-        // Lists of codings and languages mean the same in any case and with any white space.
+        // Case and white space do not matter in lists of codings and languages (RFC 9111 §4.1).
         let vary = [(Cow::Borrowed("Vary"), b"Accept-Language, X-A".to_vec())];
         let asked = Fields(b"Accept-Language: en-GB, de\r\nX-A: a, b\r\n");
         let listed = Varied::of(&vary, asked);

@@ -216,8 +216,8 @@ impl Cache {
         {
             return Join::Page(page.clone());
         }
-        // What comes of a request with Authorization is mostly for that client alone, so none waits for
-        // the call of another.
+        // The response to a request with Authorization is mostly for that client alone, so the request
+        // does not wait for the call of another request.
         let mut fills = slot.fills.iter().filter(|_| !asker.authorized);
         if let Some(fill) = fills.find(|fill| fill.covers(asker)) {
             self.collapsed.fetch_add(1, Ordering::Relaxed);

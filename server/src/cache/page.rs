@@ -341,7 +341,7 @@ impl Page {
             new.any(|(its, _)| its.eq_ignore_ascii_case(name))
         };
         let is_vary = |name: &str| name.eq_ignore_ascii_case("Vary");
-        // Without a Date of its own the 304 was made now.
+        // A 304 without a Date field was made now, so the stored Date is dropped in any case.
         let is_old = |name: &str| name.eq_ignore_ascii_case("Date") || is_new(name);
         fields.retain(|(name, _)| of_the_bytes(name) || is_vary(name) || !is_old(name));
         for (name, value) in &response.fields {
@@ -400,15 +400,16 @@ fn is_text(status: Status, kind: &Kind, fields: &Fields, length: usize) -> bool 
         && !control.any(|directive| directive.eq_ignore_ascii_case(b"no-transform"))
 }
 
-/// Is this a field about the bytes of the content? A 304 has none of them and changes none
-/// (RFC 9110 §15.4.5, RFC 9111 §3.2).
+/// Returns true for a field that describes the bytes of the content. A 304 response neither carries nor
+/// changes such fields (RFC 9110 §15.4.5, RFC 9111 §3.2).
 pub fn of_the_bytes(name: &str) -> bool {
     OF_THE_BYTES
         .iter()
         .any(|its| its.eq_ignore_ascii_case(name))
 }
 
-/// Fields about the bytes of the content. From the fourth on they forbid to compress it here.
+/// Fields that describe the bytes of the content. The fourth and later fields forbid compression of the
+/// content by this server.
 const OF_THE_BYTES: [&str; 9] = [
     "Content-Type",
     "Content-Language",

@@ -38,12 +38,12 @@ pub struct Asked {
     pub personal: bool,
 }
 
-/// When a response came.
+/// The times from which the age of a received response is computed (RFC 9111 §4.2.3).
 #[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
 pub struct Times {
-    /// Unix time, seconds.
+    /// The Unix time at which the response was received, in seconds.
     pub now: u64,
-    /// How long its handler took to answer, seconds.
+    /// The time that the handler took to answer, in seconds.
     pub call_seconds: u64,
 }
 
@@ -115,11 +115,11 @@ impl Lifetime {
     }
 }
 
-/// May this response to a GET be kept? `times` is when it came.
+/// Decides whether this response to a GET may be stored; `times` says when the response was received.
 pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, times: Times) -> Verdict {
     let mut control = CacheControl::read(values(fields, "Cache-Control"));
     if control.must_understand {
-        // RFC 9111 §5.2.2.3.
+        // must-understand overrides no-store if the cache knows the status (RFC 9111 §5.2.2.3).
         control.no_store = !UNDERSTOOD_STATUSES.contains(&status.0);
     }
     if is_for_one(&control, asked, fields) {
@@ -152,17 +152,19 @@ pub fn judge(rule: &Rule, asked: Asked, status: Status, fields: &Fields, times: 
     })
 }
 
-/// The age of a response when it came, seconds (RFC 9111 §4.2.3). Of a list in Age the first member
-/// counts, and an invalid one is 0 (§5.1). The time that the call took is added only to an Age: that one
-/// is as old as the request. A script that takes longer than its page is fresh would else run for each
-/// client anew.
+/// Computes the age of a response on receipt, in seconds (RFC 9111 §4.2.3). The first member of an Age
+/// list counts, and an invalid Age is 0 (§5.1). The duration of the call is added only to an Age field,
+/// because the origin may have computed the Age when the request arrived. Without an Age field the
+/// duration does not count: a script that runs longer than its page stays fresh would else run anew for
+/// each client.
 pub fn age(fields: &Fields, times: Times) -> u64 {
     let said = values(fields, "Age").flat_map(items).next();
     let said = said.map_or(0, |age| seconds(age) + times.call_seconds);
     said.max(times.now.saturating_sub(made(fields, times.now)))
 }
 
-/// When the response was made, by its Date.
+/// Returns the Unix time in the first Date field of a response; `now` if the field is missing or
+/// invalid.
 fn made(fields: &Fields, now: u64) -> u64 {
     let made = values(fields, "Date").next().and_then(parse_http_date);
     made.unwrap_or(now)
@@ -175,7 +177,7 @@ fn is_for_one(control: &CacheControl, asked: Asked, fields: &Fields) -> bool {
         || control.private
         || (asked.authorized && !allows_authorized(control))
         || values(fields, "Set-Cookie").next().is_some()
-        // What the answer depends on isn't known (RFC 9111 §4.1).
+        // `Vary: *`: the request fields that select the response are unknown (RFC 9111 §4.1).
         || varies_by_anything(fields)
 }
 
@@ -209,9 +211,9 @@ fn said_lifetime(control: &CacheControl, fields: &Fields, now: u64) -> Option<u6
 /// it forbids to be used stale, nothing helps.
 fn lifetime(rule: &Rule, control: &CacheControl, fresh: u64, status: Status) -> Lifetime {
     let never = control.must_revalidate || control.proxy_revalidate;
-    // s-maxage forbids it too (RFC 9111 §5.2.2.10), but for what the response says beside it; and who
-    // says that it is stale at once doesn't mean it to be used so. An error isn't shown for longer than
-    // it says: the handler may have recovered.
+    // s-maxage also forbids stale use (RFC 9111 §5.2.2.10), except for the stale-* directives of the
+    // response itself. A response that is stale at once is not meant to be used stale. An error
+    // response is not used longer than the response says, because the handler may have recovered.
     let unsaid = control.s_maxage.is_none() && fresh > 0 && status.0 < 500;
     let grace = |said: Option<u64>, rule: u64| match said {
         _ if never => 0,
@@ -234,14 +236,16 @@ pub fn values<'f>(fields: &'f Fields, name: &'f str) -> impl Iterator<Item = &'f
         .map(|(_, value)| value.as_slice())
 }
 
-/// Statuses that are never kept: parts and 304, which aren't whole, and those of RFC 6585, which forbids
-/// it. All others are kept if the response says for how long (RFC 9111 §3).
+/// Statuses that are never stored: 206 and 304 are not whole responses, and RFC 6585 forbids storage of
+/// 428, 429, 431 and 511. A response with any other final status is stored if the response says for how
+/// long (RFC 9111 §3).
 const UNSTORED_STATUSES: [u16; 6] = [206, 304, 428, 429, 431, 511];
-/// Final statuses of which all that RFC 9110 says about caching is heeded here.
+/// Final statuses for which this cache implements all caching rules of RFC 9110.
 const UNDERSTOOD_STATUSES: [u16; 14] = [
     200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 501,
 ];
-/// Statuses that are kept if the operator says how long: those that a script means as pages.
+/// Statuses that are stored for the operator's time if the response gives none: a script means these
+/// statuses as pages.
 const GUESSED_STATUSES: [u16; 6] = [200, 203, 301, 308, 404, 410];
 
 #[cfg(test)]
@@ -341,7 +345,7 @@ mod tests {
             (200, &["Cache-Control: max-age=0", &expires], "pass"),
             (200, &["Cache-Control: max-age=7", &expires], "7+0+0 explicit"),
             (200, &["Expires: sun, 06 nov 1994 08:50:37 gmt"], "60+0+0 explicit"),
-            // The call took 5 seconds.
+            // These cases assume a call of 5 seconds.
             (200, &["Cache-Control: max-age=60", "Age: 9"], "60+0+0 explicit age 14"),
             (200, &["Cache-Control: max-age=60", "Age: 54"], "60+0+0 explicit age 59"),
             (200, &["Cache-Control: max-age=60", "Age: 55"], "pass"),
@@ -350,7 +354,7 @@ mod tests {
             (200, &["Cache-Control: max-age=60", "Age: 1, 7200"], "60+0+0 explicit age 6"),
             (200, &["Cache-Control: max-age=60", "Age: x"], "60+0+0 explicit age 5"),
             (200, &["Cache-Control: max-age=60", "Age: -7200"], "60+0+0 explicit age 5"),
-            // Made a minute ago, 20 seconds ago, and later than now.
+            // Date fields: a minute before now, 20 seconds before now, and later than now.
             (200, &["Cache-Control: max-age=60", &dated("48:37")], "pass"),
             (200, &["Cache-Control: max-age=60", &dated("49:17")], "60+0+0 explicit age 20"),
             (200, &["Cache-Control: max-age=60", &dated("49:17"), "Age: 4"], "60+0+0 explicit age 20"),

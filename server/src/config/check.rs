@@ -597,14 +597,14 @@ fn takes_all(route: &super::Route) -> Option<String> {
     })
 }
 
-/// A rewrite to a path where a redirect or another rewrite stands. That isn't followed: the site's own
-/// file is the answer, and there is none.
+/// Reports a rewrite to a path that has a redirect or another rewrite. The server does not follow
+/// the second route but looks for a file of the site, and the site has no such file.
 fn leads_nowhere(site: &Site, route: &super::Route) -> Option<String> {
     let Some(Target::Rewrite(to)) = &route.target else {
         return None;
     };
     let path = to.get_ref().split('?').next().unwrap_or_default();
-    // As Host::target does: whole components, and the longest match wins.
+    // Routes match by whole path components, and the longest match wins, as in `Host::target`.
     let prefix = |route: &super::Route| route.path.get_ref().trim_end_matches('/').len();
     let covers = |it: &&super::Route| {
         let rest = path.strip_prefix(it.path.get_ref().trim_end_matches('/'));

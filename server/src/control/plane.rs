@@ -49,7 +49,8 @@ use tokio::sync::oneshot;
 const SETTLED: Duration = Duration::from_secs(1);
 /// Where folders can't be watched, they are scanned this often.
 pub const RESCAN: Duration = Duration::from_secs(10);
-/// Files that a request found other than expected, and that weren't whole then, are looked at this often.
+/// The interval at which the control plane looks again at a file that a request found changed and
+/// possibly half written.
 const STALE: Duration = Duration::from_secs(2);
 /// Hit counts are written this often, if they changed.
 const HITS: Duration = Duration::from_secs(300);
@@ -122,7 +123,7 @@ enum Event {
     Quiet,
     Rescan,
     LookAgain,
-    /// A request found the disk other than a site says.
+    /// A request found a path on disk that differs from the site.
     Found,
     Keys,
     Hits,

@@ -40,7 +40,7 @@ pub struct Changes {
     /// Of those, files that nothing more is known of than that their attributes changed: whoever did
     /// that may be writing to them, or be done.
     pub touched: BTreeSet<(Place, PathBuf)>,
-    /// Sites of which the last reading brought changes.
+    /// Sites with changes in the last batch of events that was read.
     pub read: BTreeSet<Place>,
     /// Sites to be scanned from the beginning.
     pub whole: BTreeSet<Place>,
@@ -48,8 +48,8 @@ pub struct Changes {
     pub files: bool,
     /// A branch that is deployed.
     pub branches: bool,
-    /// All watches are new: the workers are to hear of changes where these tell, which the next World
-    /// has them do.
+    /// All watches were made anew: the next World makes the workers listen to the new inotify
+    /// descriptor.
     pub is_watched_anew: bool,
 }
 
@@ -294,7 +294,7 @@ impl Watch {
                 continue;
             };
             if event.is_begun() && watched.may_be_written(&event) {
-                // The end of its writer will be told.
+                // The kernel reports when the writer closes the file.
                 continue;
             }
             let mut others = Vec::new();
@@ -345,11 +345,11 @@ impl Watch {
 }
 
 impl Watched {
-    /// A plain file that has just come into being is empty or half written, unless link(2) gave it its
-    /// name: it may have lost its other name by now, or never had one (O_TMPFILE). Then it has content
-    /// and no process writes to it. A second name of a file is whole already, and so are folders and
-    /// links. Whether a file is whole that is empty, or belongs to another user than the server's, can't
-    /// be told here; a request for it looks again.
+    /// Returns true if a new name may belong to a file that is still being written. A new plain file is
+    /// empty or half written, unless link(2) made the name: a file from link(2) may have lost its other
+    /// name by now, or never had one (O_TMPFILE), and has content and no writer. A second name of a
+    /// file, a folder and a link are always whole. The server cannot tell whether an empty file, or a
+    /// file of another user, is whole; a request for the file looks again.
     fn may_be_written(&self, event: &Event) -> bool {
         let Some(name) = &event.name else {
             return false;
@@ -422,8 +422,8 @@ impl Changes {
         }
     }
 
-    /// A request found what is at this path other than its site says; it is known to be whole if its
-    /// writer's end was told.
+    /// Records that a request found a path that differs from the site. The file at the path is known to
+    /// be whole if the kernel reported that its writer closed it (`is_told`).
     pub fn found(&mut self, at: (Place, PathBuf), is_told: bool) {
         self.sites.entry(at.0).or_default().insert(at.1.clone());
         if !is_told {

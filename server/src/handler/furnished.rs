@@ -81,9 +81,9 @@ impl Furnishing {
     fn furnish(&self, response: &mut Response) {
         let path = self.path.strip_prefix(b"/").unwrap_or(&self.path);
         let is_news = *response.status != Status::NOT_MODIFIED;
-        // Whether it is for one client alone, and how long it is good. A 304 that says nothing of it
-        // leaves what was said with the content (RFC 9111 §4.3.4). What is said of a page isn't meant of
-        // a login that is missing or of a failure.
+        // The operator's fields on privacy and lifetime are for pages. A 304 without such fields leaves
+        // the values of the stored response as they are (RFC 9111 §4.3.4). A missing login or a failure
+        // does not get the lifetime of a page.
         let status = response.status.0;
         let is_page = status < 400 || matches!(status, 404 | 410);
         let may_say_how_long =

@@ -150,7 +150,8 @@ impl Programs {
     }
 }
 
-/// Finds the program for a request. A box, so that all callers share the code that starts it.
+/// A function that finds the program for a request. The function is boxed so that all callers share one
+/// copy of the code that starts programs.
 pub type Find = Box<dyn FnOnce(&Asked) -> Result<Order, Fault> + Send>;
 
 /// Where programs look for others: where we do, or the usual places if nobody said it.

@@ -183,7 +183,7 @@ async fn page(pages: Arc<Pages>, request: Request) -> Result<Response, Fault> {
     })
 }
 
-/// The content in two halves, with a gate behind each.
+/// Sends the content in two halves, with a gate behind each half.
 async fn parts(
     pages: Arc<Pages>,
     mut writer: super::pipe::Writer,

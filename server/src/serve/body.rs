@@ -58,6 +58,7 @@ impl Body {
     }
 
     /// Bytes that it takes in memory while it waits, beside what files and pages share.
+    #[cfg(feature = "http3")]
     pub(super) fn held_bytes(&self) -> usize {
         match &self.source {
             Source::Stored(_) => 0,

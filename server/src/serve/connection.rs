@@ -66,7 +66,7 @@ pub struct Connection {
     offered: Option<Arc<Tls>>,
     /// Nothing was said yet by which the version of HTTP could be known.
     is_fresh: bool,
-    /// HTTP/2 was agreed on by ALPN.
+    /// True if the client and the server agreed on HTTP/2 by ALPN.
     is_h2: bool,
     /// Work on the pool for one and the same request, so that it can't go on for ever.
     errands: u8,
@@ -275,7 +275,7 @@ impl Connection {
         let worker = self.worker.clone();
         let mut scratch = worker.scratch.borrow_mut();
         let mut turn = limits::TURN_REQUESTS_MAX;
-        // The first request behind a read came no later than what the poller told.
+        // The first request after a read arrived no later than the events that the poller returned.
         let mut is_sure = !again;
         loop {
             let mut filled = self.rest.len();
@@ -346,7 +346,7 @@ impl Connection {
         (known == PREFACE.len() || known > H1_LINE_BYTES).then_some(Version::Http2)
     }
 
-    /// Reads plaintext, behind the handshake that may come before it; 0 = nothing more comes.
+    /// Reads plaintext, after the TLS handshake if the connection has one; 0 = nothing more comes.
     fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.stream.tls.is_some()
             && self.identity.is_none()
@@ -357,8 +357,8 @@ impl Connection {
         self.stream.poll_fill(cx, into)
     }
 
-    /// Notes which certificate was given, as the handshake is over; true if the connection has no
-    /// other purpose, since the handshake was done to validate a name (RFC 8737 §3).
+    /// Records the certificate that a finished handshake used. Returns true if the connection ends
+    /// here, because the handshake served only to validate a name (RFC 8737 §3).
     fn greet(&mut self) -> bool {
         let (Some(connection), Some(tls)) = (self.stream.tls_mut(), self.offered.take()) else {
             return true;
@@ -372,7 +372,7 @@ impl Connection {
         } else {
             self.worker.stats.handshakes_full.one();
         }
-        // The first request may have come along with the end of the handshake.
+        // The first request may have arrived together with the end of the handshake.
         self.worker.poller.look();
         self.worker.phase(self.slot, Phase::Idle);
         validated

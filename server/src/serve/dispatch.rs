@@ -36,7 +36,8 @@ pub struct Facts {
     /// The request is all there, and hasn't waited for the disk's changes yet. One with a body never
     /// does: what came of it may be gone by then.
     pub may_wait: bool,
-    /// The worker's poller has told of changes on disk that may be unread.
+    /// True if the worker's poller has reported changes on disk that the control plane may not have
+    /// read.
     pub is_told: bool,
 }
 
@@ -439,8 +440,9 @@ impl Gate<'_, '_> {
         }
     }
 
-    /// The reply for `path`, which a rewrite leads to: of the handler or the folder of another route, or
-    /// of the host's own site. A redirect or a rewrite is not followed there.
+    /// Returns the reply for `path`, the target of a rewrite: from the handler or the folder of another
+    /// route, or from the host's own site. A redirect or a second rewrite at the target is not
+    /// followed.
     fn rewritten(&mut self, path: &[u8]) -> Reply {
         match self.host.target(path) {
             Some((Target::Site(site), rest)) => self.ask_mounted(site, path, rest),
@@ -455,7 +457,8 @@ impl Gate<'_, '_> {
     #[inline(never)]
     fn ask_mounted(&mut self, site: &Site, path: &[u8], rest: &[u8]) -> Reply {
         let prefix = &path[..path.len() - rest.len()];
-        // In the host's own site this file would be run. Here it isn't, and its source stays secret.
+        // The host's own site would run this file as a script. A mounted folder runs no scripts, and
+        // the source of a script stays secret.
         if self.host.scripted
             && let Some(opened) = site.opened_path(rest)
             && self.host.scripts(&[prefix, &opened].concat()).is_some()
@@ -542,7 +545,8 @@ impl Gate<'_, '_> {
         }
     }
 
-    /// The wait for all changes of this site that were told before, if there are some.
+    /// Returns the wait for all changes of this site that were reported before the request; None if
+    /// there are none.
     fn behind(&self) -> Option<Reply> {
         match self.may_wait() {
             true => self.host.lag.behind().map(Reply::Behind),
@@ -555,15 +559,15 @@ impl Gate<'_, '_> {
         self.facts.may_wait && is_bodiless
     }
 
-    /// Whether a change on disk may have been made before this request that the World at hand doesn't
-    /// show. In quiet times this is two loads and a flag.
+    /// Returns true if the disk may have changed before this request in a way that the current World
+    /// does not show. Without changes on disk the check costs two loads and a flag.
     fn lags(&self) -> bool {
         let is_told = self.facts.is_told && Worker::here().is_some_and(|it| it.poller.is_unread());
         is_told || !self.host.lag.is_quiet()
     }
 
-    /// Looks on the disk whether it still gives the answer that `site` gives for `path`. If it doesn't,
-    /// this is the wait for the next World, whether or not the kernel has told of a change.
+    /// Compares the answer of `site` for `path` with the disk. Returns the wait for the next World if
+    /// the two differ, whether or not the kernel has reported a change.
     #[inline(never)]
     fn behind_path(&self, site: &Site, path: &[u8]) -> Option<Reply> {
         if !self.may_wait() {
@@ -574,7 +578,8 @@ impl Gate<'_, '_> {
         self.host.lag.ask().map(Reply::Behind)
     }
 
-    /// The same for the site's own page for a refusal.
+    /// Compares the site's error page for `reject` with the disk. Returns the wait for the next World
+    /// if the two differ.
     fn behind_page(&self, reject: Reject) -> Option<Reply> {
         let site = self.host.site.as_ref().filter(|_| self.lags())?;
         self.behind_path(site, site.error_path(reject.status)?)
@@ -677,12 +682,14 @@ impl Gate<'_, '_> {
         }
     }
 
-    /// Whether the disk may say something else than this page. In quiet times this is a few loads.
+    /// Returns true if the stored page must be compared with the disk. Without changes on disk the
+    /// check costs a few loads.
     fn must_compare(&self, stored: &Stored) -> bool {
         stored.variant.is_due(self.facts.now_ms) || stored.stands_in || self.lags()
     }
 
-    /// The reply to an answer that the disk may contradict: the wait for what it says, if it does.
+    /// Returns the reply for an answer of the site, or the wait for the next World if the disk
+    /// contradicts the answer.
     #[inline(never)]
     fn compared(&self, site: &Site, path: &[u8], answer: Answer) -> Reply {
         let behind = match &answer {

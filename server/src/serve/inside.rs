@@ -239,7 +239,8 @@ impl Asking {
             other => return Next::Response(Err(self.misled(other.err()))),
         };
         head.version = self.version;
-        // The script may have changed a file a moment ago.
+        // The script may have changed a file just before its redirect, so the poller looks for changes
+        // on disk.
         self.worker.poller.look();
         let facts = Facts {
             now_ms: self.worker.clock.millis(),

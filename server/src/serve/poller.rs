@@ -14,14 +14,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use tokio::io::unix::AsyncFd;
 
-/// An epoll instance. It holds the descriptor on which the kernel tells of changes on disk beside the
-/// sockets: rename(2) queues its event before it returns, so the call that delivers a later request
-/// tells of the change as well, and no request needs a call of its own for that.
+/// The epoll instance of a worker, with the worker's sockets and the inotify descriptor that reports
+/// changes on disk. rename(2) queues its event before rename(2) returns. So the `epoll_wait` that
+/// delivers a later request also reports the change, and a request needs no system call of its own for
+/// the check.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
     disk: RefCell<Option<Arc<Inotify>>>,
-    /// Changes on disk were told, and it isn't known yet that all of them are read.
+    /// True if changes on disk were reported and some of the changes may be unread.
     is_told: Cell<bool>,
 }
 
@@ -46,7 +47,7 @@ impl Poller {
         })
     }
 
-    /// Hears of changes on disk here from now on.
+    /// Adds the inotify descriptor `disk` to the epoll instance, in place of a former one.
     pub fn follow(&self, disk: Option<Arc<Inotify>>) {
         let mut followed = self.disk.borrow_mut();
         let is_same = match (&*followed, &disk) {
@@ -60,7 +61,7 @@ impl Poller {
         if let Some(old) = followed.take() {
             let _ = epoll::delete(&self.epoll, old.as_fd());
         }
-        // One that can't be added is asked by every request.
+        // If epoll does not accept the descriptor, every request asks the descriptor itself.
         let is_added = disk
             .as_ref()
             .is_none_or(|new| epoll::add(&self.epoll, new.as_fd(), DISK, ONCE).is_ok());
@@ -68,14 +69,14 @@ impl Poller {
         *followed = disk;
     }
 
-    /// Whether changes on disk were told by the last [`Poller::take`] or [`Poller::look`], or before
-    /// that, and may be unread.
+    /// Returns true if [`Poller::take`] or [`Poller::look`] has reported changes on disk that may be
+    /// unread.
     pub fn is_told(&self) -> bool {
         self.is_told.get()
     }
 
-    /// Looks for changes on disk now, with a system call. A request needs it whose bytes may have come
-    /// after the last [`Poller::take`].
+    /// Checks for changes on disk now, with a system call. The check is needed for a request that may
+    /// have arrived after the last [`Poller::take`].
     pub fn look(&self) {
         let disk = self.disk.borrow();
         if !self.is_told.get() && disk.as_ref().is_some_and(|disk| disk.has_unread()) {
@@ -83,8 +84,8 @@ impl Poller {
         }
     }
 
-    /// Whether changes that were told are still unread. If they aren't, the poller hears of the next
-    /// ones again.
+    /// Returns true if reported changes on disk are still unread. If all changes are read, the poller
+    /// arms the descriptor again, so that epoll reports the next change.
     pub fn is_unread(&self) -> bool {
         let disk = self.disk.borrow();
         let Some(disk) = disk.as_ref() else {
@@ -93,7 +94,8 @@ impl Poller {
         if disk.has_unread() {
             return true;
         }
-        // What is told from here on is reported, because a change of the flags looks for it.
+        // epoll_ctl(2) with EPOLL_CTL_MOD checks the descriptor anew, so a change that arrived
+        // meanwhile is reported.
         if epoll::modify(&self.epoll, disk.as_fd(), DISK, ONCE).is_ok() {
             self.is_told.set(false);
         }
@@ -144,8 +146,8 @@ impl Poller {
 }
 
 impl Poller {
-    /// Looks for the news of the disk among all that has happened. Where there was no room for all of
-    /// it, it may be in what is left.
+    /// Notes an event of the inotify descriptor among `events`. If `events` is full, the kernel may
+    /// still hold that event, so the descriptor itself is asked.
     fn hear(&self, events: &[epoll::Event]) {
         if events.iter().any(|event| event.data.u64() == DISK.u64()) {
             self.is_told.set(true);
@@ -155,13 +157,14 @@ impl Poller {
     }
 }
 
-/// So much news is taken from the kernel at once.
+/// The maximum number of events that one `epoll_wait` returns.
 pub const EVENTS_MAX: usize = 256;
 
-/// The name of the disk, which no socket has.
+/// The epoll data of the inotify descriptor; no socket has this number.
 const DISK: EventData = EventData::new_u64(u32::MAX as u64);
-/// A change is told once until [`Poller::is_unread`] asks for the next one. So a storm of changes wakes
-/// an idle worker once.
+/// The epoll flags of the inotify descriptor: epoll reports one change, and the next change only after
+/// [`Poller::is_unread`] has armed the descriptor again. So a storm of changes wakes an idle worker
+/// once.
 const ONCE: EventFlags = EventFlags::IN
     .union(EventFlags::ET)
     .union(EventFlags::ONESHOT);

@@ -65,9 +65,9 @@ impl Small {
     }
 }
 
-/// The Server and Date lines of a handler's response, each unless the response has that field: the
-/// operator may have set another Server, and a script or a page has the Date at which its content was
-/// made. `date` is the line with the current time.
+/// Returns the Server and Date lines for a handler's response, and omits each line that the
+/// response already has as a field: the operator may have set another Server, and a script or a page may have the
+/// Date at which its content was made. `date` is the line with the current time.
 pub(super) fn own_lines(response: &Response, date: &[u8]) -> Vec<u8> {
     let mut lines = Vec::with_capacity(64);
     for (name, line) in [("Server", &b"Server: anthill\r\n"[..]), ("Date", date)] {

@@ -19,7 +19,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// A socket that was filled this often has a peer that reads: at least 32 KiB have gone each time.
+/// The number of times that a socket must have been full before its peer counts as a reader; at least
+/// 32 KiB were sent each time.
 const FULL_TIMES: u8 = 16;
 
 /// A non-blocking TCP socket of one worker.
@@ -30,10 +31,10 @@ pub struct Socket {
     slot: u32,
     registered: Cell<bool>,
     readable: Cell<bool>,
-    /// The poller has told that there is something to read, and nothing was read since.
+    /// True if the poller has reported the socket as readable and nothing was read since.
     heard: Cell<bool>,
     writable: Cell<bool>,
-    /// Times that the socket was full after the peer had made room, up to [`FULL_TIMES`].
+    /// The number of times that the socket was full after the peer had made room, up to [`FULL_TIMES`].
     full_times: Cell<u8>,
     /// The peer's side has ended or broken, and that is told only once: reading stays worth a try.
     ended: Cell<bool>,
@@ -85,7 +86,7 @@ impl Socket {
                         self.readable.set(false);
                     }
                     if !self.heard.take() {
-                        // This may have come after the poller was asked last.
+                        // The bytes may have arrived after the last call of `epoll_wait`.
                         self.poller.look();
                     }
                     return Poll::Ready(Ok(read));
@@ -157,14 +158,15 @@ impl Socket {
         self.wait(cx)
     }
 
-    /// The peer takes what it is sent: after some times the kernel may hold more for it, so that a fast
-    /// network far away is never idle while the worker is busy.
+    /// Counts that the socket is full after the peer had made room. After [`FULL_TIMES`] the kernel may hold more
+    /// unsent bytes for the socket, so that a fast network with a long delay is never idle while the
+    /// worker is busy.
     #[cold]
     fn was_filled(&self) {
         let times = self.full_times.get().saturating_add(1);
         self.full_times.set(times);
         if times == FULL_TIMES {
-            // Without it the connection is only slower.
+            // If the socket option cannot be set, the connection is only slower.
             let _ = sys::bound_unsent(self.fd.as_fd(), SOCKET_UNSENT_BYTES_FAST);
         }
     }

@@ -28,7 +28,7 @@ impl Stall {
         begins
     }
 
-    /// Restarts a running stall clock: the client takes what the kernel holds for it.
+    /// Restarts a running stall clock, because the client has acknowledged bytes that the kernel held.
     pub(super) fn restart(&mut self, now_ms: u64) {
         self.since_ms = Some(now_ms);
     }

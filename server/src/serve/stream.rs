@@ -2,7 +2,8 @@
 //!
 //! rustls is driven directly: one `recv` goes straight into its buffer, and what it encrypted leaves
 //! in one `send`. rustls reads a connection of TLS 1.3 up to the client's Finished and not a byte
-//! further. The connection goes on without it, on its keys alone ([`Records`]), when more comes.
+//! further. When more bytes arrive after the Finished, [`Records`] takes over the keys of the connection,
+//! and rustls is dropped.
 
 use super::socket::Socket;
 use crate::base::sys;
@@ -31,8 +32,8 @@ pub struct Stream {
     boundary: Boundary,
     /// What later keys come from, while rustls has the connection.
     secrets: Option<Box<Secrets>>,
-    /// Received and not yet taken: records behind the one that rustls needs, the beginning of a
-    /// record, or what a small reader left.
+    /// Bytes that were received and not yet read: records behind the last record that rustls needs, the
+    /// beginning of a record, or plaintext that did not fit into the reader's buffer.
     waiting: Waiting,
 }
 
@@ -71,7 +72,7 @@ impl Stream {
         }
     }
 
-    /// Goes on with a handshake until it is over; false = the peer ended its side before.
+    /// Continues a handshake until the handshake is over; false = the peer ended its side before.
     pub fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         if let Some(Handshake::Choosing(_)) = &self.tls {
             ready!(self.poll_choose(cx))?;
@@ -82,8 +83,8 @@ impl Stream {
                 return Poll::Ready(Ok(false));
             }
         }
-        // Nothing is sent after the Finished of a client that resumes a session of TLS 1.2. Its
-        // kernel may hold back the request until the Finished is acknowledged.
+        // The server sends nothing after the Finished of a client that resumes a session of TLS 1.2.
+        // The client's kernel may hold back the request until the Finished is acknowledged.
         if !self.has_unsent() && self.waiting.sealed.is_empty() {
             let _ = sys::set_quickack(self.socket.as_fd(), true);
         }
@@ -225,7 +226,7 @@ impl Stream {
                     processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                 }
                 Ok(Choice::Refused { alert, error }) => {
-                    // The alert tells the peer what was wrong; nobody waits for it to be taken.
+                    // The alert tells the peer the reason; the server does not wait until the alert is sent.
                     let _ = Writing { socket, cx }.write(&alert);
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, error)));
                 }
@@ -236,7 +237,7 @@ impl Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads through rustls, which keeps a connection of TLS 1.2.
+    /// Reads plaintext of a TLS 1.2 connection, through rustls.
     fn poll_fill_rustls(
         &mut self,
         cx: &mut Context<'_>,
@@ -262,12 +263,13 @@ impl Stream {
         }
     }
 
-    /// Reads the first records of TLS 1.3 after the handshake, which rustls is never given: it would
-    /// not tell that it holds a fragment of a message.
+    /// Reads the first records of TLS 1.3 after the handshake. rustls never gets these records, because
+    /// rustls would not report that it holds a fragment of a message.
     fn poll_take_over(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         if self.waiting.sealed.is_empty() {
-            // Session tickets: the client's kernel may hold back a request until the Finished is
-            // acknowledged (Nagle's algorithm), which the kernel here delays by 40 ms.
+            // Sends the session tickets now: the client's kernel may hold back a request until the
+            // Finished is acknowledged (Nagle's algorithm), and the server's kernel delays a bare
+            // acknowledgement by 40 ms.
             ready!(self.poll_flush(cx))?;
             let read = ready!(self.socket.poll_read(cx, into))?;
             if read == 0 {
@@ -318,7 +320,7 @@ impl Stream {
         let Some(connection) = self.tls_mut() else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        // Those of a handshake that broke off before must not become this connection's.
+        // Secrets of an earlier handshake that broke off must not be used for this connection.
         drop(Secrets::taken());
         let processed = connection.process_new_packets().map(drop);
         if let Some(secrets) = Secrets::taken() {
@@ -331,7 +333,7 @@ impl Stream {
                 io::Error::new(io::ErrorKind::ConnectionAborted, error)
             }
             error => {
-                // The alert tells the peer what was wrong; nobody waits for it to be taken.
+                // The alert tells the peer the reason; the server does not wait until the alert is sent.
                 let _ = self.poll_flush(cx);
                 io::Error::new(io::ErrorKind::InvalidData, error)
             }
@@ -413,7 +415,7 @@ impl Stream {
         cx: &mut Context<'_>,
         into: &mut [u8],
     ) -> Poll<io::Result<Option<usize>>> {
-        // The client may wait for session tickets, or for their acknowledgement of what it sent.
+        // The client may wait for session tickets, or for the acknowledgement that the tickets carry.
         let _ = self.poll_flush(cx);
         let kept = self.waiting.sealed.len();
         into[..kept].copy_from_slice(&self.waiting.sealed);
@@ -439,7 +441,7 @@ impl Stream {
         {
             self.waiting.sealed = bytes[used..].to_vec();
         }
-        // An alert or renewed keys leave at once, since no response may follow.
+        // An alert or a KeyUpdate is sent at once, since no response may follow.
         if has_answer {
             let _ = self.poll_flush(cx);
         }
@@ -458,8 +460,8 @@ fn is_open(connection: &ServerConnection) -> bool {
     !connection.is_handshaking() && connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
 }
 
-/// The socket as rustls wants to read it: at most to the end of a record, so that what follows the
-/// handshake is never given to rustls.
+/// An `io::Read` over the socket for rustls. Each read ends at the end of a record at the latest, so
+/// that rustls never gets bytes that follow the handshake.
 struct Reading<'a, 'c, 'w> {
     socket: &'a Socket,
     cx: &'c mut Context<'w>,

@@ -36,8 +36,8 @@ fn answer(variant: &Variant, head: &Head<'_>) -> (Status, Part) {
     let tag = ETag::parse(variant.tag());
     let date = |name| parse_http_date(variant.heads.value(name)?);
     let modified = || date("Last-Modified");
-    // If-Modified-Since is judged by Date where there is no Last-Modified (RFC 9111 §4.3.2). For
-    // If-Unmodified-Since that would be too late a date.
+    // If-Modified-Since is compared with Date if the response has no Last-Modified (RFC 9111 §4.3.2).
+    // If-Unmodified-Since is not: Date may be later than the last change of the content.
     let known =
         || modified().or_else(|| date("Date").filter(|_| asks.if_unmodified_since.is_none()));
     match judge_by(asks, tag, known) {

@@ -242,13 +242,13 @@ impl Site {
         watched.folders
     }
 
-    /// Whether the tree has a file at this path.
+    /// Reports whether the tree has a file at this path.
     pub fn has_file(&self, path: &Path) -> bool {
         let node = self.tree.lookup(path.as_os_str().as_bytes(), b"");
         matches!(node, Some(Node::File(_)))
     }
 
-    /// Whether a process has what is at this path open to write to it.
+    /// Reports whether a process has the file at this path open for writing.
     pub fn writers(&self, path: &Path) -> Writers {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
             return Writers::Unknown;
@@ -259,9 +259,10 @@ impl Site {
         }
     }
 
-    /// The path to read anew where a request found `path` other than the tree says: up to the first name
-    /// that the tree doesn't have. None if the folder doesn't list that name: a file system that ignores
-    /// case finds a file under names that it doesn't have, and guards don't know those.
+    /// Returns the path to read anew after a request found that `path` differs from the tree: `path` up
+    /// to the first name that the tree lacks. Returns None if the folder does not list that name: a
+    /// case-insensitive file system finds a file under names that no folder lists, and guards do not
+    /// know such names.
     pub fn first_unknown(&self, path: &Path) -> Option<PathBuf> {
         let mut folder = &self.tree;
         let mut known = PathBuf::new();

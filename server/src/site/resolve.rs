@@ -57,7 +57,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The path that an entry of `try` makes of the requested path.
+/// Builds the candidate path of a `try` entry from the requested path.
 fn around(before: &str, bare: &[u8], after: &str) -> Vec<u8> {
     let mut path = [before.as_bytes(), b"/", bare, after.as_bytes()].concat();
     let extra = path.iter().take_while(|byte| **byte == b'/').count();
@@ -161,9 +161,9 @@ impl Site {
         (Resource::Refused(refusal), self.shared.tries.len())
     }
 
-    /// Looks on the disk whether it contradicts the answer for `path` that the tree gives: returns the
-    /// path below the root, without a first slash, that is another file than the tree says, that came or
-    /// that went; the empty path stands for the root itself. Blocks for as long as stat(2) does.
+    /// Compares the tree's answer for `path` with the disk. Returns the first path that differs: a file
+    /// that was replaced, added or removed, named relative to the root without a first slash. The empty
+    /// path stands for the root itself. Blocks for as long as stat(2) does.
     pub fn differs(&self, path: &[u8]) -> Option<PathBuf> {
         let inner = path.strip_prefix(b"/").unwrap_or(path);
         let bare = inner.strip_suffix(b"/").unwrap_or(inner);
@@ -207,7 +207,7 @@ impl Site {
                     .find_map(differs);
             }
             Some(Node::Folder(folder)) => folder,
-            // A link to nothing counts as nothing.
+            // A dangling symbolic link counts as a missing file.
             Some(Node::Refused(Why::NotFound)) | None => {
                 let is = self.shared.root.stat(path)?;
                 let kind = FileType::from_raw_mode(is.st_mode);
@@ -216,7 +216,8 @@ impl Site {
             }
             Some(Node::Refused(_)) => return None,
         };
-        // Of a folder the index counts, and the names that would come before it.
+        // A folder is compared by its index file and by the index names that would take precedence over
+        // that file.
         let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
         for name in &self.shared.rules.index {
             let inside = [path, slash, name.as_bytes()].concat();

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 /// An open root.
 pub struct Root {
     folder: OwnedFd,
-    /// Its device and inode.
+    /// The device and the inode of the root folder.
     identity: (u64, u64),
     /// Where it really lies.
     path: PathBuf,
@@ -75,8 +75,9 @@ impl Root {
         !now.is_ok_and(|now| (now.dev, now.ino) == self.identity)
     }
 
-    /// What the path leads to, with one system call; None if there is nothing. It may lie outside of the
-    /// root, so it only serves to be compared with what a scan found.
+    /// Returns the metadata of the file that the path leads to, with one system call; None if there is
+    /// no file. The file may lie outside of the root, so the metadata may only be compared with the
+    /// metadata of a scan.
     pub fn stat(&self, path: &[u8]) -> Option<Stat> {
         statat(&self.folder, path, AtFlags::empty()).ok()
     }

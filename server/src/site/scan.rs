@@ -25,7 +25,7 @@ const CLOSING_PAUSE: Duration = Duration::from_millis(1);
 /// and so often at most in one scan, for it may be open anew.
 const CLOSING_LOOKS: usize = 50;
 
-/// The buffer for names of a folder that are taken from the kernel at a time.
+/// The size of the buffer for one getdents64(2) call, which lists names of a folder.
 const LISTED_BYTES: usize = 32 * 1024;
 
 /// Is this name no part of the site? Hidden names aren't, but for RFC 8615's.
@@ -553,7 +553,8 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The names in a folder but the hidden ones, unsorted; the kernel lists them into `listed`.
+/// Returns the names in a folder except hidden names, unsorted; `listed` is the buffer for the kernel's
+/// list.
 fn names(folder: BorrowedFd<'_>, listed: &mut Vec<u8>) -> Result<Vec<Box<[u8]>>, Why> {
     let mut names = Vec::new();
     let mut entries = RawDir::new(folder, listed.spare_capacity_mut());
@@ -567,7 +568,7 @@ fn names(folder: BorrowedFd<'_>, listed: &mut Vec<u8>) -> Result<Vec<Box<[u8]>>,
     Ok(names)
 }
 
-/// Whether a folder lists exactly this name.
+/// Returns true if a folder lists exactly this name.
 pub fn has_name(folder: BorrowedFd<'_>, name: &[u8]) -> bool {
     let names = names(folder, &mut Vec::with_capacity(LISTED_BYTES));
     names.is_ok_and(|names| names.iter().any(|other| **other == *name))

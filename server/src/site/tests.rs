@@ -1491,7 +1491,7 @@ fn an_answer_that_the_disk_contradicts_is_named() {
     let named = |path: &str, by: &str| assert_eq!(differs(path), Some(by.into()), "{path}");
     place.write("file", "22");
     named("/file", "file");
-    // A compressed file beside the page, and a name that comes before it.
+    // A compressed sidecar of the page, and a name that takes precedence over the page.
     place.write("page.html.gz", "22");
     named("/page", "page.html.gz");
     place.write("page", "1");
@@ -1505,7 +1505,7 @@ fn an_answer_that_the_disk_contradicts_is_named() {
     named("/other", "front");
     place.write(".hidden", "1");
     assert_eq!(differs("/.hidden"), None);
-    // What is read anew is named as the folder lists it.
+    // `first_unknown` names a path as the folder lists it, and only if the folder lists it.
     let first = |path: &str| site.first_unknown(Path::new(path));
     for (path, unknown) in [
         ("file", Some("file")),

@@ -27,7 +27,8 @@ pub struct Variant {
     pub(super) is_dated: bool,
     /// Goes when this does: the account of whoever keeps it.
     _lease: Option<Box<dyn Send + Sync>>,
-    /// When the disk was last asked about it, in steps of 2^[`FILE_LOOK_SHIFT`] ms.
+    /// The time at which the file was last compared with the disk, in steps of 2^[`FILE_LOOK_SHIFT`]
+    /// ms.
     looked: AtomicU32,
     /// How it was used since the ledger last looked: 0 = never yet, 1 = not again, 2 = again.
     touched: AtomicU8,
@@ -155,7 +156,7 @@ impl Variant {
         self.status
     }
 
-    /// The same with its reason phrase, which stands in the head alone.
+    /// The status with its reason phrase, which is stored only in the ready-made head.
     pub fn status_line(&self) -> StatusLine {
         let head = self.heads.ok().get("HTTP/1.1 200 ".len()..);
         let head = head.unwrap_or_default();
@@ -205,10 +206,10 @@ impl Variant {
         size_of::<Variant>() + self.heads.len() + content + 64
     }
 
-    /// Whether it is time to ask the disk about the file, though no change was told; true once in each
-    /// step of 2^[`FILE_LOOK_SHIFT`] ms. `now_ms` is the clock of the workers.
+    /// Returns true once in each step of 2^[`FILE_LOOK_SHIFT`] ms: the file is then compared with the
+    /// disk, although no change was reported. `now_ms` is the clock of the workers.
     pub fn is_due(&self, now_ms: u64) -> bool {
-        // It counts up for 557 years.
+        // The step number overflows after 557 years.
         let step = (now_ms >> FILE_LOOK_SHIFT) as u32;
         let is_due = self.looked.load(Ordering::Relaxed) != step;
         if is_due {

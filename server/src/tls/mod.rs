@@ -93,12 +93,13 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// TLS 1.2 and 1.3, ciphers by this machine's hardware, HTTP/2, 1.1 and 1.0.
+    /// Default settings: TLS 1.2 and 1.3, ciphers chosen for this machine's hardware, HTTP/2, HTTP/1.1
+    /// and HTTP/1.0 by ALPN.
     pub fn new(tickets: Arc<Tickets>) -> TlsSettings {
         TlsSettings {
             min_version: MinVersion::Tls12,
             ciphers: Ciphers::Auto,
-            // `curl -0` offers `http/1.0` alone.
+            // `curl -0` offers only `http/1.0`.
             alpn: ["h2", "http/1.1", "http/1.0"].map(Into::into).into(),
             tickets,
             aes_in_hardware: aes_in_hardware(),

@@ -27,8 +27,9 @@ pub const RECORD_BYTES_MAX: usize = HEADER_BYTES + SEALED_BYTES_MAX;
 const RECORDS_OF_A_KEY: u64 = 1 << 24;
 /// Records in a row that carry nothing, or new keys, and so serve nobody.
 const IDLE_RECORDS_MAX: u8 = 32;
-/// KeyUpdates that are sent without data between them: one for each that the peer asked for, and one
-/// for all that come then. A client that uses rustls takes 32 and refuses more.
+/// The maximum number of KeyUpdates that the server sends in a row without application data: one for
+/// each request of the peer, and the last for all further requests. A client that uses rustls accepts
+/// 32 and refuses more.
 const ANSWERS_MAX: u8 = 32;
 /// A message KeyUpdate: type, length in three bytes, whether one is asked for in return.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
@@ -60,7 +61,7 @@ impl Broken {
     const OVERFLOW: Broken = Broken::new(22, "a record that is too long");
     const ILLEGAL: Broken = Broken::new(47, "a message KeyUpdate that asks for what there isn't");
     const MALFORMED: Broken = Broken::new(50, "a message of a wrong length");
-    /// An error alert of the peer, which gets no alert in return (§6.2).
+    /// The peer sent an error alert; the server sends no alert in return (§6.2).
     const ALERT: Broken = Broken::new(0, "an alert");
     const INTERNAL: Broken = Broken::new(80, "keys could not be renewed");
 
@@ -68,7 +69,7 @@ impl Broken {
         Broken { alert, what }
     }
 
-    /// Whether an alert tells the peer of it.
+    /// Returns true if the server sends an alert for this error.
     pub fn is_told(self) -> bool {
         self != Broken::ALERT
     }
@@ -101,7 +102,8 @@ pub struct Records {
     ended: bool,
     /// We said goodbye, or why we end it.
     has_said_goodbye: bool,
-    /// Our KeyUpdates since the last data; with [`ANSWERS_MAX`] of them the last waits for data.
+    /// The number of KeyUpdates that the server has sent since the last application data; at
+    /// [`ANSWERS_MAX`] the last KeyUpdate waits until there is data to send.
     renewals: u8,
     /// The beginning of a message that ends in a later record.
     message: Vec<u8>,
@@ -143,9 +145,9 @@ struct Suite {
 impl Records {
     /// Takes a connection's keys out of rustls.
     ///
-    /// The handshake is over with TLS 1.3, and the peer's Finished is the last record that rustls was
-    /// given, so rustls holds no fragment of a later message. `unsent` is the output of rustls that
-    /// the socket has not taken yet: session tickets.
+    /// Precondition: the handshake of TLS 1.3 is over, and the peer's Finished was the last record that
+    /// rustls got, so rustls holds no fragment of a later message. `unsent` is output of rustls that
+    /// the socket has not accepted yet: session tickets.
     ///
     /// # Errors
     /// rustls refuses, because one of that isn't so.
@@ -236,11 +238,12 @@ impl Records {
                 self.ended = true;
                 return Ok(());
             }
-            // "user_canceled" announces a close_notify (§6.1).
+            // The alert "user_canceled" announces a close_notify (§6.1).
             (content::ALERT, [_, 90], true) | (content::APPLICATION_DATA, [], true) => {}
-            // Every other alert is an error, at any level (§6.2).
+            // Every alert other than close_notify and user_canceled is an error, at any level (§6.2).
             (content::ALERT, [_, 1..=89 | 91..], _) => return Err(Broken::ALERT),
-            // Without content it is unexpected (§5.1), with a part or several it is malformed.
+            // An alert record without content is unexpected (§5.1). A record with a part of an alert or
+            // with several alerts is malformed.
             (content::ALERT, [_] | [_, _, _, ..], true) => return Err(Broken::MALFORMED),
             (content::HANDSHAKE, [_, ..], _) => {
                 self.message.extend_from_slice(content);
@@ -261,7 +264,7 @@ impl Records {
         let wanted = match self.message[..] {
             [24, 0, 0, 1, wanted] => wanted,
             [24, 0, 0, 1] | [24] | [24, _] | [24, _, _] => return Ok(()),
-            // A message whose keys change must end with its record (§5.1).
+            // A message that changes keys must end with its record (§5.1).
             [24, 0, 0, 1, ..] => return Err(Broken::UNEXPECTED),
             [24, ..] => return Err(Broken::MALFORMED),
             _ => return Err(Broken::UNEXPECTED),
@@ -271,7 +274,8 @@ impl Records {
         self.reading = self.reading.next(suite).ok_or(Broken::INTERNAL)?;
         match wanted {
             0 => Ok(()),
-            // One answer is enough for all that come before the next data (§4.6.3).
+            // One KeyUpdate may answer all requests that arrive before the next application data
+            // (§4.6.3).
             1 if self.renewals + 1 >= ANSWERS_MAX => {
                 self.renewals = ANSWERS_MAX;
                 Ok(())
@@ -344,7 +348,8 @@ impl Records {
             let is_worn = self.writing.sequence >= RECORDS_OF_A_KEY;
             let is_due = is_worn || self.renewals == ANSWERS_MAX;
             if is_due && self.renew_writing().is_none() {
-                // No more can be said under this key, and there is no other.
+                // The key has reached its limit and no new key could be derived, so the server sends
+                // nothing more.
                 self.ended = true;
                 return;
             }
@@ -454,7 +459,7 @@ impl Direction {
         let (nonce, key) = self.use_key();
         let len = key.open(nonce, header, sealed).ok_or(Broken::BAD_MAC)?;
         let inner = &sealed[..len];
-        // Padding counts (§5.4).
+        // Padding counts towards the length (§5.4).
         if len > CONTENT_BYTES_MAX + 1 {
             return Err(Broken::OVERFLOW);
         }
@@ -482,7 +487,8 @@ impl Suite {
         })
     }
 
-    /// `first` if keys with this `iv` come from it. A wrong one would make keys that were used before.
+    /// Returns `first` if the keys with this `iv` derive from `first`. A wrong secret would lead to
+    /// keys that were used before.
     fn secret_of(self, iv: [u8; NONCE_BYTES], first: &Secret) -> Option<Secret> {
         (self.iv(first)? == iv).then(|| first.clone())
     }
@@ -577,7 +583,8 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// Follows `bytes` up to the end of a record, or all of them; returns how many these are.
+    /// Follows `bytes` to the end of the current record, or to the end of `bytes`; returns the number
+    /// of bytes followed.
     pub fn note_record(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() {

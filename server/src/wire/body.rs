@@ -61,7 +61,7 @@ enum State {
         digits: u8,
         size: u64,
     },
-    /// Behind the size, before the line end.
+    /// The position is behind the chunk size and before the line end.
     Extension {
         size: u64,
         bytes: usize,
@@ -94,20 +94,20 @@ enum State {
 /// Position in a chunk extension (RFC 9112 §7.1.1).
 #[derive(Copy, Clone, PartialEq, Debug)]
 enum Extension {
-    /// In whitespace where a semicolon must follow.
+    /// Whitespace; a semicolon must follow.
     Gap,
-    /// Behind a semicolon, before the name.
+    /// After a semicolon and before the name.
     Semicolon,
     Name,
-    /// In whitespace behind a name.
+    /// Whitespace after a name.
     NameGap,
-    /// Behind an equals sign, before the value.
+    /// After an equals sign and before the value.
     Equals,
     Token,
     Quoted,
-    /// Behind a backslash in a quoted string.
+    /// After a backslash in a quoted string.
     Escaped,
-    /// Directly behind a quoted string.
+    /// Directly after a quoted string.
     QuoteEnd,
 }
 

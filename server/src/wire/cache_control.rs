@@ -15,8 +15,8 @@ pub struct CacheControl {
     pub no_cache: bool,
     /// `private`: for one user alone.
     pub private: bool,
-    /// `must-understand`: to be kept by a cache that knows the status, though it says `no-store`; by no
-    /// other cache.
+    /// `must-understand`: a cache that knows the status may store the response despite `no-store`; no
+    /// other cache may.
     pub must_understand: bool,
     /// `public`: for everybody, even if it was asked for with Authorization.
     pub public: bool,

@@ -95,7 +95,7 @@ pub fn format_imf(unix_seconds: u64) -> [u8; 29] {
 }
 
 /// Reads any of the three formats that HTTP has had. `None` for what is malformed or before 1970.
-/// Names match in any case, as a cache should read them (RFC 9111 §4.2).
+/// Names of days and months match in any case, as RFC 9111 §4.2 asks of a cache.
 ///
 /// The two-digit year of the RFC 850 format is taken as 1970 to 2069: there is no clock here to
 /// apply the fifty-year rule, and nobody has sent that format for decades.
@@ -255,7 +255,8 @@ fn parse_asctime(text: &[u8]) -> Option<u64> {
     Some(date * DAY_SECONDS + time_of_day(time)?)
 }
 
-/// What follows the name of a weekday, of which at most `bytes_max` bytes are written.
+/// Strips the name of a weekday, abbreviated to at most `bytes_max` bytes, and returns the rest of the
+/// date.
 fn without_weekday(text: &[u8], bytes_max: usize) -> Option<&[u8]> {
     WEEKDAYS.iter().find_map(|name| {
         let (first, rest) = text.split_at_checked(name.len().min(bytes_max))?;
@@ -380,7 +381,7 @@ mod tests {
             // The day of the week is not checked against the date.
             ("Mon, 06 Nov 1994 08:49:37 GMT", 784_111_777),
             ("Sat, 31 Dec 2016 23:59:60 GMT", 1_483_228_800),
-            // Names match in any case.
+            // Names of days, months and the time zone match in any case.
             ("Sun, 06 Nov 1994 08:49:37 gmt", 784_111_777),
             ("sUN, 06 nOV 1994 08:49:37 Gmt", 784_111_777),
             ("sunday, 06-NOV-94 08:49:37 gMT", 784_111_777),

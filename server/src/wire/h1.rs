@@ -229,7 +229,8 @@ fn odd_request_line(window: &[u8], bytes_max: usize) -> Result<(), Reject> {
     let line = &window[..line_feed.unwrap_or(window.len())];
     let text = line.strip_suffix(b"\r");
     if text.unwrap_or(line).len() > bytes_max {
-        // A method longer than any known one is 501, whatever follows (RFC 9112 §3).
+        // A method longer than every known method is answered with 501, even if the rest of the line is
+        // invalid (RFC 9112 §3).
         let end = scan::token_end(line, 0);
         let is_method = matches!(line.get(end), None | Some(b' '));
         return Err(match Method::from_name(&line[..end]) {

@@ -33,13 +33,13 @@ pub(super) struct Noted<'a> {
 enum TransferCoding {
     #[default]
     Absent,
-    /// `chunked` alone.
+    /// `chunked` is the only coding.
     Chunked,
-    /// Codings that the server doesn't have, and no `chunked` yet.
+    /// Only codings that the server does not implement; no `chunked` so far.
     Unknown,
-    /// Codings that the server doesn't have, then `chunked`.
+    /// Codings that the server does not implement, then `chunked`.
     UnknownChunked,
-    /// Something follows `chunked`.
+    /// Another coding follows `chunked`.
     BehindChunked,
 }
 
@@ -105,9 +105,9 @@ impl<'a> Noted<'a> {
         }
     }
 
-    /// Takes one line of Transfer-Encoding; all lines are one list (RFC 9110 §5.3). An empty list member
-    /// and `chunked` with a parameter (RFC 9112 §7.1) count as unknown codings: parsers that disagree on
-    /// them have been tricked.
+    /// Takes one line of Transfer-Encoding; all lines form one list (RFC 9110 §5.3). An empty list
+    /// member and `chunked` with a parameter (RFC 9112 §7.1) count as unknown codings: request
+    /// smuggling exploits parsers that disagree on such members.
     fn note_coding(&mut self, value: &[u8]) {
         use TransferCoding::*;
         for coding in value.split(|byte| *byte == b',') {
@@ -180,8 +180,9 @@ impl<'a> Noted<'a> {
         Ok(from_target.map_or(sent, |(name, _)| name))
     }
 
-    /// The length of the body by RFC 9112 §6.3, without any of its leniency. Where `chunked` isn't the
-    /// last coding, once, the length can't be known: 400, and not the 501 of an unknown coding.
+    /// Determines the length of the body by RFC 9112 §6.3, without the leniency that the RFC permits.
+    /// If `chunked` is not the last coding or occurs twice, the length is unknown: the status is 400,
+    /// and not the 501 of an unknown coding.
     fn body_length(&self, version: Version) -> Result<BodyLength, Reject> {
         match (&self.coding, self.length) {
             (TransferCoding::Absent, None) => Ok(BodyLength::None),

@@ -14,14 +14,16 @@ pub struct Status(pub u16);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StatusLine {
     status: Status,
-    /// Without control characters; None is the phrase of the registry.
+    /// The script's reason phrase, without control characters; None for the phrase of the IANA
+    /// registry.
     reason: Option<Box<[u8]>>,
 }
 
 impl StatusLine {
-    /// The status line of a script. The phrase of the registry replaces a `reason` that is empty, is
-    /// longer than `STATUS_REASON_BYTES_MAX`, or has a control character.
-    // Called from several places, and never for a whole stored page: its size counts.
+    /// Makes the status line of a script's response. The phrase of the IANA registry replaces a
+    /// `reason` that is empty, is longer than `STATUS_REASON_BYTES_MAX`, or has a control character.
+    // Not inlined: several callers share the code, and a response with a whole stored page never needs
+    // it.
     #[inline(never)]
     pub fn new(status: Status, reason: &[u8]) -> StatusLine {
         let is_own = !reason.is_empty()
@@ -34,19 +36,20 @@ impl StatusLine {
         }
     }
 
-    /// Is the reason phrase another than that of the registry?
+    /// Returns true if the reason phrase differs from the phrase of the IANA registry.
     pub fn has_own_reason(&self) -> bool {
         self.reason.is_some()
     }
 
-    /// The reason phrase.
+    /// Returns the reason phrase.
     pub fn reason(&self) -> &[u8] {
         let own = self.reason.as_deref();
         own.unwrap_or(self.status.reason().as_bytes())
     }
 
-    /// Appends the line as HTTP/1.1 has it.
-    // Called from several places, and never for a whole stored page: its size counts.
+    /// Appends the status line of HTTP/1.1 (RFC 9112 §4).
+    // Not inlined: several callers share the code, and a response with a whole stored page never needs
+    // it.
     #[inline(never)]
     pub fn push(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"HTTP/1.1 ");

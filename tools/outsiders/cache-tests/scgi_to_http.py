@@ -20,7 +20,7 @@ ORIGIN = ("127.0.0.1", int(sys.argv[1]))
 
 
 def read_request(stream):
-    """The variables and the body of one SCGI request."""
+    """Reads one SCGI request; returns its variables and its body."""
     digits = b""
     while (byte := stream.read(1)) != b":":
         if not byte.isdigit():
@@ -33,7 +33,7 @@ def read_request(stream):
 
 
 def http_request(variables, body):
-    """The same request as bytes of HTTP/1.1."""
+    """Returns an SCGI request as the bytes of an HTTP/1.1 request."""
     method, target = variables[b"REQUEST_METHOD"], variables[b"REQUEST_URI"]
     lines = [b"%s %s HTTP/1.1" % (method, target)]
     for name, value in variables.items():
@@ -48,7 +48,7 @@ def http_request(variables, body):
 
 
 class Response(http.client.HTTPResponse):
-    """A response of the origin server, without the interim responses before it."""
+    """Reads a response of the origin server and skips interim responses."""
 
     def _read_status(self):
         while True:
@@ -66,7 +66,7 @@ class Forward(socketserver.StreamRequestHandler):
             try:
                 self.answer(origin, variables[b"REQUEST_METHOD"].decode())
             except (OSError, http.client.HTTPException):
-                # The origin server left without an answer, and so does the adapter.
+                # The origin server closed without a response, so the adapter closes too.
                 return
 
     def answer(self, origin, method):
@@ -74,7 +74,7 @@ class Forward(socketserver.StreamRequestHandler):
         response.begin()
         lines = [f"Status: {response.status} {response.reason}"]
         for name, value in response.headers.raw_items():
-            # The content goes on without its chunks.
+            # The adapter forwards the content without the chunk framing.
             if name.lower() != "transfer-encoding":
                 lines.append(f"{name}: {value}")
         content = response.read()

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Addresses that need a login for a part of the requests: for pushes, for fetches, or for both requests
-# of a push. Routes of anthill match prefixes alone.
+# CGI script for URLs that need a login only for pushes, only for fetches, or for both requests of a push. The
+# script decides because routes of anthill match only prefixes.
 case "$REQUEST_URI" in
 /auth-push/*/git-receive-pack | /auth-fetch/*/git-upload-pack) needs_login=yes ;;
 /half-auth-complete/*/git-receive-pack | /half-auth-complete/*service=git-receive-pack*) needs_login=yes ;;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# /error_git_upload_pack/: the request for the pack fails, all others do not.
+# /error_git_upload_pack/: only the request for the pack fails.
 case "$PATH_INFO" in
 */git-upload-pack) PATH_INFO=/ exec ./error.sh ;;
 esac

@@ -1,6 +1,6 @@
-# Starts anthill in place of Apache for git's tests. Everything that does not concern the server comes
-# from the original file, which stands beside this one under another name. The routes below have the
-# order and the names of lib-httpd/apache.conf.
+# Starts anthill in place of Apache for git's tests. All functions that do not concern the server come from
+# git's original lib-httpd.sh, which lies in the same folder under another name. The routes have the order and
+# the names of lib-httpd/apache.conf.
 #
 # ANTHILL_FOR_GIT is the folder with the binary (anthill) and with scripts/.
 
@@ -12,7 +12,7 @@ fi
 
 . "$TEST_DIRECTORY"/lib-httpd-apache.sh
 
-# The addresses below /$1/ for the script $3 of the folder of scripts /run$2/.
+# Maps the URLs below /$1/ to the script $3 in the script folder /run$2/.
 route () {
 	cat <<-TOML
 	[[site.route]]
@@ -21,7 +21,7 @@ route () {
 	TOML
 }
 
-# The one address /$1 for the script $2.
+# Maps the single URL /$1 to the script $2.
 address () {
 	cat <<-TOML
 	[[site.route]]
@@ -30,7 +30,8 @@ address () {
 	TOML
 }
 
-# A folder of scripts as a route of its own: /run$1/NAME runs the script NAME. $2 is more of its variables.
+# Adds a script folder as a route: /run$1/NAME runs the script NAME. $2 holds further variables of the
+# scripts.
 scripts () {
 	cat <<-TOML
 	[[site.route]]
@@ -40,7 +41,7 @@ scripts () {
 	TOML
 }
 
-# Apache's PassEnv.
+# The variables of Apache's PassEnv directives.
 pass_environment () {
 	for name in PATH GIT_VALGRIND GIT_VALGRIND_OPTIONS GNUPGHOME ASAN_OPTIONS LSAN_OPTIONS GIT_TRACE \
 		GIT_CONFIG_NOSYSTEM GIT_TEST_SIDEBAND_ALL LANG LC_ALL
@@ -102,7 +103,7 @@ https = \"off\""
 	route smart_namespace -namespace git-script.sh
 	route smart_cookies "" git-script.sh
 	route smart_v0 -v0 git-script.sh
-	# Conditions on the end of a path, on a query or on a field are for scripts.
+	# Scripts check conditions on the end of a path, on a query or on a header field.
 	route smart_headers "" headers-script.sh
 	route auth-push/smart "" auth-script.sh
 	route auth-fetch/smart "" auth-script.sh
@@ -117,7 +118,7 @@ https = \"off\""
 	route error_smart "" error-smart-http.sh
 	route error "" error.sh
 
-	# Redirects by 301 and 302, whose target depends on more than a prefix.
+	# Scripts make the 301 and 302 redirects, because the targets depend on more than a prefix.
 	for name in dumb-redir smart-redir-perm smart-redir-temp smart-redir-auth smart-redir-limited \
 		ftp-redir loop-redir redir-to really-redir-to insane-redir intern-redir redir-objects
 	do
@@ -133,7 +134,7 @@ prepare_httpd () {
 		install_script "$name"
 	done
 	cp "$ANTHILL_FOR_GIT"/scripts/*-script.sh "$HTTPD_ROOT_PATH"
-	# The passwd of the tests is of the kind that crypt(3) made with DES, which anthill refuses.
+	# The passwd file of the tests has DES hashes of crypt(3), and anthill refuses DES hashes.
 	printf 'user@host:%s\n' "$(openssl passwd -apr1 pass@host)" >"$HTTPD_ROOT_PATH/passwd"
 
 	if test -n "$LIB_HTTPD_SSL"
@@ -158,7 +159,7 @@ prepare_httpd () {
 	write_configuration >"$HTTPD_ROOT_PATH/anthill.toml"
 }
 
-# HTTP/2 is spoken where TLS is.
+# anthill offers HTTP/2 on TLS connections.
 enable_http2 () {
 	test_set_prereq HTTP2
 }
@@ -191,9 +192,9 @@ stop_httpd () {
 	return 0
 }
 
-# The lines as Apache's format "common" leads to them. anthill hands lines to the log once a second. The
-# tests truncate access.log where they begin to count: the lines since then count by their own time. So
-# one subtest of t5550 that greps access.log for what must not be there finds it empty.
+# Prints the log lines in the form that the tests make of Apache's format "common". anthill writes lines to
+# the log once a second. The tests truncate access.log before they count, so lines count by their own time
+# since the truncation. One subtest of t5550 greps access.log for forbidden lines and finds the file empty.
 strip_access_log () {
 	sleep 2
 	perl -MJSON::PP -MTime::HiRes=stat -MTime::Local=timegm -ne '

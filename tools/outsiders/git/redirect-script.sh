@@ -1,5 +1,6 @@
 #!/bin/sh
-# The rewrite rules of lib-httpd/apache.conf. PATH_INFO is the name of the rule and the rest of the path.
+# CGI script with the rewrite rules of lib-httpd/apache.conf. PATH_INFO is the name of the rule and the rest
+# of the path.
 path=${PATH_INFO#/}
 rule=${path%%/*}
 path=${path#*/}
@@ -60,7 +61,7 @@ intern-redir)
 	;;
 redir-objects)
 	case "$path" in
-	# Answered from within (RFC 3875 §6.2.2).
+	# A local redirect: the server answers the request itself (RFC 3875 §6.2.2).
 	*/info/refs) printf 'Location: /dumb/%s%s\n\n' "$path" "$query" && exit ;;
 	*/objects/*) redirect "$moved" "$HTTPD_URL/dumb/$path$query" ;;
 	esac

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What Http11Probe asks of a server: `OK` or the body of a POST, the request's fields, its cookies.
+# The application that Http11Probe expects of a server: the response is `OK`, the body of a POST, the
+# request's fields or the request's cookies.
 printf 'Content-Type: text/plain\n\n'
 case ${PATH_INFO:-} in
     /echo)

@@ -23,7 +23,7 @@ LEVELS = [['??'], ['||'], ['&&'], ['|'], ['^'], ['&'], ['==', '!='], ['<', '>', 
 
 
 def interpolated_end(text, at):
-    """Where the interpolated string that begins at `at` ends; strings may stand in its braces."""
+    """Returns the end of the interpolated string that begins at `at`; its braces may contain strings."""
     at, depth = at + 2, 0
     while depth or text[at] != '"':
         if text[at] == '\\' and not depth:
@@ -99,7 +99,7 @@ class Scope:
 
 
 class Parser:
-    """Makes of source text a tree of Python closures, each of which takes a scope."""
+    """Compiles source text into a tree of Python closures; each closure takes a scope."""
 
     def __init__(self, text, at_line=1):
         self.tokens, at = [], 0
@@ -140,7 +140,7 @@ class Parser:
         return False
 
     def tried(self, parse):
-        """What `parse` gives, or nothing and no token taken where it fails."""
+        """Returns the result of `parse`; None, with no token consumed, if `parse` fails."""
         before = self.at
         try:
             return parse()
@@ -148,7 +148,7 @@ class Parser:
             self.at = before
             return None
 
-    # Types are read and forgotten.
+    # The parser reads types and drops them.
     def type(self):
         if self.took('('):
             while True:
@@ -178,7 +178,7 @@ class Parser:
                 return
 
     def declared(self):
-        """`type name` where a name, and then something that ends a declaration, follows."""
+        """Parses `type name` if a name and the end of a declaration follow."""
         self.type()
         if self.kind() != 'name':
             raise SyntaxError('no declaration')
@@ -316,7 +316,7 @@ class Parser:
         return left
 
     def place(self, end):
-        """What stands up to the token `end`, to be assigned to."""
+        """Parses the target of an assignment, up to the token `end`."""
         if self.at + 1 == end:
             name = self.take()
 
@@ -456,7 +456,7 @@ class Parser:
             if self.kind() != 'mark' or sign not in LEVELS[nth]:
                 return left
             self.take()
-            # To the right of ?? stands anything.
+            # The right operand of ?? may be any expression.
             right = self.expression() if sign == '??' else self.level(nth + 1)
             left = OPERATORS[sign](left, right)
 
@@ -500,7 +500,7 @@ class Parser:
         if self.took('!'):
             inner = self.unary()
             return lambda scope: not inner(scope)
-        # `^` counts from the end of a list or string.
+        # The operator `^` counts from the end of a list or string.
         if self.took('-') or self.took('^'):
             inner = self.unary()
             return lambda scope: -inner(scope)
@@ -547,7 +547,7 @@ class Parser:
         return run
 
     def step(self):
-        """One `.name`, `(arguments)`, `[index]` or `!`, as a function of value and scope."""
+        """Parses one `.name`, `(arguments)`, `[index]` or `!`; returns a function of value and scope."""
         if self.peek() == '!' and self.peek(1) in ('.', ')', ';', ',', '['):
             self.take()
             return lambda value, scope: value
@@ -910,7 +910,7 @@ def try_parse_number(text, *rest):
 
 
 def strings(value, name):
-    """A member of a string."""
+    """Returns a member of a string."""
     def stripped(strip):
         return lambda *ends: getattr(value, strip)(''.join(ends) if ends else None)
 
@@ -941,7 +941,7 @@ def strings(value, name):
 
 
 def lists(value, name):
-    """A member of a list or of bytes."""
+    """Returns a member of a list or of bytes."""
     def copy_to(into, at):
         into[at:at + len(value)] = value
 
@@ -957,7 +957,7 @@ def lists(value, name):
 
 
 class Count(int):
-    """A number of members, which may be called too."""
+    """A count of members; C# has the count both as a property and as a method."""
     def __new__(cls, value, counting):
         self = super().__new__(cls, value)
         self.counting = counting
@@ -971,7 +971,7 @@ def member(value, name):
     if value is None:
         raise TypeError(f"null has no member {name}")
     if isinstance(value, Record):
-        # What an initialiser leaves out is null.
+        # A member that the initialiser omits is null.
         return value.get(name)
     if isinstance(value, str):
         return strings(value, name)
@@ -1035,5 +1035,5 @@ BUILTINS = Scope(None, {
 
 
 def load(text):
-    """The static members of the classes in `text`, by name."""
+    """Returns the static members of the classes in `text`, by name."""
     return Parser(text).unit().members

@@ -23,7 +23,7 @@ BUFFER_BYTES = 65_536
 
 
 class Folded(dict):
-    """Field names, whose case does not count."""
+    """A dictionary of header fields with case-insensitive names."""
     def __init__(self):
         super().__init__()
         self.names = {}
@@ -48,7 +48,7 @@ class Client:
         return bool(select.select([self.socket], [], [], 0)[0])
 
     def read(self):
-        """The bytes of a response, and the state of the connection."""
+        """Reads a response; returns its bytes and the state of the connection."""
         data, ends = b'', time.monotonic() + TIMEOUT_SECONDS
         try:
             while len(data) < BUFFER_BYTES:
@@ -197,7 +197,7 @@ def main():
     total = sum(scored.values())
     print('all cases:', ', '.join(f"{count} {verdict.lower()}" for verdict, count in sorted(counts.items())))
     print('scored:', ', '.join(f"{count} {verdict.lower()}" for verdict, count in sorted(scored.items())))
-    # A warning is the probe's word for behaviour that the RFC allows and that is not the strictest.
+    # "Warning" is the probe's verdict on behaviour that the RFC allows but that is not the strictest.
     print(f"http11probe: passed {scored.get('Pass', 0) + scored.get('Warn', 0)} of {total}")
 
 

@@ -16,7 +16,7 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def first_finished(node):
-    """The client's first Finished in the chain of messages that `node` begins; None without one."""
+    """Returns the client's first Finished in the chain of messages that begins with `node`, or None."""
     while node is not None and not isinstance(node, FinishedGenerator):
         # An optional message that may be repeated is its own child.
         node = node.child if node.child is not node else None
@@ -24,7 +24,7 @@ def first_finished(node):
 
 
 def insert_exchange(conversation):
-    """Puts the exchange behind the first Finished, unless it is there already."""
+    """Inserts an HTTP exchange after the first Finished, unless the chain has the exchange already."""
     finished = first_finished(conversation)
     if finished is None or finished.child is None or hasattr(finished, "has_exchange"):
         return

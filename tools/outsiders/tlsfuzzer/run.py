@@ -15,13 +15,13 @@ AFTER_EXCHANGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "after
 
 
 def count(output, word):
-    """The number behind `word` in a script's summary; 0 if the script ended without one."""
+    """Returns the number after `word` in a script's summary; 0 if the script ended without a summary."""
     found = re.search(r"^%s: (\d+)$" % word, output, re.MULTILINE)
     return int(found.group(1)) if found else 0
 
 
 def run(address, words, out):
-    """Runs one line of scripts.txt: passed conversations, all, and whether there was a summary."""
+    """Runs one line of scripts.txt; returns the counts of passed and of all conversations, and if there was a summary."""
     host, port = address.rsplit(":", 1)
     kept_alive = words[0] == "after-exchange"
     name, options = (words[1], words[2:]) if kept_alive else (words[0], words[1:])
@@ -43,7 +43,7 @@ def run(address, words, out):
         done = (ended.stdout or b"").decode(errors="replace") + "\nended at its deadline\n"
     with open(log, "w") as file:
         file.write(done)
-    # Some scripts print another number than that of their conversations as the total.
+    # Some scripts print a total that is not the number of their conversations.
     passed = count(done, "PASS") + count(done, "XFAIL")
     total = passed + count(done, "FAIL") + count(done, "XPASS")
     return passed, total, total > 0

@@ -405,9 +405,10 @@ impl Making {
         Ok(html(page, PAGE_POLICY))
     }
 
-    /// The output of a command that ends with a patch, and the numbers of lines if a page can't show
-    /// that patch whole. git counts them in a second run, within the same bounds of time and memory;
-    /// where it fails there are none. Without `before` the command is a `log` of the commit `after`.
+    /// Runs a git command that prints a patch at its end. If a page cannot show the whole patch, a
+    /// second run of git, within the same bounds of time and memory, counts the changed lines of each
+    /// file; the counts are empty where the second run fails. Without `before` the command is a `log`
+    /// of the commit `after`.
     async fn patch(
         &self,
         command: Command,
@@ -432,7 +433,7 @@ impl Making {
             };
             let numbers = ["-z", "--numstat", "--no-commit-id"];
             let before = before.or(parent.as_ref());
-            // Without `-p`, which comes first.
+            // The first option of PATCH_OPTIONS is `-p`; the count needs no patch.
             let command = diff_tree(&numbers, &PATCH_OPTIONS[1..], before, after, path);
             match collect(command).await {
                 Ok(numbers) => counted = numbers,
@@ -477,7 +478,8 @@ impl Making {
     }
 }
 
-/// `git diff-tree` of one commit with another or, without one, with nothing.
+/// The command `git diff-tree` for the commits `before` and `after`; without `before`, for `after` and
+/// an empty tree.
 fn diff_tree(
     first: &[&str],
     options: &[&str],

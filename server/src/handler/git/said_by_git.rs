@@ -382,7 +382,7 @@ pub fn diff(said: &[u8]) -> (Vec<Changed<'_>>, bool) {
     (reading.all, true)
 }
 
-/// Has a patch more lines than [`diff`] takes?
+/// Returns true if a patch has more lines than [`diff`] reads.
 pub fn is_too_long(patch: &[u8]) -> bool {
     patch.iter().filter(|byte| **byte == b'\n').count() >= GIT_LINES_MAX
 }
@@ -390,20 +390,21 @@ pub fn is_too_long(patch: &[u8]) -> bool {
 /// The number of changed lines of one file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Counted<'s> {
-    /// The name before, of a file that was renamed or copied.
+    /// The former name of a file that was renamed or copied.
     pub before: Option<&'s [u8]>,
-    /// The name now, or before its deletion.
+    /// The name of the file; for a deleted file, its last name.
     pub name: &'s [u8],
-    /// Added lines and removed lines; 0 and 0 for a binary file.
+    /// The numbers of added and removed lines; 0 and 0 for a binary file.
     pub lines: (u64, u64),
 }
 
-/// Reads the output of `diff-tree --numstat -z`. Leaves out an entry that was cut.
+/// Parses the output of `diff-tree --numstat -z`. An entry that was cut off is left out.
 pub fn counted(said: &[u8]) -> Vec<Counted<'_>> {
     let mut parts = Parts(said);
     let mut all = Vec::new();
     while let Some([entry]) = parts.take() {
-        // `1<TAB>2<TAB>name`; the names before and now of a rename follow an empty one.
+        // An entry is `1<TAB>2<TAB>name`. The name of a renamed file is empty there, and the former and
+        // the new name follow.
         let mut words = entry.splitn(3, |byte| *byte == b'\t');
         let (Some(plus), Some(minus), Some(name)) = (words.next(), words.next(), words.next())
         else {
@@ -751,7 +752,7 @@ mod tests {
         );
         for cut in 0..said.len() {
             let whole = said[..cut].split(|byte| *byte == 0).count() - 1;
-            // A rename has three parts.
+            // The entry of a rename has three parts.
             let expected = whole.min(2) + usize::from(whole > 4);
             assert_eq!(counted(&said[..cut]).len(), expected, "{cut}");
         }

@@ -7,16 +7,16 @@ use super::shown::framed;
 use super::wanted_page::Id;
 use crate::limits::GIT_HTML_BYTES_MAX;
 
-/// What git said of the difference of two commits.
+/// The difference of two commits, as git printed it.
 #[derive(Default)]
 pub struct Difference<'d> {
-    /// The patch, from its beginning.
+    /// The patch, or its beginning if `is_cut` is set.
     pub patch: &'d [u8],
-    /// The patch was longer.
+    /// True if the patch is longer than `patch`.
     pub is_cut: bool,
-    /// The numbers of lines ([`counted`]) where the patch is cut; empty where git could not count.
+    /// The counts of changed lines ([`counted`]) if the patch is cut; empty if git could not count.
     pub counted: &'d [u8],
-    /// There were more numbers.
+    /// True if `counted` lacks some files.
     pub is_counted_in_part: bool,
 }
 
@@ -171,9 +171,9 @@ fn push_patch(
 /// The list of changed files above their diffs.
 struct Files<'r> {
     rows: Vec<Row<'r>>,
-    /// There may be more files and lines than these.
+    /// True if the commits may differ in more files and lines than `rows` lists.
     is_least: bool,
-    /// The diffs of this many files are on the page, from the first.
+    /// The number of files, from the first, with a diff on the page.
     shown: usize,
 }
 
@@ -183,7 +183,8 @@ struct Row<'r> {
     lines: (u64, u64),
 }
 
-/// The files of the patch, then those that git counted beyond it. Both have the same order.
+/// Returns the files of the patch, then the files that git counted beyond the patch. git sorts both
+/// lists alike.
 fn rows<'r>(files: &'r [Changed<'_>], counted: &'r [Counted<'_>]) -> Vec<Row<'r>> {
     let mut left = counted;
     let mut before: &[u8] = b"";
@@ -193,7 +194,7 @@ fn rows<'r>(files: &'r [Changed<'_>], counted: &'r [Counted<'_>]) -> Vec<Row<'r>
                 left = rest;
                 first.lines
             }
-            // A file that became a link is two of the patch, which git counts as one.
+            // A file that became a link is two files in the patch and one in git's count.
             _ if !counted.is_empty() && before == file.name() => (0, 0),
             _ => file.counts(),
         };

@@ -309,7 +309,8 @@ impl Session<'_> {
         let mut strings = worker.h2.strings.borrow_mut();
         let now_ms = worker.clock.millis();
         let mut input = bytes;
-        // What begins a read came no later than what the poller told; what follows may have.
+        // The first frame of a read arrived no later than the events that the poller returned. Later
+        // frames may have arrived after the poller returned.
         let mut is_sure = self.is_hungry;
         let mut has_looked = false;
         self.is_hungry = false;

@@ -104,7 +104,7 @@ enum Next {
 /// A response on its way.
 pub(super) struct Outgoing {
     chunks: [Bytes; 2],
-    /// Bytes that QUIC took.
+    /// The number of bytes that QUIC accepted.
     written: u64,
     /// What follows them.
     body: Option<Body>,
@@ -520,7 +520,8 @@ impl Exchange {
             BodyLength::Length(length) => Some(length),
             _ => None,
         };
-        // Datagrams come past the poller.
+        // Datagrams do not pass through the poller, so the poller may not know of the latest changes on
+        // disk.
         self.worker().poller.look();
         let facts = Facts {
             may_wait: self.ended && !asking.has_waited,
@@ -869,8 +870,8 @@ impl Outgoing {
     }
 }
 
-/// Hands chunks to QUIC and adds to `total` what QUIC took. Each part that the client's windows cut costs
-/// patience: a client may open them byte by byte.
+/// Hands chunks to QUIC and adds the number of accepted bytes to `total`. Each part that the client's
+/// windows cut off is charged to the abuse budget, because a client may open its windows byte by byte.
 pub(super) async fn write_chunks(
     chunks: &mut [Bytes],
     total: &mut u64,

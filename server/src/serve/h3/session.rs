@@ -355,7 +355,7 @@ impl Session {
         Ok(self.calm.borrow_mut().spend(points, now_ms, what)?)
     }
 
-    /// A part of a body was sent, and the client's windows allow no more.
+    /// Charges the abuse budget for a part of a body that the client's windows cut off after `bytes`.
     pub(super) fn pay_for_part(&self, bytes: usize) -> Result<(), Fatal> {
         self.spend(limits::WINDOW_UPDATE_POINTS, "windows opened byte by byte")?;
         self.calm.borrow_mut().sent(bytes);

@@ -513,7 +513,7 @@ fn without_their_secret_keys_are_not_renewed() {
     assert!(ends.records.unsent().is_empty());
 }
 
-/// The client may ask on and on without reading, with a byte of data in between.
+/// A client may ask for KeyUpdates without end and without reading, with a byte of data in between.
 #[test]
 fn answers_to_key_updates_are_bounded_while_nothing_else_is_sent() {
     let overhead = HEADER_BYTES + 1 + TAG_BYTES;
@@ -530,7 +530,7 @@ fn answers_to_key_updates_are_bounded_while_nothing_else_is_sent() {
                 let sent = turn.min(most - 1) * answer;
                 assert_eq!(ends.records.unsent().len(), sent, "turn {turn} of {asked}");
             }
-            // The last answer comes right before the next data.
+            // The server sends the last KeyUpdate right before the next application data.
             ends.records.seal(&[IoSlice::new(b"data")]);
             let sent = asked.min(most) * answer + overhead + 4;
             assert_eq!(ends.records.unsent().len(), sent, "{asked}");
@@ -539,8 +539,8 @@ fn answers_to_key_updates_are_bounded_while_nothing_else_is_sent() {
     }
 }
 
-/// A fatal alert, an error alert at the level of a warning, and an alert that is not known (RFC 8446
-/// §6.2), also between the fragments of a message.
+/// The cases are a fatal alert, an error alert at the level "warning", and an unknown alert (RFC 8446
+/// §6.2), each also between the fragments of a message.
 #[test]
 fn nothing_is_sent_after_the_peers_error_alert() {
     for alert in [[2, 40], [1, 10], [2, 255]] {

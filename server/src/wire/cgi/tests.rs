@@ -72,7 +72,7 @@ fn documents() {
     let fields =
         document("Content-Type: a/b\nDate: now\nserver: x\nConnection: close\nKeep-Alive: 1\n\n");
     assert_eq!(fields.fields.len(), 1);
-    // A valid Date is the script's own word, and the first counts.
+    // A script may send its own Date: the first valid Date counts.
     let when = "Sun, 06 Nov 1994 08:49:37 GMT";
     let dated = document(&format!(
         "Date: x\nStatus: 200\nDate: {when}\ndate: {when}\n\n"
@@ -81,7 +81,8 @@ fn documents() {
         dated.fields,
         [("Date".to_owned(), when.as_bytes().to_vec())]
     );
-    // Fields that Connection names end here, wherever it stands. Cache-Control is never one of them.
+    // Fields that Connection names are dropped, wherever Connection stands among the fields.
+    // Cache-Control is never dropped.
     let text = "X-A: 1\nConnection: x-a, close\nX-C: 3\nConnection: X-B , cache-control\nx-b: 2\n\
         Cache-Control: private\nContent-Type: a/b\n\n";
     let named = document(text).fields;
@@ -125,7 +126,7 @@ fn reason_phrases() {
         ),
         ("HTTP/1.0 404\nStatus: 404 Second\n\n".to_owned(), "Second"),
         (format!("Status: 404 {long}\n\n"), &long),
-        // The phrase of the registry.
+        // The expected reason is the phrase of the IANA registry.
         ("Status: 404 Not Found\n\n".to_owned(), "Not Found"),
         ("Status: 404\n\n".to_owned(), "Not Found"),
         ("Status: 404 \n\n".to_owned(), "Not Found"),
