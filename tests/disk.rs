@@ -249,6 +249,35 @@ fn a_file_is_found_whichever_calls_made_it() {
     }
 }
 
+/// Without CAP_LEASE it can't be known whether another user's file is whole. A new one is taken after 0.4 s
+/// without a change, although clients ask for it all the time; the test waits for 5 s at least.
+#[test]
+fn asking_does_not_keep_a_new_file_from_being_taken() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new().with("public/index.html", "front");
+    let owner = std::os::unix::fs::chown(folder.path("."), Some(65_534), Some(65_534));
+    owner.expect("given away");
+    let mut command = Command::new(tool("setpriv"));
+    command
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .args(["--inh-caps=-all", "--bounding-set=-all"])
+        .arg(env!("CARGO_BIN_EXE_anthill"));
+    let server = Server::start_by(command, folder, &config(1, ""));
+    let mut client = server.keep();
+    for nth in 0..5 {
+        let path = format!("/new-{nth}/below/page");
+        server.folder.write(&format!("public{path}"), "whole");
+        let mut asked = 0;
+        while client.get(&path).status != 200 {
+            asked += 1;
+            assert!(asked < 100, "{path} is not found");
+            thread::sleep(std::time::Duration::from_millis(50));
+        }
+    }
+}
+
 /// Returns the error of a process that tries to make these mounts in its own namespace; None if the
 /// machine allows the mounts.
 fn refused(folder: &Folder, mounts: &str) -> Option<String> {
