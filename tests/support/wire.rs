@@ -308,6 +308,14 @@ impl Wire {
         Some(lossy(&head[..head.len() - 4]))
     }
 
+    /// Waits for the first bytes of the next response, which stay to be read.
+    pub fn begins(&mut self) {
+        assert!(
+            !self.ahead.is_empty() || self.read_more(),
+            "the connection ended"
+        );
+    }
+
     /// Everything up to and with `end`; None if the connection ends before it.
     fn until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
         loop {

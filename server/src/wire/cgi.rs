@@ -352,7 +352,7 @@ struct Head {
     date: Option<Vec<u8>>,
     /// The values of the Connection lines, as one list.
     connection: Vec<u8>,
-    /// All others in the order of the script, of Content-Type and Location one each.
+    /// The other fields in the order of the script; Content-Type and Location once each.
     fields: Vec<(String, Vec<u8>)>,
 }
 
