@@ -150,7 +150,7 @@ impl Outgoing {
                 continue;
             }
             let piece = match &self.source {
-                Source::Stored(stored) => by_file(stored, self.piece, now_us)?,
+                Source::Stored(stored) => by_file(stored, self.piece, self.piece_at > 0, now_us)?,
                 Source::Chunks(_) | Source::Nothing => None,
             };
             match piece {
@@ -369,7 +369,12 @@ const PROBE_BYTES_MIN: u64 = 1 << 20;
 
 /// A piece, from its file rather than from memory where it is large and the file is open: plain
 /// bytes need no copying then. An error where there is only the file, and it changed.
-fn by_file(stored: &Stored, nth: usize, now_us: u64) -> io::Result<Option<Piece<'_>>> {
+fn by_file(
+    stored: &Stored,
+    nth: usize,
+    is_begun: bool,
+    now_us: u64,
+) -> io::Result<Option<Piece<'_>>> {
     let piece = stored.piece(nth);
     let bytes = match &piece {
         Some(Piece::Bytes(bytes)) => bytes,
@@ -385,8 +390,14 @@ fn by_file(stored: &Stored, nth: usize, now_us: u64) -> io::Result<Option<Piece<
         Part::One { start, .. } => start,
         Part::Nothing | Part::Several(_) => return Ok(piece),
     };
+    // A file that was cut and written anew in the midst of a response is noticed by a fresh look alone; the rest
+    // then comes from memory.
+    let is_same = |content: &DiskContent| match is_begun {
+        true => content.unchanged(),
+        false => content.was_unchanged(now_us),
+    };
     Ok(match stored.variant.disk() {
-        Some(content) if len >= limits::SENDFILE_BYTES_MIN && content.was_unchanged(now_us) => {
+        Some(content) if len >= limits::SENDFILE_BYTES_MIN && is_same(content) => {
             Some(Piece::File {
                 content,
                 offset,
