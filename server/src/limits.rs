@@ -145,7 +145,8 @@ pub const UNSENT_BYTES_MAX: usize = 32 * 1024;
 /// has for TCP. With 64 KiB they take 195 MB, with 96 KiB 290 MB. CPU per 512 KB response is the same from 48
 /// to 256 KiB. The congestion window isn't bounded by it, so a fast network far away stays full.
 pub const SOCKET_UNSENT_BYTES: u32 = 64 * 1024;
-/// The same once a client has taken half a megabyte, and so is known to read. At 300 Mbit/s with 50 ms there
+/// Bound of unsent response bytes in the kernel, as [`SOCKET_UNSENT_BYTES`], for a TCP connection on which the client
+/// has taken half a megabyte, and so is known to read. At 300 Mbit/s with 50 ms there
 /// and back, beside other load, CUBIC brought 29 MB/s with 128 KiB or no bound, and 19 to 23 MB/s with 64 KiB.
 pub const SOCKET_UNSENT_BYTES_FAST: u32 = 256 * 1024;
 /// A client loses at most so many idle connections at once when no more may be opened. Finding them takes

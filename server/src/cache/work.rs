@@ -309,7 +309,7 @@ impl Work {
     fn settle_passed(&mut self) {
         let now_ms = self.cache().now_ms();
         let fill = self.fill.clone();
-        // What one login gets says nothing about the page for all.
+        // The response for one login says nothing about the page for all clients.
         if let Some(old) = &self.old
             && !fill.kind.authorized
         {
