@@ -1,9 +1,9 @@
-//! A headless Chromium, driven over its DevTools protocol: what a page costs in a real browser can
-//! only be told by one.
+//! A headless Chromium driven over the DevTools protocol. The cost of a page in a browser
+//! can only be measured in a real browser.
 //!
-//! It lives in a throw-away home folder with a certificate store of its own. That is how it trusts
-//! a test authority without being told to ignore certificate errors, under which it caches nothing.
-//! It resolves only the names it is given, so nothing it wants from the world leaves this machine.
+//! The browser runs in a temporary home folder with its own certificate store, where the test authority is
+//! installed. The alternative, ignoring certificate errors, would disable Chromium's cache. The browser
+//! resolves only the given names, so no request leaves the machine.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader};
@@ -19,61 +19,61 @@ use tungstenite::{Message, WebSocket};
 
 use crate::work_folder::WorkFolder;
 
-/// Why the browser could not be started or did not do as asked.
+/// Error of starting or driving the browser.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A program is not installed.
     #[error("{program} is not installed: apt-get install {package}")]
     Missing {
-        /// The program that was looked for.
+        /// Name of the program.
         program: &'static str,
-        /// The Debian package that has it.
+        /// Debian package of the program.
         package: &'static str,
     },
-    /// It did not start; with what it said last.
+    /// The browser did not start.
     #[error("{} did not start: {last_line}", program.display())]
     NotStarted {
-        /// Its path.
+        /// Path of the browser.
         program: PathBuf,
-        /// The last line of its log.
+        /// Last line of the browser's log.
         last_line: String,
     },
-    /// The test authority could not be put into its store.
+    /// The test authority could not be added to the certificate store.
     #[error("certutil could not store the test authority: {0}")]
     Trust(String),
-    /// The connection to it broke: it ended, or was ended.
-    #[error("the browser went away: {0}")]
+    /// The connection to the browser broke, usually because the browser ended.
+    #[error("lost the connection to the browser: {0}")]
     Gone(String),
-    /// Nothing came in time.
-    #[error("the browser did not answer {waiting_for} within {seconds} s")]
+    /// The browser did not respond in time.
+    #[error("the browser did not complete {waiting_for} within {seconds} s")]
     Timeout {
-        /// What was waited for.
+        /// The awaited step.
         waiting_for: String,
-        /// How long.
+        /// Time limit in seconds.
         seconds: u64,
     },
-    /// It refused a command.
+    /// The browser rejected a command.
     #[error("the browser refused {method}: {message}")]
     Refused {
         /// The command.
         method: String,
-        /// What it says.
+        /// Message of the browser.
         message: String,
     },
     /// The page could not be loaded.
     #[error("{url}: {message}")]
     Page {
-        /// Its address.
+        /// URL of the page.
         url: String,
-        /// The browser's word for it: `net::ERR_CONNECTION_REFUSED`.
+        /// Error code of the browser: `net::ERR_CONNECTION_REFUSED`.
         message: String,
     },
-    /// The system refused something.
+    /// An I/O error.
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
-/// A running browser. It ends, with all its processes, when this is dropped.
+/// A running browser. Dropping the value ends all processes of the browser.
 pub struct Browser {
     process: Process,
     socket: WebSocket<TcpStream>,
@@ -83,28 +83,28 @@ pub struct Browser {
     events: VecDeque<Event>,
 }
 
-/// What the browser tells without being asked.
+/// An unsolicited message of the browser.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// The tab it is about; empty if about none.
+    /// Session of the tab, or empty for events of no tab.
     pub session: String,
-    /// `Network.loadingFinished`
+    /// Name of the event: `Network.loadingFinished`.
     pub method: String,
-    /// Its parameters.
+    /// Parameters of the event.
     pub params: Value,
 }
 
-/// What a browser is started with.
+/// Options for starting a browser.
 #[derive(Debug, Default)]
 pub struct Options<'a> {
     /// PEM of a certificate authority to trust.
     pub authority: Option<&'a str>,
-    /// The names that it resolves; it knows no others but `localhost`.
+    /// Names that the browser resolves in addition to `localhost`.
     pub hosts: &'a [(&'a str, IpAddr)],
 }
 
 impl Browser {
-    /// The browser's program.
+    /// Returns the path of the installed browser.
     pub fn find() -> Result<PathBuf, Error> {
         const NAMES: [&str; 4] = [
             "chromium",
@@ -119,7 +119,7 @@ impl Browser {
         })
     }
 
-    /// Starts it, and returns once it can be talked to.
+    /// Starts the browser and waits until the DevTools connection is established.
     pub fn start(options: &Options) -> Result<Browser, Error> {
         let program = Browser::find()?;
         let home = WorkFolder::create(&std::env::temp_dir())?;
@@ -141,17 +141,17 @@ impl Browser {
         Ok(browser)
     }
 
-    /// `HeadlessChrome/156.0.8078.79`
+    /// Returns the version: `HeadlessChrome/156.0.8078.79`.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// The path of its program.
+    /// Returns the path of the browser.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// A tab in a context of its own: with no cache, no connections and no TLS sessions yet.
+    /// Opens a tab in a new browser context, with an empty cache, no connections and no TLS sessions.
     pub fn tab(&mut self) -> Result<Tab<'_>, Error> {
         let context = self.command("", "Target.createBrowserContext", json!({}))?;
         let context = text(&context, "browserContextId");
@@ -180,7 +180,7 @@ impl Browser {
         })
     }
 
-    /// Sends a command and waits for its result; events that come meanwhile are kept.
+    /// Sends a command and waits for the result. Events received in the meantime are queued.
     fn command(&mut self, session: &str, method: &str, params: Value) -> Result<Value, Error> {
         self.last_id += 1;
         let id = self.last_id;
@@ -207,7 +207,7 @@ impl Browser {
         }
     }
 
-    /// The next event about a tab.
+    /// Returns the next event of a tab.
     fn event(&mut self, session: &str, deadline: &Deadline) -> Result<Event, Error> {
         loop {
             while let Some(event) = self.events.pop_front() {
@@ -245,7 +245,7 @@ impl Browser {
     }
 }
 
-/// A tab; closed, with its cache, when it is dropped.
+/// A tab. Dropping the value closes the tab and discards its cache.
 pub struct Tab<'a> {
     browser: &'a mut Browser,
     context: String,
@@ -253,17 +253,17 @@ pub struct Tab<'a> {
 }
 
 impl Tab<'_> {
-    /// Sends a command of the DevTools protocol and returns its result.
+    /// Sends a command of the DevTools protocol and returns the result.
     pub fn command(&mut self, method: &str, params: Value) -> Result<Value, Error> {
         self.browser.command(&self.session, method, params)
     }
 
-    /// Forgets the events that came so far.
+    /// Discards all queued events.
     pub fn forget_events(&mut self) {
         self.browser.events.clear();
     }
 
-    /// Hands the events to `take` until it has seen enough and returns something.
+    /// Passes events to `take` until `take` returns a value.
     pub fn watch<T>(
         &mut self,
         waiting_for: &str,
@@ -278,7 +278,7 @@ impl Tab<'_> {
         }
     }
 
-    /// Opens a page and returns when it is loaded.
+    /// Opens a page and waits for its load event.
     pub fn open(&mut self, url: &str) -> Result<(), Error> {
         self.forget_events();
         let mut navigation = self.command("Page.navigate", json!({"url": url}))?;
@@ -288,7 +288,7 @@ impl Tab<'_> {
                 message: message.to_owned(),
             });
         }
-        // The blank page that a tab begins with may be so late that its own load event comes now.
+        // The load event of the initial blank page may arrive late, so events are matched by loader.
         let loader = navigation["loaderId"].take();
         self.watch(url, |event| {
             let loaded = event.method == "Page.lifecycleEvent" && event.params["name"] == "load";
@@ -296,7 +296,7 @@ impl Tab<'_> {
         })
     }
 
-    /// The value of a JavaScript expression in the page.
+    /// Evaluates a JavaScript expression in the page and returns its value.
     pub fn evaluate(&mut self, expression: &str) -> Result<Value, Error> {
         let asked = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let mut answer = self.command("Runtime.evaluate", asked)?;
@@ -316,14 +316,14 @@ impl Tab<'_> {
 impl Drop for Tab<'_> {
     fn drop(&mut self) {
         let context = json!({"browserContextId": self.context});
-        // If this fails, the browser is gone and the tab with it.
+        // Fails only if the browser has ended, and the tab with the browser.
         let _ = self
             .browser
             .command("", "Target.disposeBrowserContext", context);
     }
 }
 
-/// The browser's processes and its home, which go together.
+/// The browser's processes and home folder.
 struct Process {
     child: Child,
     log: mpsc::Receiver<String>,
@@ -331,7 +331,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts it and reads in its log where it listens.
+    /// Starts the browser and reads the DevTools address from its log.
     fn start(
         program: &Path,
         home: WorkFolder,
@@ -345,7 +345,7 @@ impl Process {
             _home: home,
         };
         let deadline = Deadline::new("its start");
-        let mut last_line = String::from("it said nothing");
+        let mut last_line = String::from("no output");
         loop {
             let Ok(line) = process.log.recv_timeout(deadline.left()?) else {
                 return Err(Error::NotStarted {
@@ -361,23 +361,24 @@ impl Process {
         }
     }
 
-    /// What it said last, for a message about its end.
+    /// Returns the last log line, for error messages.
     fn last_line(&self) -> String {
         self.log
             .try_iter()
             .last()
-            .unwrap_or_else(|| "it said nothing".to_owned())
+            .unwrap_or_else(|| "no output".to_owned())
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Chromium is a dozen processes; its group holds all of them.
+        // Chromium consists of about a dozen processes, all in the same process group.
         if let Some(group) = rustix::process::Pid::from_raw(self.child.id() as i32) {
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
         let _ = self.child.wait();
-        // All of them hold its log: when it ends, the last one is gone, and the home can go too.
+        // All processes hold the log pipe. When the pipe ends, the last process has ended and the home
+        // folder can be deleted.
         let deadline = Deadline::new("its end");
         while deadline
             .left()
@@ -386,7 +387,8 @@ impl Drop for Process {
     }
 }
 
-/// The command line. `setpriv` has the kernel end the browser when this thread ends, however it does.
+/// Builds the command line. With `setpriv`, the kernel kills the browser when the starting thread ends for
+/// any reason.
 fn command(program: &Path, home: &Path, hosts: &[(&str, IpAddr)]) -> Command {
     let mut command = match on_path("setpriv") {
         Some(setpriv) => {
@@ -420,7 +422,7 @@ fn command(program: &Path, home: &Path, hosts: &[(&str, IpAddr)]) -> Command {
             "--disable-gpu",
             "--mute-audio",
         ])
-        // A container's /dev/shm is often too small for it.
+        // /dev/shm is often too small in a container.
         .arg("--disable-dev-shm-usage")
         .arg(format!("--host-resolver-rules={}", rules.join(", ")))
         .arg(format!(
@@ -435,14 +437,14 @@ fn command(program: &Path, home: &Path, hosts: &[(&str, IpAddr)]) -> Command {
         .stderr(Stdio::piped())
         .process_group(0);
     if rustix::process::geteuid().is_root() {
-        // Its sandbox refuses to be set up by root.
+        // Chromium's sandbox refuses to run as root.
         command.arg("--no-sandbox");
     }
     command.arg("about:blank");
     command
 }
 
-/// Puts an authority into the certificate store of a home folder.
+/// Adds an authority to the certificate store of a home folder.
 fn trust(home: &Path, authority: &str) -> Result<(), Error> {
     let certutil = on_path("certutil").ok_or(Error::Missing {
         program: "certutil",
@@ -480,14 +482,15 @@ fn trust(home: &Path, authority: &str) -> Result<(), Error> {
     ])
 }
 
-/// The lines of its log as they come; read to the end, since a full pipe would stop it.
+/// Returns the lines of the browser's log. The log is read to the end, because a full pipe would block the
+/// browser.
 fn lines(log: Option<ChildStderr>) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     if let Some(log) = log {
         std::thread::spawn(move || {
             for line in BufReader::new(log).lines().map_while(Result::ok) {
                 if !line.is_empty() && sender.send(line).is_err() {
-                    // Nobody listens any more; go on reading.
+                    // The receiver was dropped. Reading continues, to keep the pipe empty.
                 }
             }
         });
@@ -539,7 +542,7 @@ fn on_path(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Until when something is waited for, and what.
+/// Time limit of an awaited step.
 struct Deadline {
     waiting_for: String,
     at: Instant,
@@ -567,7 +570,8 @@ impl Deadline {
     }
 }
 
-/// How long a step may take; a busy single-core machine needs most of it to start a browser.
+/// Time limit of one step in seconds. A busy single-core machine needs most of the limit to start a
+/// browser.
 const PATIENCE_SECONDS: u64 = 60;
 
 #[cfg(test)]
@@ -575,7 +579,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_opened_and_asked() {
+    fn a_page_is_opened_and_evaluated() {
         let mut browser = match Browser::start(&Options::default()) {
             Err(error @ Error::Missing { .. }) if std::env::var("CI").as_deref() != Ok("true") => {
                 eprintln!("not tested: {error}");
@@ -603,11 +607,12 @@ mod tests {
         ));
         assert!(
             matches!(tab.open("http://example.org/"), Err(Error::Page { .. })),
-            "it left the machine"
+            "a request left the machine"
         );
         drop(tab);
         drop(browser);
-        // Killed, they close what they hold before they count as dead: until then they are seen.
+        // Killed processes close their descriptors before the kernel marks them as zombies, and are visible
+        // until then.
         let deadline = Deadline::new("the end of the last process");
         while !living(group).is_empty() {
             assert!(deadline.left().is_ok(), "left behind: {:?}", living(group));
@@ -616,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_names_the_package_that_has_it() {
+    fn a_missing_program_is_reported_with_its_package() {
         let message = |program, package| Error::Missing { program, package }.to_string();
         let browser = message("chromium", "chromium");
         assert_eq!(
@@ -630,7 +635,7 @@ mod tests {
         );
     }
 
-    /// The processes of a group that aren't dead: what waits to be reaped is.
+    /// Returns the processes of a process group, except zombies.
     fn living(group: u32) -> Vec<String> {
         let stats = std::fs::read_dir("/proc").unwrap().flatten();
         let stats =

@@ -1,8 +1,8 @@
-//! Who can take part: `contenders.toml` in types.
+//! Catalogue of the servers that can be measured: `contenders.toml` as types.
 //!
-//! The catalogue is data, so that a contender can be added, or another build of one compared, without
-//! building anything: a file of the same form, given on the command line, adds entries and replaces
-//! those of the same name. Templates that a file names are looked for beside it first.
+//! The catalogue is data, so a contender or another build of a contender is added without recompiling. A
+//! file of the same format, given on the command line, adds entries and replaces entries of the same name.
+//! Templates named by the file are looked up beside the file first.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,73 +12,73 @@ use serde::Deserialize;
 use crate::nearest::nearest;
 use crate::program::{Found, Missing, Program};
 
-/// All contenders that are known, in the order of the tables.
+/// All known contenders, in the order of the tables.
 #[derive(Debug, Clone)]
 pub struct Catalogue {
     entries: Vec<Entry>,
 }
 
-/// One contender: what it is called, what it can do, how it is found and started.
+/// One contender: name, abilities, programs and start commands.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// What it is called on the command line and in results: `nginx`.
+    /// Name on the command line and in results: `nginx`.
     pub name: String,
-    /// What it is called in tables: `stunnel + busybox httpd`.
+    /// Title in tables: `stunnel + busybox httpd`.
     pub title: String,
-    /// What it can do.
+    /// Abilities of the contender.
     pub abilities: Vec<Ability>,
-    /// The largest file that it can serve, if there is a limit.
+    /// Size of the largest file that the contender can serve, or `None` without a limit.
     #[serde(default)]
     pub largest_file_bytes: Option<u64>,
-    /// Where it comes from.
+    /// Installation sources.
     pub install: Install,
-    /// What a reader of its figures should know.
+    /// Remark for readers of the figures.
     #[serde(default)]
     pub note: String,
-    /// How the source document ran it.
+    /// Settings of the source document for the contender.
     #[serde(default)]
     pub published: Option<Published>,
-    /// The programs it needs.
+    /// Required programs.
     #[serde(rename = "program")]
     pub programs: Vec<Program>,
-    /// The processes it consists of, in the order in which they are started.
+    /// Processes of the contender, in start order.
     #[serde(rename = "start")]
     pub starts: Vec<Start>,
-    /// Where its templates are looked for before the built-in ones.
+    /// Folder searched for templates before the built-in templates.
     #[serde(skip)]
     beside: Option<PathBuf>,
 }
 
-/// What a contender can do; suites choose by this.
+/// Abilities of contenders. A suite chooses its contenders by ability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ability {
-    /// HTTP/1.1, or 1.0, without TLS.
+    /// HTTP/1.1 or HTTP/1.0 without TLS.
     Http,
-    /// The same over TLS 1.3.
+    /// HTTP/1.1 or HTTP/1.0 over TLS 1.3.
     Https,
-    /// It exchanges keys by X25519.
+    /// Key exchange by X25519.
     X25519,
-    /// It gives tickets, and resumes by them.
+    /// Session tickets and resumption.
     Tickets,
     /// HTTP/2 over TLS.
     Http2,
     /// HTTP/3.
     Http3,
-    /// It leaves a connection open for the next request.
+    /// Persistent connections.
     KeepAlive,
-    /// It answers `/hello.html` with the site's page.
+    /// A response to `/hello.html` with the hello page of the site.
     Hello,
-    /// It serves the site's folder, up to [`Entry::largest_file_bytes`].
+    /// Files of the site's folder, up to [`Entry::largest_file_bytes`].
     Files,
-    /// It runs the site's scripts under `/cgi-bin/`.
+    /// CGI scripts of the site under `/cgi-bin/`.
     Cgi,
-    /// It runs them under `/kept/` too, and keeps what they answer for a minute.
+    /// CGI scripts under `/kept/`, with their responses cached for 1 minute.
     PageCache,
-    /// It forwards to members.
+    /// Forwarding to members.
     Balancer,
-    /// It can be run as the source document ran it.
+    /// Running with the settings of the source document.
     Published,
 }
 
@@ -102,28 +102,28 @@ impl std::fmt::Display for Ability {
     }
 }
 
-/// Where a contender comes from.
+/// Installation sources of a contender.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Install {
     /// Debian packages.
     pub debian: Vec<String>,
-    /// A crate that `cargo install` builds.
+    /// Name of a crate for `cargo install`.
     pub cargo: Option<String>,
-    /// A folder of `bench/programs` with a program that `make peers` builds.
+    /// Folder below `bench/programs` with a program built by `make peers`.
     pub source: Option<String>,
-    /// What else is to be said.
+    /// Additional remark.
     pub note: String,
 }
 
-/// How the source document ran a contender.
+/// Settings of the source document for a contender.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// Its body; without one it is the site's hello page.
+    /// Content of the response, or `None` for the hello page of the site.
     #[serde(default)]
     pub body: Option<String>,
-    /// How many clients asked at once.
+    /// Number of concurrent clients.
     pub clients: usize,
 }
 
@@ -131,21 +131,21 @@ pub struct Published {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Start {
-    /// Conditions that must hold; `!` before one: must not.
+    /// Conditions for starting the process. A leading `!` negates a condition.
     #[serde(default)]
     pub when: Vec<String>,
-    /// The program and its arguments, with placeholders.
+    /// Program and arguments, with placeholders.
     pub command: Vec<String>,
-    /// Files to write into the work folder first: name and template.
+    /// Files to write to the work folder before the start: file name and template.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// Variables of its environment, with placeholders.
+    /// Environment variables, with placeholders in their values.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
 }
 
 impl Catalogue {
-    /// The built-in catalogue, and what `overlay` adds to it or replaces in it.
+    /// Returns the built-in catalogue, with the additions and replacements of `overlay`.
     pub fn load(overlay: Option<&Path>) -> Result<Catalogue, CatalogueError> {
         let mut catalogue = Catalogue::parse(BUILT_IN, Path::new("contenders.toml"), None)?;
         let Some(path) = overlay else {
@@ -196,12 +196,12 @@ impl Catalogue {
         })
     }
 
-    /// All entries, in the order of the tables.
+    /// Returns all entries, in the order of the tables.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The entry of that name.
+    /// Returns the entry with the given name.
     pub fn contender(&self, name: &str) -> Result<&Entry, UnknownContender> {
         self.entries
             .iter()
@@ -215,7 +215,7 @@ impl Catalogue {
             })
     }
 
-    /// The entries that can do all of this.
+    /// Returns the entries with all given abilities.
     pub fn able<'c>(&'c self, abilities: &'c [Ability]) -> impl Iterator<Item = &'c Entry> {
         self.entries
             .iter()
@@ -224,12 +224,12 @@ impl Catalogue {
 }
 
 impl Entry {
-    /// Whether it can do this.
+    /// Returns true if the contender has the ability.
     pub fn can(&self, ability: Ability) -> bool {
         self.abilities.contains(&ability)
     }
 
-    /// Whether it serves a file of that length.
+    /// Returns true if the contender serves a file of `bytes` bytes.
     pub fn can_serve(&self, bytes: u64) -> bool {
         self.can(Ability::Files)
             && self
@@ -237,12 +237,12 @@ impl Entry {
                 .is_none_or(|largest| bytes <= largest)
     }
 
-    /// All its programs with their versions, or why it can't take part and how it is installed.
+    /// Finds all programs with their versions, or returns the missing program and the installation sources.
     pub fn find(&self) -> Result<Found, Missing> {
         Found::of(&self.programs).map_err(|why| Missing(format!("{why}; {}", self.install)))
     }
 
-    /// The text of a template that it names.
+    /// Returns the text of a template.
     pub fn template(&self, name: &str) -> Result<String, String> {
         if let Some(path) = self.beside.as_ref().map(|folder| folder.join(name))
             && path.exists()
@@ -256,13 +256,15 @@ impl Entry {
             .ok_or_else(|| format!("no template {name}"))
     }
 
-    /// What the types can't say.
+    /// Checks the rules that the types don't express.
     fn check(&self) -> Result<(), String> {
         if self.starts.iter().any(|start| start.command.is_empty()) {
             return Err("a command is empty".into());
         }
         if self.can(Ability::Published) != self.published.is_some() {
-            return Err("the ability and the table `published` go together".into());
+            return Err(
+                "the ability `published` requires the table `published` and vice versa".into(),
+            );
         }
         for name in self.starts.iter().flat_map(|start| start.files.values()) {
             self.template(name)?;
@@ -275,7 +277,7 @@ impl std::fmt::Display for Install {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut ways = Vec::new();
         if !self.debian.is_empty() {
-            ways.push(format!("Debian has it: {}", self.debian.join(" ")));
+            ways.push(format!("Debian packages: {}", self.debian.join(" ")));
         }
         if let Some(name) = &self.cargo {
             ways.push(format!("cargo install {name}"));
@@ -294,7 +296,7 @@ impl std::fmt::Display for Install {
     }
 }
 
-/// A catalogue that can't be used.
+/// Error of an invalid catalogue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
 pub struct CatalogueError {
@@ -302,12 +304,12 @@ pub struct CatalogueError {
     problem: String,
 }
 
-/// A name that no contender has.
+/// Error of an unknown contender name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownContender {
-    /// What was asked for.
+    /// The unknown name.
     pub name: String,
-    /// What may have been meant.
+    /// Similar known names.
     pub near: Vec<String>,
 }
 
@@ -331,7 +333,7 @@ macro_rules! templates {
     };
 }
 
-/// The built-in templates by name.
+/// Built-in templates by name.
 const TEMPLATES: &[(&str, &str)] = templates![
     "anthill.toml" in "configurations",
     "anthill-published.toml" in "configurations",
@@ -359,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_built_in_catalogue_is_sound() {
+    fn the_built_in_catalogue_is_valid() {
         let catalogue = Catalogue::load(None).expect("the built-in catalogue");
         let names: Vec<&str> = catalogue
             .entries()
@@ -390,7 +392,7 @@ mod tests {
             starts.any(|start| start.files.values().any(|template| template == name))
         };
         for (name, _) in TEMPLATES {
-            assert!(used(name), "nobody uses the template {name}");
+            assert!(used(name), "no entry uses the template {name}");
         }
         let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
         for folder in catalogue
@@ -405,7 +407,7 @@ mod tests {
         }
     }
 
-    /// The lengths, and the number of clients, that the nine-server comparison gives.
+    /// The lengths and the numbers of clients come from the nine-server comparison.
     #[test]
     fn published_bodies_have_the_source_documents_lengths() {
         let catalogue = Catalogue::load(None).expect("the built-in catalogue");
@@ -420,7 +422,7 @@ mod tests {
         assert_eq!(
             published,
             [
-                // Not of the source: us at its settings.
+                // anthill is not in the source document and runs here with the document's settings.
                 ("anthill", None, 10),
                 ("nginx", None, 10),
                 ("go-nethttp", Some(19), 10),
@@ -435,7 +437,8 @@ mod tests {
         );
     }
 
-    /// Every package of the house stands in one table; what an entry says is only what to look for.
+    /// The setup script alone lists the packages of the project. An entry only names its packages in
+    /// messages.
     #[test]
     fn setup_installs_the_packages_that_entries_name() {
         let setup = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/setup.sh");
@@ -460,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_answered_with_the_near_ones() {
+    fn an_unknown_name_is_reported_with_similar_names() {
         let catalogue = Catalogue::load(None).expect("the built-in catalogue");
         let said = |name: &str| {
             catalogue
@@ -511,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_a_file_is_said_with_its_name() {
+    fn errors_in_a_file_are_reported_with_the_file_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("mine.toml");
         std::fs::write(&file, "[[contender]]\nname = \"x\"\ncolour = \"red\"\n").expect("a file");

@@ -1,17 +1,17 @@
-//! A contender that runs: configured from its templates, started, asked until it answers, ended.
+//! A running contender: configured from templates, started, probed until ready, and stopped.
 //!
-//! It is ready when a real request has been answered with status 200, not when a port is open: some
-//! open theirs long before they can serve. What was written for it and how it was started is kept in
-//! its facts, which go into the result.
+//! A contender is ready when a real request is answered with status 200. An open port is not enough,
+//! because some servers open their port long before they can serve. The configuration files and the command
+//! lines are kept in the facts of the contender, a part of the result.
 //!
-//! Templates and commands may use these words: `{folder}` (its work folder), `{pages}` (one in it that
-//! every user may write to), `{root}`, `{cgi_root}`,
-//! `{page}` (the file of the hello page), `{host}`, `{http}`, `{https}`, `{certificate}`, `{key}`,
-//! `{combined}`, `{workers}`, `{workers_double}`, `{connections_max}`, `{connections_hundreds}`,
-//! `{connections_proxied}` (for which the open files suffice, two each), `{open_files}`, `{access_log}`, and the key of each of its programs; these conditions: `tls`, `keep_alive`,
-//! `access_log`, `root` (whether we are root), `workers_many`, `static`, `cgi`, `balancer`,
-//! `published`; and these lists: `file` and `small_page` (`{path}`, `{file}`), `member` (`{member}`,
-//! `{member_host}`, `{member_port}`, `{number}`).
+//! Placeholders in templates and commands: `{folder}` (work folder), `{pages}` (folder inside the work
+//! folder, writable for every user), `{root}`, `{cgi_root}`, `{page}` (file of the hello page), `{host}`,
+//! `{http}`, `{https}`, `{certificate}`, `{key}`, `{combined}`, `{workers}`, `{workers_double}`,
+//! `{connections_max}`, `{connections_hundreds}`, `{connections_proxied}` (limit for a proxy, with two open
+//! files per connection), `{open_files}`, `{access_log}`, and the key of each program of the contender.
+//! Conditions: `tls`, `keep_alive`, `access_log`, `root` (the kit runs as root), `workers_many`, `static`,
+//! `cgi`, `balancer`, `published`. Lists: `file` and `small_page` (`{path}`, `{file}`), `member`
+//! (`{member}`, `{member_host}`, `{member_port}`, `{number}`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,56 +30,57 @@ use crate::result::ContenderFacts;
 use crate::site::{Page, Site};
 use crate::template::Values;
 
-/// What a contender is to do, and where.
+/// Task and settings of a contender.
 #[derive(Debug, Clone)]
 pub struct Setup<'a> {
-    /// What it is to do.
+    /// Task of the contender.
     pub role: Role,
-    /// What it serves, with the certificate.
+    /// Site to serve, including the certificate.
     pub site: &'a Site,
-    /// Its work folder; made if it isn't there.
+    /// Work folder, created if missing.
     pub folder: &'a Path,
-    /// A loopback address to listen on.
+    /// Loopback address to listen on.
     pub host: IpAddr,
-    /// Its port without TLS; 0 for a free one.
+    /// Port without TLS, or 0 for a free port.
     pub http: u16,
-    /// Its port with TLS; 0 for a free one.
+    /// Port with TLS, or 0 for a free port.
     pub https: u16,
-    /// Whether it serves over TLS too. Those that can do only one of both do TLS then.
+    /// Whether to serve over TLS in addition to plain HTTP. A contender limited to one of the two serves
+    /// TLS only.
     pub tls: bool,
-    /// Processors that it is held to; all of ours if empty.
+    /// Processors of the contender. Empty for all processors of the kit.
     pub cpus: Vec<usize>,
-    /// Threads or processes that it serves with, where that can be chosen.
+    /// Number of worker threads or processes, if configurable.
     pub workers: usize,
-    /// Whether it leaves connections open, where that can be chosen.
+    /// Whether connections are persistent, if configurable.
     pub keep_alive: bool,
-    /// Whether it writes an access log, where that can be chosen.
+    /// Whether an access log is written, if configurable.
     pub access_log: bool,
-    /// How many connections it has to expect at most.
+    /// Maximum number of connections to expect.
     pub connections: usize,
-    /// Processor time that all of it may use together: 0.1 = a tenth of one processor.
+    /// CPU time limit of all processes together, in processors: 0.1 is a tenth of a processor.
     pub share: Option<f64>,
-    /// How long it may take until it answers.
+    /// Time limit until the contender is ready.
     pub ready_within: Duration,
 }
 
-/// What a contender does.
+/// Task of a contender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
-    /// Serves the site's files, or its hello page if it can do no more.
+    /// Serves the files of the site, or only the hello page.
     Static,
-    /// That, and runs the site's scripts.
+    /// Serves the files of the site and runs its scripts.
     Cgi,
-    /// Forwards to these.
+    /// Forwards to members.
     Balancer {
-        /// Where they listen, without TLS.
+        /// Addresses of the members, without TLS.
         members: Vec<SocketAddr>,
     },
-    /// Does what it did in the source document: its own body under `/`, the settings of then.
+    /// Runs as in the source document: with its own content under `/` and the settings of the time.
     Published,
 }
 
-/// A running contender. Dropping it kills all its processes.
+/// A running contender. Dropping the value kills all processes.
 #[derive(Debug)]
 pub struct Contender {
     tree: Tree,
@@ -89,11 +90,11 @@ pub struct Contender {
     logs: Vec<PathBuf>,
 }
 
-/// The same, for those who hold one.
+/// Alias of [`Contender`].
 pub type Running = Contender;
 
 impl<'a> Setup<'a> {
-    /// Serving the site without TLS, with one worker, on free ports of 127.0.0.1.
+    /// Creates a setup for serving the site without TLS, with one worker, on free ports of 127.0.0.1.
     pub fn new(site: &'a Site, folder: &'a Path) -> Setup<'a> {
         Setup {
             role: Role::Static,
@@ -113,7 +114,7 @@ impl<'a> Setup<'a> {
         }
     }
 
-    /// Whether that contender can do this; else what it can't.
+    /// Checks that the entry has the abilities for the setup, or returns the missing ability.
     pub fn suits(&self, entry: &Entry) -> Result<(), Ability> {
         let role = match self.role {
             Role::Static => Ability::Hello,
@@ -132,7 +133,7 @@ impl<'a> Setup<'a> {
 }
 
 impl Contender {
-    /// Finds, configures and starts it, and waits until it answers.
+    /// Finds, configures and starts the contender, and waits until the contender is ready.
     pub fn start(entry: &Entry, setup: &Setup) -> Result<Contender, StartError> {
         let name = entry.name.clone();
         setup.suits(entry).map_err(|lacks| StartError::Unable {
@@ -167,22 +168,22 @@ impl Contender {
         Ok(contender)
     }
 
-    /// Its processes.
+    /// Returns the process tree.
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// What it is, how it was configured and started.
+    /// Returns the facts: version, configuration and commands.
     pub fn facts(&self) -> &ContenderFacts {
         &self.facts
     }
 
-    /// Where it listens; the TLS port is only served if the setup asked for TLS.
+    /// Returns the address with or without TLS. The TLS port is served only if the setup asked for TLS.
     pub fn address(&self, tls: bool) -> SocketAddr {
         if tls { self.https } else { self.http }
     }
 
-    /// Whether all that was started still runs.
+    /// Checks that all started processes are still running.
     pub fn alive(&self) -> Result<(), Died> {
         match self.tree.ended() {
             None => Ok(()),
@@ -195,7 +196,7 @@ impl Contender {
         }
     }
 
-    /// The last line that it wrote to its log; empty if there is none.
+    /// Returns the last line of the most recent log, empty if all logs are empty.
     pub fn last_line(&self) -> String {
         let changed = |log: &PathBuf| {
             fs::metadata(log)
@@ -210,7 +211,7 @@ impl Contender {
             .unwrap_or_default()
     }
 
-    /// Asks it to end, and sees to it that it does.
+    /// Stops all processes, gracefully if possible.
     pub fn stop(self) {
         self.tree.end(STOP_GRACE);
     }
@@ -243,7 +244,7 @@ impl Contender {
     }
 }
 
-/// All that is decided before anything is started.
+/// Everything decided before the start of a process.
 struct Plan {
     name: String,
     http: SocketAddr,
@@ -253,23 +254,23 @@ struct Plan {
     ready: Ready,
 }
 
-/// What has to be answered, and how.
+/// Request and response by which readiness is recognized.
 struct Ready {
     path: &'static str,
-    /// Unknown for a balancer, whose members may say anything.
+    /// Expected content. `None` for a balancer, because the content depends on its members.
     body: Option<Vec<u8>>,
 }
 
 impl Ready {
-    /// What is wrong with an answer.
+    /// Returns a description of the error in a response, or `None` if the response is correct.
     fn judge(&self, answer: &probe::Answer) -> Option<String> {
         let Ready { path, body } = self;
         if answer.status != 200 {
-            return Some(format!("it answers {path} with status {}", answer.status));
+            return Some(format!("status {} for {path}", answer.status));
         }
         let other = body.as_ref().is_some_and(|body| *body != answer.body);
         let bytes = answer.body.len();
-        other.then(|| format!("it answers {path} with {bytes} bytes of something else"))
+        other.then(|| format!("unexpected content of {bytes} bytes for {path}"))
     }
 }
 
@@ -306,7 +307,7 @@ impl Plan {
         let (path, body) = match setup.role {
             Role::Published => ("/", Some(content)),
             Role::Balancer { .. } => (Site::HELLO, None),
-            // What runs the scripts may be another process, ready later.
+            // The scripts may be run by a separate process, ready later than the server.
             Role::Cgi => (Site::SHELL_SCRIPT, Some(Site::SIMPLE.into())),
             Role::Static => (Site::HELLO, Some(content)),
         };
@@ -329,7 +330,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Writes the files of a process, and makes its command.
+    /// Writes the files of a process and builds its command line.
     fn add(
         &mut self,
         entry: &Entry,
@@ -412,7 +413,7 @@ impl Plan {
     }
 }
 
-/// What fills the templates.
+/// Returns the values of all placeholders, conditions and lists.
 fn values(
     setup: &Setup,
     found: &Found,
@@ -503,12 +504,12 @@ fn member_turns(role: &Role) -> Vec<Vec<(&'static str, String)>> {
     members.iter().enumerate().map(turn).collect()
 }
 
-/// What fits into the buffer of a server that answers from its configuration.
+/// Returns true if a page fits into the buffer of a server that answers from its configuration.
 fn is_small_page(page: &Page) -> bool {
     page.path.ends_with(".html") && page.bytes <= SMALL_PAGE_BYTES_MAX
 }
 
-/// A folder with nothing but the page of the source document.
+/// Creates a folder with only the page of the source document.
 fn published_page(entry: &Entry, site: &Site, folder: &Path) -> io::Result<PathBuf> {
     let body = match entry
         .published
@@ -525,7 +526,7 @@ fn published_page(entry: &Entry, site: &Site, folder: &Path) -> io::Result<PathB
     Ok(page)
 }
 
-/// As one would type it.
+/// Formats a command line with shell quoting.
 fn command_line(launch: &Launch) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     let quoted = |word: &str| match !word.is_empty() && word.chars().all(plain) {
@@ -556,16 +557,16 @@ fn last_line_of(log: &Path) -> Option<String> {
     Some(line.chars().take(LINE_MAX).collect())
 }
 
-/// A contender whose process ended by itself.
+/// Error of a contender with an unexpectedly ended process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Died {
-    /// The contender.
+    /// Name of the contender.
     pub name: String,
-    /// The process, where it consists of several.
+    /// Name of the process, for contenders with several processes.
     pub process: String,
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// The last line of its log; may be empty.
+    /// Last line of the log, possibly empty.
     pub line: String,
 }
 
@@ -584,63 +585,63 @@ impl std::fmt::Display for Died {
     }
 }
 
-/// A contender that could not be started.
+/// Error of a contender that could not be started.
 #[derive(Debug)]
 pub enum StartError {
-    /// It isn't installed.
+    /// A program is not installed.
     Missing {
-        /// The contender.
+        /// Name of the contender.
         name: String,
-        /// What is missing, and where it comes from.
+        /// The missing program and its installation sources.
         why: String,
     },
-    /// It can't do what is asked.
+    /// The contender lacks an ability.
     Unable {
-        /// The contender.
+        /// Name of the contender.
         name: String,
-        /// What it would have to be able to do.
+        /// The missing ability.
         lacks: Ability,
     },
-    /// A template or command of the catalogue is unsound.
+    /// A template or command of the catalogue is invalid.
     Template {
-        /// The contender.
+        /// Name of the contender.
         name: String,
-        /// The template.
+        /// Name of the template.
         template: String,
-        /// What is wrong.
+        /// Description of the error.
         why: String,
     },
-    /// A port is in use, or none is free.
+    /// A port is in use, or no port is free.
     Port {
-        /// The contender.
+        /// Name of the contender.
         name: String,
-        /// Which, and why.
+        /// The port and the cause.
         error: ports::PortError,
     },
-    /// It can't be held to a share of the processor.
+    /// The CPU time of the processes can't be limited.
     Share(ShareError),
-    /// A process of it ended before it answered.
+    /// A process ended before the contender was ready.
     Died(Died),
-    /// It never answered as it should.
+    /// The contender was not ready within the time limit.
     NotReady {
-        /// The contender.
+        /// Name of the contender.
         name: String,
-        /// Where it was asked.
+        /// Address of the probe.
         address: SocketAddr,
-        /// For how long.
+        /// Time limit in seconds.
         seconds: f64,
-        /// What it did instead.
+        /// Response or error of the last probe.
         seen: String,
-        /// The last line of its log; may be empty.
+        /// Last line of the log, possibly empty.
         line: String,
     },
-    /// A file could not be written, or a program not be started.
+    /// A file could not be written or a program could not be started.
     Io {
-        /// The contender.
+        /// Name of the contender.
         name: String,
         /// The file or program.
         what: String,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }
@@ -657,7 +658,7 @@ impl std::fmt::Display for StartError {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             StartError::Missing { name, why } => write!(out, "{name}: {why}"),
-            StartError::Unable { name, lacks } => write!(out, "{name} can't do this: {lacks}"),
+            StartError::Unable { name, lacks } => write!(out, "{name} does not support: {lacks}"),
             StartError::Template {
                 name,
                 template,
@@ -691,20 +692,23 @@ fn write_line(out: &mut std::fmt::Formatter<'_>, line: &str) -> std::fmt::Result
     }
 }
 
-/// An interpreter with a framework on the smallest of machines takes several seconds.
+/// Default time limit for readiness. An interpreter with a framework takes several seconds on the smallest
+/// machines.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const READY_POLL: Duration = Duration::from_millis(10);
 const STOP_GRACE: Duration = Duration::from_secs(3);
 
-/// Where a page cache is kept, in the work folder.
+/// Folder of the page cache, inside the work folder.
 const PAGES: &str = "pages";
-/// Slots that servers allocate beforehand; fewer than the documents' 1,500 would be no fair start.
+/// Minimum of `connections_max`, the number of connection slots that some servers preallocate. A value below
+/// the 1,500 connections of the source documents would not be a fair start.
 const CONNECTIONS_MAX: usize = 8_192;
-/// Open files of a server that are no connections; haproxy refuses to start without room for them.
+/// Open files of a server besides its connections. haproxy refuses to start without room for these files.
 const OTHER_FILES: usize = 200;
-/// What fits into the buffer of a server that answers from its configuration, beside a head.
+/// Maximum size of a page that, with its header section, fits into the buffer of a server that answers from
+/// its configuration.
 const SMALL_PAGE_BYTES_MAX: u64 = 16 * 1024;
-/// A line of a log in a message; some write whole documents.
+/// Maximum number of characters of a log line in a message, since some servers log whole documents.
 const LINE_MAX: usize = 300;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Which processors the server gets and which the client: disjoint, so that neither takes the
-//! other's time, and never two threads of one core on different sides, since they share it.
+//! Division of the processors between server and client. Both sides are disjoint, so that neither takes CPU
+//! time from the other, and the hardware threads of a core, which share the core, are on the same side.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,17 +7,17 @@ use std::path::Path;
 
 use crate::process;
 
-/// Processors by number.
+/// Processor numbers of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cores {
-    /// The server's.
+    /// Processors of the server.
     pub server: Vec<usize>,
-    /// The client's.
+    /// Processors of the client.
     pub client: Vec<usize>,
 }
 
 impl Cores {
-    /// Halves what this process may use; the server gets the odd core.
+    /// Divides the processors available to the process into halves. The server gets the odd core.
     pub fn of_this_machine() -> Cores {
         let allowed = process::cpus();
         let cores = cores(&allowed, Path::new("/sys/devices/system/cpu"));
@@ -27,7 +27,8 @@ impl Cores {
     fn halves(cores: &[BTreeSet<usize>]) -> Cores {
         let flat = |cores: &[BTreeSet<usize>]| cores.iter().flatten().copied().collect();
         match cores.len() {
-            // One core has two sides if it has two threads; one thread is shared by both.
+            // A single core is divided into its hardware threads. A single hardware thread is shared by
+            // both sides.
             0 | 1 => {
                 let threads: Vec<usize> = flat(cores);
                 match threads.split_first() {
@@ -51,13 +52,14 @@ impl Cores {
         }
     }
 
-    /// Whether neither can take the other's time.
+    /// Returns true if no processor is on both sides.
     pub fn disjoint(&self) -> bool {
         !self.server.iter().any(|cpu| self.client.contains(cpu))
     }
 }
 
-/// `0-3,6` as the kernel and taskset write it; `None` if it isn't that.
+/// Parses a list of processors as written by the kernel and taskset: `0-3,6`. Returns `None` for other
+/// text.
 pub fn parse_list(text: &str) -> Option<Vec<usize>> {
     let mut list = BTreeSet::new();
     for part in text.trim().split(',') {
@@ -71,7 +73,7 @@ pub fn parse_list(text: &str) -> Option<Vec<usize>> {
     Some(list.into_iter().collect())
 }
 
-/// Groups processors by the core they are threads of.
+/// Groups hardware threads by core.
 fn cores(allowed: &[usize], folder: &Path) -> Vec<BTreeSet<usize>> {
     let mut cores: Vec<BTreeSet<usize>> = Vec::new();
     for &cpu in allowed {
@@ -90,7 +92,7 @@ fn cores(allowed: &[usize], folder: &Path) -> Vec<BTreeSet<usize>> {
     cores
 }
 
-/// As many as the kernel's sets have.
+/// Number of processors in the kernel's CPU sets.
 const CPUS_MAX: usize = 1_024;
 
 #[cfg(test)]
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_the_kernels() {
+    fn processor_lists_are_parsed() {
         assert_eq!(parse_list("0-2,5\n"), Some(vec![0, 1, 2, 5]));
         assert_eq!(parse_list("3"), Some(vec![3]));
         assert_eq!(parse_list("3-1"), None);
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn one_processor_is_shared() {
+    fn a_single_processor_is_shared() {
         let alone = Cores::halves(&[set(&[0])]);
         assert!(!alone.disjoint());
         let threads = Cores::halves(&[set(&[0, 1])]);
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_are_read() {
+    fn hardware_threads_are_grouped_by_core() {
         let folder = tempfile::tempdir().expect("a folder");
         for (cpu, siblings) in [(0, "0,2"), (1, "1"), (2, "0,2")] {
             let topology = folder.path().join(format!("cpu{cpu}/topology"));

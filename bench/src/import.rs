@@ -1,5 +1,5 @@
-//! Outputs of other load generators as a result: of a run of one's own from years ago, of a page
-//! that shows them. A text may hold several outputs among other words; each is a row.
+//! Import of outputs of other load generators as a result: from an earlier run, or from a web page with
+//! outputs. A text may contain several outputs among other text. Each output becomes a row.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,40 +8,41 @@ use crate::driver::reading::{self, ReadError, Reading};
 use crate::driver::{Driver, ab, h2load, siege, wrk};
 use crate::result::{Cell, ContenderFacts, FORMAT, Machine, Round, Run, Scenario};
 
-/// Why nothing was imported.
+/// Error of an import.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// No driver knows it.
-    #[error("{name}: no output of wrk, ab, siege or h2load is in it")]
+    /// The text has no output of a known load generator.
+    #[error("{name}: no output of wrk, ab, siege or h2load found")]
     Nothing {
-        /// The file.
+        /// Name of the file.
         name: String,
     },
-    /// One of them wrote it, but it isn't whole.
+    /// An output is incomplete or invalid.
     #[error("{name}, line {line}: the output of {driver}: {source}")]
     Bad {
-        /// The file.
+        /// Name of the file.
         name: String,
-        /// Where the output begins.
+        /// Line where the output begins.
         line: usize,
-        /// Who wrote it.
+        /// Load generator of the output.
         driver: Driver,
-        /// What is wrong.
+        /// The cause.
         source: ReadError,
     },
 }
 
-/// A text with outputs in it.
+/// A text with outputs.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// The file's name, for titles and messages.
+    /// Name of the file, for titles and messages.
     pub name: String,
-    /// What is in it.
+    /// Content of the file.
     pub text: String,
 }
 
-/// Makes a run of some texts. Outputs of one generator are rows of one table; a row is named by the heading above its output, else by its file. When it was
-/// measured, and where, only the user knows.
+/// Converts texts to a run. All outputs of a load generator are rows of one table. A row is named after the
+/// heading above its output, or after the file. Only the operator knows the date and
+/// the machine of the measurement.
 pub fn import(sources: &[Source], command: &str) -> Result<Run, ImportError> {
     let mut run = empty(command);
     let mut names = Vec::new();
@@ -66,13 +67,13 @@ pub fn import(sources: &[Source], command: &str) -> Result<Run, ImportError> {
     Ok(run)
 }
 
-/// Whether a run is of outputs that others printed.
+/// Returns true if a run was imported.
 pub fn is_imported(run: &Run) -> bool {
     run.suite == SUITE
 }
 
-/// Imported runs as one, so that their outputs of one generator stand in one table; a run of a suite has
-/// its own.
+/// Merges imported runs, so that all outputs of a load generator are in one table. Each run of a suite has
+/// a table of its own.
 pub fn together(runs: &[&Run]) -> Run {
     let mut all = empty("");
     let titles: Vec<&str> = runs
@@ -99,14 +100,14 @@ pub fn together(runs: &[&Run]) -> Run {
     all
 }
 
-/// A run with nothing in it yet.
+/// Creates an empty run.
 fn empty(command: &str) -> Run {
     Run {
         format: FORMAT,
         tool: crate::TOOL.to_owned(),
         suite: SUITE.to_owned(),
         title: String::new(),
-        // Nobody said when.
+        // The time of the measurement is unknown.
         begun: String::new(),
         ended: String::new(),
         complete: true,
@@ -119,21 +120,20 @@ fn empty(command: &str) -> Run {
         scenarios: Vec::new(),
         cells: Vec::new(),
         notes: vec![
-            "Imported: when and on what machine it was measured isn't known, nor what the server \
-             used."
+            "Imported: the date, the machine and the server's resource usage are unknown."
                 .to_owned(),
         ],
     }
 }
 
-/// One output in a text.
+/// One output within a text.
 struct Piece {
     driver: Driver,
-    /// From 1.
+    /// Line number, from 1.
     line: usize,
-    /// What stands before it and names the server: `## Nginx`, or ab's own field.
+    /// Heading before the output, usually the name of the server: `## Nginx`.
     heading: Option<String>,
-    /// siege's users, from its command or its first words.
+    /// Number of siege's users, from the command or the first lines of the output.
     users: Option<u64>,
     text: String,
 }
@@ -149,7 +149,7 @@ impl Piece {
         }
     }
 
-    /// The server's name for itself, which ab prints.
+    /// Returns the server's name from the `Server Software:` line of ab.
     fn software(&self) -> Option<String> {
         let line = self
             .text
@@ -159,7 +159,7 @@ impl Piece {
     }
 }
 
-/// The first words of an output, by which one is told from the next.
+/// Detects the first line of an output and returns the load generator.
 fn beginning(line: &str) -> Option<Driver> {
     let line = line.trim_start();
     let (driver, _) = [
@@ -168,7 +168,7 @@ fn beginning(line: &str) -> Option<Driver> {
             line.starts_with("Running ") && line.contains("test @ "),
         ),
         (Driver::Ab, line.starts_with("Server Software:")),
-        // Behind other words too: pages show all of it in one line.
+        // Not only at the start of a line: some web pages show the whole output in one line.
         (
             Driver::Siege,
             line.split_once("Transactions:")
@@ -193,7 +193,7 @@ fn pieces(text: &str) -> Vec<Piece> {
                 driver,
                 line: nth + 1,
                 heading: heading.clone(),
-                // What stands far above was about something else.
+                // A command far above belongs to a different output.
                 users: users
                     .take()
                     .filter(|(at, _)| driver == Driver::Siege && nth - at <= LINES_TO_COMMAND)
@@ -204,14 +204,14 @@ fn pieces(text: &str) -> Vec<Piece> {
             heading = Some(words.trim().to_owned());
         }
         if let Some(piece) = pieces.last_mut() {
-            // The layout of a page that shows it: indented, or quoted.
+            // Removes the indentation of a web page or a quotation.
             piece.text.push_str(unindented(line, piece.driver));
             piece.text.push('\n');
         }
     }
     for piece in &mut pieces {
         if piece.driver == Driver::Siege {
-            // Its brace stands alone in the line before.
+            // The opening brace is in the preceding line.
             piece.text = piece
                 .text
                 .replace("{\t\"transactions\"", "\"transactions\"");
@@ -223,7 +223,8 @@ fn pieces(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// ab's fields begin their lines; the columns of the others are found by their labels.
+/// Removes indentation from the output of ab, where labels begin the line. The figures of the other load
+/// generators are found by label anywhere in the line.
 fn unindented(line: &str, driver: Driver) -> &str {
     match driver {
         Driver::Ab => line.strip_prefix("    ").unwrap_or(line),
@@ -231,7 +232,8 @@ fn unindented(line: &str, driver: Driver) -> &str {
     }
 }
 
-/// `siege -d1 -c200 -t1m`, `** Preparing 200 concurrent users for battle.`: 200.
+/// Returns the number of users in a line, for example 200 in `siege -d1 -c200 -t1m` or `** Preparing 200
+/// concurrent users for battle.`.
 fn users_in(line: &str) -> Option<u64> {
     if let Some((_, rest)) = line.split_once("** Preparing ") {
         return reading::count(reading::first_word(rest)).ok();
@@ -248,7 +250,8 @@ fn add(run: &mut Run, file: &str, piece: &Piece, mut reading: Reading) {
     if let Some(users) = piece.users {
         reading.settings.entry("users".to_owned()).or_insert(users);
     }
-    // As columns: 002 compared pages of different lengths, and one server with fewer connections.
+    // Settings become columns. Published comparisons contain pages of different lengths, and one server
+    // with fewer connections.
     for (name, value) in std::mem::take(&mut reading.settings) {
         reading.extra.insert(name, value as f64);
     }
@@ -276,8 +279,8 @@ fn add(run: &mut Run, file: &str, piece: &Piece, mut reading: Reading) {
     place(run, &scenario, &facts, vec![round]);
 }
 
-/// Adds a row; a second one of the same name is another's, or measured after something was changed,
-/// and gets a number.
+/// Adds a row. If the name is taken, for example by a repeated measurement after a change, a number is
+/// appended to the name.
 fn place(run: &mut Run, scenario: &Scenario, facts: &ContenderFacts, rounds: Vec<Round>) {
     if !run.scenarios.iter().any(|known| known.id == scenario.id) {
         run.scenarios.push(scenario.clone());
@@ -306,16 +309,16 @@ fn place(run: &mut Run, scenario: &Scenario, facts: &ContenderFacts, rounds: Vec
     });
 }
 
-/// `https://www.example.org/page.html`: its host.
+/// Returns the host of a URL such as `https://www.example.org/page.html`.
 fn server_of(target: &str) -> String {
     let rest = target.split_once("://").map_or(target, |(_, rest)| rest);
     rest.split('/').next().unwrap_or(rest).to_owned()
 }
 
-/// The suite's name in results.
+/// Name of the suite in results.
 const SUITE: &str = "import";
 const TITLE: &str = "Imported from ";
-/// From siege's command to its output, with words between.
+/// Maximum number of lines from siege's command to its output.
 const LINES_TO_COMMAND: usize = 8;
 
 #[cfg(test)]
@@ -335,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_of_each() {
+    fn an_output_of_each_load_generator_is_imported() {
         for (name, text, settings) in [
             (
                 "wrk",
@@ -367,14 +370,17 @@ mod tests {
                 assert_eq!(run.cells[0].rounds[0].extra[key], value, "{name}: {key}");
             }
             assert!(run.cells[0].rounds[0].requests > 0);
-            assert_eq!(run.begun, "", "nobody said when it was measured");
+            assert_eq!(
+                run.begun, "",
+                "the time of an imported measurement is unknown"
+            );
         }
     }
 
-    /// A page as people write them: outputs indented under headings. Those of one generator are compared,
-    /// though addresses and lengths differ.
+    /// Checks a page with indented outputs under headings. Outputs of the same load generator are rows of
+    /// one table, although addresses and lengths differ.
     #[test]
-    fn a_page_with_several() {
+    fn a_page_with_several_outputs_is_imported() {
         let ab = include_str!("../tests/drivers/ab.txt").replace('\n', "\n    ");
         let other = ab
             .replace("/hello.html", "/")
@@ -393,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn files_name_their_rows() {
+    fn rows_are_named_after_files() {
         let text = include_str!("../tests/drivers/wrk.txt");
         let file = |name: &str, text: &str| Source {
             name: name.to_owned(),
@@ -416,9 +422,9 @@ mod tests {
         assert_eq!(names(&piped), ["127.0.0.1:28080"]);
     }
 
-    /// As pages show it: all of siege's words in one line, its command somewhere above.
+    /// Checks a web page with siege's whole output in one line and the command somewhere above.
     #[test]
-    fn siege_in_one_line() {
+    fn siege_output_in_one_line_is_imported() {
         let line = "Lifting the server siege... done. Transactions: 6492 hits Availability: 99.50 % \
             Elapsed time: 59.28 secs Data transferred: 38.86 MB Response time: 1.29 secs \
             Transaction rate: 109.51 trans/sec Throughput: 0.66 MB/sec Concurrency: 141.10 \
@@ -443,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_output() {
+    fn text_without_output_is_rejected() {
         one("bank.txt", "Transactions: see below\n").expect_err("no output of siege");
         let nothing = one("notes.txt", "so fast\n").expect_err("no output");
         assert!(nothing.to_string().starts_with("notes.txt: no output"));
@@ -456,10 +462,10 @@ mod tests {
         );
     }
 
-    /// Cut anywhere, an output is never taken as whole, but where only its last line's figures are
-    /// shorter by a digit.
+    /// Checks that an output truncated at any position is refused. Positions within the last line are
+    /// excepted, where only the figures may be shorter.
     #[test]
-    fn an_output_cut_off_is_refused() {
+    fn truncated_output_is_rejected() {
         for text in [
             include_str!("../tests/drivers/wrk.txt"),
             include_str!("../tests/drivers/wrk-without-latency.txt"),

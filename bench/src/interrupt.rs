@@ -1,6 +1,6 @@
-//! Ctrl-C, and what else asks us to end: the first time what was measured is kept and every process
-//! stopped, the second time we go at once (the servers' guard ends them), with a last try to leave
-//! nothing behind.
+//! Signal handling. The first SIGINT, SIGTERM or SIGHUP ends the run: all processes are stopped and the
+//! figures are kept. A second signal ends the kit at once, after a last attempt to clean up, and the guard
+//! processes end the servers.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::thread;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Sets `stop` on the first SIGINT, SIGTERM or SIGHUP; on the second calls `leave` and ends.
+/// Sets `stop` on the first SIGINT, SIGTERM or SIGHUP. Calls `leave` and exits on the second.
 pub fn watch(stop: &'static AtomicBool, leave: fn()) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -43,6 +43,6 @@ async fn listen(
             leave();
             std::process::exit(i32::from(crate::cli::INTERRUPTED));
         }
-        eprintln!("\nending: what was measured is kept (once more to leave at once)");
+        eprintln!("\nstopping: the figures so far are kept (interrupt again to exit at once)");
     }
 }

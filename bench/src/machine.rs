@@ -1,8 +1,8 @@
-//! The machine that a run was made on: what the kernel tells of it, and what only its owner knows.
+//! Facts about the machine of a run, from the kernel and from the operator.
 //!
-//! Price and name come from a machine profile, a TOML file (`name = "Pi Zero"`, `price = 14.40`,
-//! `currency = "GBP"`). Temperature is that of the processor where a sensor says so, else the
-//! hottest there is; virtual machines have none.
+//! Price and name come from a machine profile, a TOML file (`name = "Pi Zero"`, `price = 14.40`, `currency
+//! = "GBP"`). The temperature is the processor's if a sensor is labelled accordingly, otherwise the highest
+//! of all sensors. Virtual machines have no sensor.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use serde::Deserialize;
 use crate::process;
 use crate::result::{Machine, Price};
 
-/// What the owner says of a machine.
+/// Machine profile written by the operator.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Profile {
-    /// Its name in tables; else the host's name.
+    /// Name of the machine in tables, or `None` for the host name.
     pub name: Option<String>,
-    /// What it cost.
+    /// Price of the machine.
     pub price: Option<Price>,
 }
 
-/// A machine profile that can't be used.
+/// Error of an invalid machine profile.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {problem}", path.display())]
 pub struct ProfileError {
@@ -29,7 +29,7 @@ pub struct ProfileError {
     problem: String,
 }
 
-/// A profile as it is written.
+/// File format of a profile.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -39,11 +39,11 @@ struct Written {
 }
 
 impl Written {
-    /// The price: a number with its currency beside it, or a table of both.
+    /// Returns the price: a number with a separate currency, or a table with both.
     fn price(&self) -> Result<Option<Price>, String> {
         let amount = match &self.price {
             None if self.currency.is_none() => return Ok(None),
-            None => return Err(format!("there is a currency but no price: {PRICE}")),
+            None => return Err(format!("currency without a price: {PRICE}")),
             Some(toml::Value::Integer(whole)) => *whole as f64,
             Some(toml::Value::Float(amount)) => *amount,
             Some(table @ toml::Value::Table(_)) if self.currency.is_none() => {
@@ -65,7 +65,7 @@ fn sound(price: Price) -> Result<Price, String> {
     match price.amount.is_finite() && price.amount > 0.0 {
         true => Ok(price),
         false => Err(format!(
-            "the price is {}, not more than nothing",
+            "the price is {}, but must be greater than zero",
             price.amount
         )),
     }
@@ -91,7 +91,7 @@ impl Profile {
 }
 
 impl Machine {
-    /// The machine we are on.
+    /// Collects the facts of the current machine.
     pub fn of_this_run(profile: &Profile) -> Machine {
         let uname = rustix::system::uname();
         let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
@@ -118,12 +118,13 @@ impl Machine {
     }
 }
 
-/// The processor's temperature, degrees Celsius; `None` without a sensor.
+/// Returns the processor's temperature in degrees Celsius, or `None` without a sensor.
 pub fn temperature_celsius() -> Option<f64> {
     temperature_below(Path::new("/sys/class"))
 }
 
-/// `class/thermal/thermal_zone*` has a type and millidegrees; `class/hwmon/hwmon*` a name and inputs.
+/// Reads the sensors: `class/thermal/thermal_zone*` has a type and millidegrees, `class/hwmon/hwmon*` has a
+/// name and several inputs.
 fn temperature_below(class: &Path) -> Option<f64> {
     let mut seen = Vec::new();
     for zone in folders(&class.join("thermal")) {
@@ -144,7 +145,7 @@ fn temperature_below(class: &Path) -> Option<f64> {
         .or_else(|| hottest(&mut seen.iter()))
 }
 
-/// Whether it is the processor's, and degrees Celsius.
+/// Returns whether a sensor belongs to the processor, and degrees Celsius.
 fn sensor(kind: &Path, millidegrees: &Path) -> Option<(bool, f64)> {
     let kind = fs::read_to_string(kind)
         .unwrap_or_default()
@@ -156,7 +157,7 @@ fn sensor(kind: &Path, millidegrees: &Path) -> Option<(bool, f64)> {
         .ok()?
         / 1000.0;
     let processor = ["cpu", "pkg_temp", "coretemp", "k10temp", "soc"];
-    // Sensors that aren't there read as the coldest or hottest that fits.
+    // Missing sensors read as the lowest or highest representable value.
     let is_sane = (-40.0..=150.0).contains(&celsius);
     is_sane.then_some((processor.iter().any(|known| kind.contains(known)), celsius))
 }
@@ -170,14 +171,14 @@ fn folders(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A file's only line.
+/// Reads a file without surrounding whitespace and NUL bytes.
 fn read(path: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\0');
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// x86 names the model, ARM the board (device tree) and the core.
+/// Returns the processor's name: the model on x86, the board (device tree) and the core on ARM.
 fn processor(cpuinfo: &str, board: Option<&str>) -> String {
     let field = |name: &str| {
         cpuinfo.lines().find_map(|line| {
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_its_facts() {
+    fn the_facts_of_this_machine_are_complete() {
         let machine = Machine::of_this_run(&Profile::default());
         assert!(machine.cpus >= 1 && machine.memory_bytes > 1 << 20);
         assert!(!machine.kernel.is_empty() && !machine.architecture.is_empty());
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_named_as_each_architecture_does() {
+    fn processors_are_named_on_each_architecture() {
         let intel = "processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\n\nprocessor\t: 1\n";
         assert_eq!(processor(intel, None), "Intel(R) Xeon(R)");
         let zero = "processor\t: 0\nmodel name\t: ARMv6-compatible processor rev 7 (v6l)\n";
@@ -273,10 +274,10 @@ mod tests {
             ),
             ("price = \"14\"", "currency = \"GBP\""),
             ("price = { amount = 3 }", "missing field `currency`: write"),
-            ("currency = \"GBP\"", "there is a currency but no price"),
+            ("currency = \"GBP\"", "currency without a price"),
             (
                 "price = -1\ncurrency = \"GBP\"",
-                "the price is -1, not more than nothing",
+                "the price is -1, but must be greater than zero",
             ),
             ("prize = 1", "unknown field `prize`"),
         ] {
@@ -289,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn small_files_of_the_kernel_are_read() {
+    fn memory_and_system_name_are_parsed() {
         assert_eq!(
             memory_bytes("MemTotal:  512 kB\nMemFree: 1 kB\n"),
             Some(512 * 1024)
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_processors_sensor_counts_before_a_hotter_one() {
+    fn the_processor_sensor_takes_precedence_over_a_hotter_sensor() {
         let class = tempfile::tempdir().expect("a folder");
         let write = |path: &str, text: &str| {
             let path = class.path().join(path);
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_says_what_only_the_owner_knows() {
+    fn a_profile_sets_name_and_price() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("machine.toml");
         let load = |text: &str| {

@@ -1,32 +1,31 @@
-//! What loading a page took, counted from the events of the browser's DevTools as its network panel
-//! counts them.
+//! Figures of one page load, computed from DevTools events in the same way as the browser's network panel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::browser::Event;
 
-/// A page that was loaded.
+/// Figures of one page load.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PageLoad {
-    /// Requests, those too that the cache answered.
+    /// Number of requests, including requests answered from the cache.
     pub requests: u64,
-    /// Those that the cache answered without asking the server.
+    /// Number of requests answered from the cache without asking the server.
     pub from_cache: u64,
-    /// Bytes that came over the network, heads too.
+    /// Bytes received over the network, including header sections.
     pub transferred_bytes: u64,
-    /// Bytes of the resources, unpacked.
+    /// Bytes of the resources after decompression.
     pub resource_bytes: u64,
-    /// From the start of the navigation until the document was parsed, ms.
+    /// Milliseconds from the start of the navigation until the document was parsed.
     pub dom_content_loaded_ms: f64,
-    /// Until everything that it names was there, ms.
+    /// Milliseconds from the start of the navigation until the load event.
     pub load_ms: f64,
-    /// Until the end of the last transfer, ms.
+    /// Milliseconds from the start of the navigation until the end of the last transfer.
     pub finish_ms: f64,
-    /// What failed: address and why, or its status.
+    /// Failed requests: URL, and error or status.
     pub failures: Vec<String>,
 }
 
-/// Counts a load while it happens.
+/// Accumulates the events of a page load in progress.
 #[derive(Debug, Default)]
 pub struct Counter {
     loader: String,
@@ -49,7 +48,7 @@ struct Request {
 }
 
 impl Counter {
-    /// Takes an event of the tab; the load once it is whole and the network is idle.
+    /// Processes an event of the tab. Returns the figures when the page is loaded and the network is idle.
     pub fn take(&mut self, event: &Event) -> Option<PageLoad> {
         let id = event.params["requestId"].as_str().unwrap_or_default();
         let time = event.params["timestamp"].as_f64().unwrap_or_default();
@@ -70,7 +69,7 @@ impl Counter {
 
     fn sent(&mut self, id: &str, time: f64, event: &Event) {
         let url = event.params["request"]["url"].as_str().unwrap_or_default();
-        // What a page has in itself is no request.
+        // Inlined data URLs are not requests.
         if url.starts_with("data:") {
             return;
         }
@@ -111,7 +110,8 @@ impl Counter {
             return;
         };
         if event.method == "Network.loadingFailed" {
-            // A status says more than that what came with it was dropped.
+            // The status is kept, because a status is more precise than the error for its discarded
+            // content.
             let error = event.params["errorText"].as_str().map(str::to_owned);
             request.failure = request.failure.take().or(error);
         } else if !request.from_cache {
@@ -123,7 +123,8 @@ impl Counter {
         self.finished = self.finished.max(time);
     }
 
-    /// Milliseconds; `None` of what still belongs to the page before.
+    /// Converts a timestamp to milliseconds since the start of the navigation. Returns `None` for events of
+    /// the preceding page.
     fn since_begun(&self, time: f64) -> Option<f64> {
         (!self.loader.is_empty()).then_some((time - self.begun) * 1e3)
     }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_with_a_cached_font_and_a_missing_picture() {
+    fn a_page_with_a_cached_font_and_a_missing_picture_is_counted() {
         let mut counter = Counter::default();
         let events = [
             ("Page.loadEventFired", json!({"timestamp": 1.0})),

@@ -1,5 +1,5 @@
-//! The stage's browser: one for a whole run, and in it a context of its own for each turn, in which
-//! the page is loaded cold and then again.
+//! Browser of a run. One browser serves a whole run. Each turn has a new browser context, where the page is
+//! loaded with an empty cache and then reloaded.
 
 use std::fs::File;
 use std::io;
@@ -14,10 +14,10 @@ use crate::page_load::{Counter, PageLoad};
 use crate::result::Round;
 use crate::site::Site;
 
-/// The page: of the size that the source document's has, with a style, a script and a font.
+/// The measured page: as large as the page of the source document, with a style sheet, a script and a font.
 pub const PATH: &str = "/journal/2026/04/05.html";
 
-/// A browser that loads the page.
+/// A browser that loads the measured page.
 #[derive(Default)]
 pub struct PageStage {
     browser: Option<Browser>,
@@ -25,15 +25,15 @@ pub struct PageStage {
 }
 
 impl PageStage {
-    /// Loads the page cold and keeps what loading it again took for [`PageStage::cached`].
+    /// Loads the page with an empty cache, and reloads the page for [`PageStage::cached`].
     pub fn cold(&mut self, site: &Site, address: SocketAddr) -> Result<Round, Error> {
         let browser = match &mut self.browser {
             Some(browser) => browser,
             none => none.insert(start(site)?),
         };
-        // The server's certificate is for this name, whichever loopback address it has.
+        // The certificate is valid for `localhost`, regardless of the loopback address.
         let url = format!("https://localhost:{}{PATH}", address.port());
-        // The first load of a browser pays for what it does once in its life.
+        // The first load of a browser includes its one-time initialization and is discarded.
         load(&mut browser.tab()?, &url)?;
         let mut tab = browser.tab()?;
         let cold = load(&mut tab, &url)?;
@@ -42,14 +42,14 @@ impl PageStage {
         round(&cold, &url)
     }
 
-    /// What the second load in the same context took, once.
+    /// Returns the round of the reload, once.
     pub fn cached(&mut self) -> Option<Result<Round, Error>> {
         self.cached.take()
     }
 }
 
 fn start(site: &Site) -> Result<Browser, Error> {
-    furnish(&site.root)?;
+    copy_resources_to_root(&site.root)?;
     let authority = Some(site.certificate.authority_pem.as_str());
     Browser::start(&Options {
         authority,
@@ -70,7 +70,7 @@ pub fn load(tab: &mut Tab, url: &str) -> Result<PageLoad, Error> {
     count(tab, url)
 }
 
-/// Loads it again as a visitor does who comes back: what is cached and fresh isn't asked for.
+/// Reloads a page as a returning visitor does: fresh resources come from the cache without a request.
 pub fn reload(tab: &mut Tab, url: &str) -> Result<PageLoad, Error> {
     tab.forget_events();
     tab.command("Page.reload", json!({"ignoreCache": false}))?;
@@ -82,12 +82,13 @@ fn count(tab: &mut Tab, url: &str) -> Result<PageLoad, Error> {
     tab.watch(url, |event| counter.take(event))
 }
 
-/// The round of a load; a page that lacks a part isn't whole, and how fast it was tells nothing.
+/// Converts a page load to a round. A page with a missing part is an error, because its time would be
+/// meaningless.
 fn round(load: &PageLoad, url: &str) -> Result<Round, Error> {
     if !load.failures.is_empty() {
         return Err(Error::Page {
             url: url.to_owned(),
-            message: format!("the page isn't whole: {}", load.failures.join("; ")),
+            message: format!("the page is incomplete: {}", load.failures.join("; ")),
         });
     }
     let extra = [
@@ -110,9 +111,9 @@ fn round(load: &PageLoad, url: &str) -> Result<Round, Error> {
     })
 }
 
-/// The journal names its style, script, font and pictures from the root, so they must be there too.
-/// All are made old: a browser takes a tenth of a file's age as the time that it stays fresh.
-fn furnish(root: &Path) -> io::Result<()> {
+/// Copies the resources of the journal, referenced by absolute paths, to the root. All files get an old
+/// modification time, because a browser derives the freshness lifetime from a tenth of the file's age.
+fn copy_resources_to_root(root: &Path) -> io::Result<()> {
     let journal = root.join("journal");
     for name in [
         "journal.css",
@@ -139,5 +140,5 @@ fn age(file: &Path) -> io::Result<()> {
         .set_modified(SystemTime::now() - AGE)
 }
 
-/// 200 days.
+/// Age of the files: 200 days.
 const AGE: Duration = Duration::from_secs(200 * 86_400);

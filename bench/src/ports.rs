@@ -1,14 +1,14 @@
-//! Free ports for servers that can't be told to choose one.
+//! Free ports for servers that can't choose a port themselves.
 //!
-//! They are taken from below the range that the kernel gives to clients: a port of that range may be
-//! free when we look and be some connection's own end a moment later.
+//! Ports are taken from below the kernel's ephemeral range. A port of the ephemeral range may be free when
+//! checked and become the local port of a connection a moment later.
 
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Looks for ports that nobody listens on.
+/// Finder of ports without a listener.
 #[derive(Debug)]
 pub struct Free {
     host: IpAddr,
@@ -17,29 +17,29 @@ pub struct Free {
     taken: Vec<u16>,
 }
 
-/// A port that can't be had.
+/// Error of an unavailable port.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// Somebody listens there.
+    /// Another process listens on the port.
     #[error("port in use: {0}")]
     InUse(SocketAddr),
-    /// We may not listen there.
+    /// Listening on the port is not permitted.
     #[error("can't listen on {0}: {1}")]
     Refused(SocketAddr, io::Error),
-    /// No free one was found.
+    /// No free port was found.
     #[error("no free port on {0}")]
     NoneFree(IpAddr),
 }
 
 impl Free {
-    /// Free ports of that address.
+    /// Creates a finder for the ports of one address.
     pub fn new(host: IpAddr) -> Free {
         let range =
             fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
         let end = clients_begin(&range)
             .unwrap_or(FIRST_OF_CLIENTS)
             .max(FIRST + 1000);
-        // Several of us at once begin at different places.
+        // Kits running at the same time begin at different ports.
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |now| now.subsec_nanos());
@@ -53,7 +53,7 @@ impl Free {
         }
     }
 
-    /// `wanted` if it is free; for 0, one that is.
+    /// Returns `wanted` if the port is free. For 0, returns any free port.
     pub fn take(&mut self, wanted: u16) -> Result<u16, PortError> {
         if wanted != 0 {
             return self.try_port(wanted).map(|()| wanted);
@@ -61,7 +61,7 @@ impl Free {
         for _ in 0..TRIES {
             let port = self.next;
             self.next = if port + 1 < self.end { port + 1 } else { FIRST };
-            // HTTP/3 takes the same number of UDP.
+            // HTTP/3 uses the UDP port of the same number.
             let udp = UdpSocket::bind((self.host, port));
             if !self.taken.contains(&port) && udp.is_ok() && self.try_port(port).is_ok() {
                 self.taken.push(port);
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_free_different_and_not_for_clients() {
+    fn ports_are_free_distinct_and_below_the_ephemeral_range() {
         let mut free = Free::new(Ipv4Addr::LOCALHOST.into());
         let ports: Vec<u16> = (0..20)
             .map(|_| free.take(0).expect("a free port"))
@@ -115,10 +115,10 @@ mod tests {
     #[test]
     fn a_port_in_use_is_named() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = listener.local_addr().expect("its address");
+        let address = listener.local_addr().expect("a local address");
         let error = Free::new(address.ip())
             .take(address.port())
-            .expect_err("it is in use");
+            .expect_err("the port is in use");
         assert_eq!(error.to_string(), format!("port in use: {address}"));
     }
 }

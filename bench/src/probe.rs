@@ -1,7 +1,7 @@
-//! One request, one answer: whether a server is there, and whether what it says is right.
+//! A single request to check that a server is ready and responds correctly.
 //!
-//! Deliberately plain: HTTP/1.1 with `Connection: close` over a socket of its own, and under TLS a
-//! client that trusts the site's own authority and nobody else. Nothing is measured with it.
+//! The client is deliberately simple: HTTP/1.1 with `Connection: close` on a new socket. Under TLS the
+//! client trusts only the site's own authority. The client is not used for measurements.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -11,18 +11,18 @@ use std::time::Duration;
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// What a server answered.
+/// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The status code.
+    /// Status code.
     pub status: u16,
-    /// The head as it came, without its last empty line.
+    /// Status line and header section as received, without the final empty line.
     pub head: String,
-    /// The content, without the coding that it was transferred in.
+    /// Content, without transfer coding.
     pub body: Vec<u8>,
 }
 
-/// Gets `path` from a server; over TLS if the authority (PEM) is given whose word is believed.
+/// Sends a GET request for `path`, over TLS if a trusted authority (PEM) is given.
 pub fn get(address: SocketAddr, path: &str, authority: Option<&str>) -> io::Result<Answer> {
     let mut socket = TcpStream::connect_timeout(&address, PATIENCE)?;
     socket.set_read_timeout(Some(PATIENCE))?;
@@ -62,7 +62,8 @@ fn exchange(stream: &mut (impl Read + Write), request: &str) -> io::Result<Answe
         match stream.read(&mut piece) {
             Ok(0) => break,
             Ok(n) => bytes.extend_from_slice(&piece[..n]),
-            // Many close without TLS's own goodbye, some with a reset; if all is there, it is well.
+            // Many servers close without close_notify, some with a reset. A complete response is accepted
+            // anyway.
             Err(_) if is_whole(&bytes) => break,
             Err(error) => return Err(error),
         }
@@ -76,7 +77,7 @@ fn is_whole(bytes: &[u8]) -> bool {
 
 fn parse(bytes: &[u8]) -> io::Result<Answer> {
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
-    let end = find(bytes, b"\r\n\r\n").ok_or_else(|| wrong("the head of its answer is cut off"))?;
+    let end = find(bytes, b"\r\n\r\n").ok_or_else(|| wrong("truncated header section"))?;
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let mut words = head.split_ascii_whitespace();
     let is_http = words.next().is_some_and(|word| word.starts_with("HTTP/1."));
@@ -84,21 +85,21 @@ fn parse(bytes: &[u8]) -> io::Result<Answer> {
         .next()
         .and_then(|word| word.parse().ok())
         .filter(|_| is_http);
-    let status = status.ok_or_else(|| wrong("its answer is not HTTP"))?;
+    let status = status.ok_or_else(|| wrong("the response is not HTTP"))?;
     let rest = &bytes[end + 4..];
     let chunked =
         field(&head, "transfer-encoding").is_some_and(|coding| coding.ends_with("chunked"));
     let body = match field(&head, "content-length").and_then(|length| length.parse::<usize>().ok())
     {
-        _ if chunked => unchunk(rest).ok_or_else(|| wrong("its chunks are cut off"))?,
+        _ if chunked => unchunk(rest).ok_or_else(|| wrong("truncated chunked content"))?,
         Some(length) if rest.len() >= length => rest[..length].to_vec(),
-        Some(_) => return Err(wrong("its answer is cut off")),
+        Some(_) => return Err(wrong("truncated content")),
         None => rest.to_vec(),
     };
     Ok(Answer { status, head, body })
 }
 
-/// RFC 9112 §7.1, without trailers.
+/// Decodes a chunked body without trailers (RFC 9112 §7.1).
 fn unchunk(mut rest: &[u8]) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     loop {
@@ -129,10 +130,10 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// The name in the site's certificate, and in requests.
+/// Host name in the site's certificate and in requests.
 pub const HOST: &str = "localhost";
 
-/// How long a server may be silent.
+/// Timeout for a connection attempt, a read or a write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_read_in_every_form() {
+    fn responses_are_parsed_in_every_form() {
         let cases: [(&[u8], u16, &[u8]); 4] = [
             (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabc", 200, b"ab"),
             (b"HTTP/1.0 404 Not Found\r\n\r\nabc", 404, b"abc"),
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_no_http_is_refused() {
+    fn truncated_and_malformed_responses_are_rejected() {
         let cases: [&[u8]; 5] = [
             b"",
             b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab",

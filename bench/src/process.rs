@@ -1,12 +1,12 @@
-//! Processes under measurement: what a whole tree of them uses, where it runs, and that it ends.
+//! Processes under measurement: resource usage of a process tree, CPU pinning, and reliable termination.
 //!
-//! A server may be one process or hundreds that live for a millisecond. Where the kernel lets us, each
-//! tree gets a control group of its own, which counts every process that ever was in it, to the
-//! microsecond. Where not, the tree is read from /proc in clock ticks; then children that nobody waited
-//! for are lost, and [`Tree::counting`] says so.
+//! A server may be one process, or hundreds of processes with a lifetime of 1 ms. If the kernel permits,
+//! each tree gets a control group of its own, which counts the CPU time of every past and present member in
+//! microseconds. Otherwise the tree is read from /proc in clock ticks. The time of unreaped children is
+//! then lost, as [`Tree::counting`] reports.
 //!
-//! Nothing outlives us: dropping a tree kills it, and a guard (a shell that waits for our end of a
-//! pipe to close) does so if we end without dropping anything.
+//! No process outlives the kit. Dropping a tree kills its processes. If the kit itself is killed, a guard
+//! (a shell waiting for the end of a pipe from the kit) kills the processes.
 
 mod group;
 mod guard;
@@ -33,7 +33,7 @@ use group::Group;
 use guard::Guard;
 use table::Table;
 
-/// A contender's processes: those that we started, and all that came of them. Cheap to clone.
+/// Processes of a contender: the started processes and all their descendants. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Tree(Arc<Inner>);
 
@@ -47,9 +47,9 @@ struct Inner {
 struct State {
     roots: Vec<Root>,
     guard: Option<Guard>,
-    /// Time of roots that have ended, where no group counts.
+    /// CPU time of ended roots, used without a control group.
     ended: CpuTime,
-    /// Members so far and when each was born, where there is no group.
+    /// Members seen so far with their start times, used without a control group.
     seen: BTreeMap<u32, u64>,
 }
 
@@ -60,49 +60,49 @@ struct Root {
     status: Option<ExitStatus>,
 }
 
-/// What is needed to start a process.
+/// Parameters for starting a process.
 #[derive(Debug, Clone, Default)]
 pub struct Launch {
-    /// For messages: `stunnel`.
+    /// Name for messages: `stunnel`.
     pub name: String,
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Its arguments.
+    /// Arguments.
     pub arguments: Vec<String>,
-    /// Variables added to its environment.
+    /// Additional environment variables.
     pub environment: BTreeMap<String, String>,
-    /// Its current folder.
+    /// Working directory.
     pub folder: PathBuf,
-    /// Where what it prints goes, to the end.
+    /// File to which the output is appended.
     pub log: PathBuf,
-    /// The processors it may use; all of ours if empty.
+    /// Processors of the process. Empty for all processors of the kit.
     pub cpus: Vec<usize>,
 }
 
-/// CPU time, seconds.
+/// CPU time in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CpuTime {
-    /// In user mode.
+    /// CPU time in user mode.
     pub user_seconds: f64,
-    /// In the kernel.
+    /// CPU time in the kernel.
     pub system_seconds: f64,
 }
 
-/// How a tree's CPU time is counted.
+/// Method of counting a tree's CPU time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Counting {
-    /// By a control group: every process that was ever in it, in microseconds.
+    /// By a control group: every process that was ever a member, in microseconds.
     Group,
-    /// From /proc, in clock ticks, for this reason. Children that nobody waited for are lost.
+    /// From /proc, in clock ticks. The time of unreaped children is lost.
     Processes {
-        /// Why there is no group.
+        /// Reason for the lack of a control group.
         why: String,
     },
 }
 
 impl Tree {
-    /// An empty tree. With `share`, all its processes together get that many processors at most
-    /// (0.1 = a tenth of one), or the reason why that can't be.
+    /// Creates an empty tree. With `share`, all processes together get at most `share` processors (0.1 is a
+    /// tenth of a processor). Fails if the limit can't be set.
     pub fn new(name: &str, share: Option<f64>) -> Result<Tree, ShareError> {
         let group = Group::create(name, share)?;
         Ok(Tree(Arc::new(Inner {
@@ -111,7 +111,7 @@ impl Tree {
         })))
     }
 
-    /// Starts a process in it.
+    /// Starts a process in the tree.
     pub fn spawn(&self, launch: &Launch) -> io::Result<()> {
         let mut state = self.state();
         if state.guard.is_none() {
@@ -130,7 +130,7 @@ impl Tree {
         }
     }
 
-    /// CPU time so far, of processes that have ended too.
+    /// Returns the CPU time used so far, including ended processes.
     pub fn cpu(&self) -> CpuTime {
         match self.0.group.cpu() {
             Some(time) => time,
@@ -144,29 +144,30 @@ impl Tree {
         }
     }
 
-    /// Its proportional set size now: private memory, and its part of what is shared; bytes.
+    /// Returns the proportional set size in bytes: private memory, and a proportional part of shared
+    /// memory.
     pub fn pss(&self) -> u64 {
         self.pids().into_iter().filter_map(table::pss).sum()
     }
 
-    /// Its living processes.
+    /// Returns the living processes.
     pub fn pids(&self) -> Vec<u32> {
         let table = Table::read();
         self.members(&table, &mut self.state())
     }
 
-    /// How [`Tree::cpu`] counts.
+    /// Returns the counting method of [`Tree::cpu`].
     pub fn counting(&self) -> Counting {
         self.0.group.counting()
     }
 
-    /// Measures from here on: CPU time, and the peak of PSS, taken every `interval` by a thread on
-    /// the processors of the caller. `cpus` is how many processors the tree is held to.
+    /// Starts to measure CPU time and the peak of PSS. A thread on the caller's processors samples the PSS
+    /// every `interval`. `cpus` is the number of processors of the tree.
     pub fn measure(&self, interval: Duration, cpus: usize) -> Measuring {
         Measuring::begin(self.clone(), interval, cpus)
     }
 
-    /// The first of the processes that we started which has ended: its name and how it ended.
+    /// Returns the name and the exit status of the first started process that has ended.
     pub fn ended(&self) -> Option<(String, ExitStatus)> {
         let mut state = self.state();
         state.reap();
@@ -174,10 +175,10 @@ impl Tree {
         state.roots.iter().find_map(ended)
     }
 
-    /// Asks all that we started to end, the last one first, and kills what is left after `grace`.
-    /// When it returns, no process of the tree is left.
+    /// Terminates all started processes, the last started first, and kills the remaining processes after
+    /// `grace`. No process of the tree is left on return.
     pub fn end(&self, grace: Duration) {
-        // Before any parent is gone.
+        // Records the members while their parents exist.
         self.pids();
         for root in self.state().roots.iter_mut().rev() {
             root.signal(Signal::TERM);
@@ -189,7 +190,7 @@ impl Tree {
         self.kill();
     }
 
-    /// Kills all of it, and waits until it is gone.
+    /// Kills all processes and waits for their end.
     pub fn kill(&self) {
         while !self.is_empty() {
             self.0.group.kill();
@@ -204,7 +205,7 @@ impl Tree {
         self.0.group.remove();
     }
 
-    /// Whether no process of it is left; reaps those that we started.
+    /// Returns true if no process is left. Reaps started processes that have ended.
     fn is_empty(&self) -> bool {
         self.state().reap();
         self.pids().is_empty()
@@ -244,7 +245,7 @@ impl Drop for Inner {
 impl State {
     fn reap(&mut self) {
         for root in self.roots.iter_mut().filter(|root| root.status.is_none()) {
-            // What it used is in /proc until it is waited for.
+            // /proc has the CPU time only until the process is reaped.
             let used = Table::read_one(root.child.id());
             if let Ok(Some(status)) = root.child.try_wait() {
                 root.status = Some(status);
@@ -263,8 +264,9 @@ impl Root {
 }
 
 impl Launch {
-    /// Started by a shell that enters the groups and then becomes the program, so that nothing of it
-    /// runs outside of them; in a process group of its own, so that Ctrl-C reaches us alone.
+    /// Starts a shell that enters the control groups and executes the program, so that no part of the
+    /// program runs outside of the groups. The shell is in a process group of its own, so that Ctrl-C
+    /// reaches only the kit.
     fn spawn(&self, group: &Group) -> io::Result<Child> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = Command::new("/bin/sh");
@@ -291,7 +293,7 @@ impl Launch {
 }
 
 impl CpuTime {
-    /// Both together, seconds.
+    /// Returns the sum of user and system time in seconds.
     pub fn seconds(self) -> f64 {
         self.user_seconds + self.system_seconds
     }
@@ -315,7 +317,7 @@ impl Sub for CpuTime {
     }
 }
 
-/// The processors that this thread may use.
+/// Returns the processors available to the calling thread.
 pub fn cpus() -> Vec<usize> {
     let allowed = sched_getaffinity(None).unwrap_or_default();
     (0..CpuSet::MAX_CPU)
@@ -323,7 +325,7 @@ pub fn cpus() -> Vec<usize> {
         .collect()
 }
 
-/// Holds the calling thread, and what it starts, to these processors.
+/// Pins the calling thread and its future children to the given processors.
 pub fn pin(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     for cpu in cpus {
@@ -332,12 +334,13 @@ pub fn pin(cpus: &[usize]) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Starts a program (a client, say) on these processors; on all of ours if there are none.
+/// Starts a program, for example a client, on the given processors. An empty list means all processors of
+/// the kit.
 pub fn spawn_on(cpus: &[usize], mut command: Command) -> io::Result<Child> {
     if cpus.is_empty() {
         return command.spawn();
     }
-    // A child has the processors of the thread that starts it, so a thread is spent on it.
+    // A child inherits the processors of its parent thread, so a temporary thread is pinned.
     let started = std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             pin(cpus)?;
@@ -348,23 +351,24 @@ pub fn spawn_on(cpus: &[usize], mut command: Command) -> io::Result<Child> {
     started.unwrap_or_else(|_| Err(io::Error::other("the thread that starts programs panicked")))
 }
 
-/// Where servers find the interpreters of their scripts: the system's before the user's, whose own may
-/// be wrappers that take ten times as long, and which only some servers would pass on.
+/// Returns the PATH for servers, used to find interpreters of scripts. System folders come before the
+/// folders of the user: an interpreter of the user may be a wrapper that takes ten times as long, and only
+/// some servers pass PATH on.
 fn path() -> OsString {
     let mut folders: Vec<PathBuf> = SYSTEM_FOLDERS.map(PathBuf::from).into();
     folders.extend(std::env::split_paths(
         &std::env::var_os("PATH").unwrap_or_default(),
     ));
-    // A folder that can't stand in it came from there, so there is none.
+    // Fails only for a folder with a colon, impossible for folders split from PATH.
     std::env::join_paths(folders).unwrap_or_default()
 }
 
 const SYSTEM_FOLDERS: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// Allows us, and what we start, as many open files as the system does; says how many that is.
+/// Raises the limit of open files, for the kit and its children, and returns the limit.
 pub fn raise_open_files() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    // Some programs allocate a slot for each that they might open, so not without bound.
+    // The limit is bounded, because some programs allocate a slot for each possible file.
     let wanted = limit.maximum.unwrap_or(OPEN_FILES_MAX).min(OPEN_FILES_MAX);
     if limit.current.is_some_and(|current| current < wanted) {
         let raised = Rlimit {
@@ -378,14 +382,14 @@ pub fn raise_open_files() -> u64 {
     limit.current.unwrap_or(wanted)
 }
 
-/// Whether a CPU share can be given here, or why not.
+/// Checks that the CPU time of processes can be limited on the machine.
 pub fn share_is_possible() -> Result<(), ShareError> {
     Tree::new("probe", Some(0.5)).map(drop)
 }
 
 fn signal(pid: u32, what: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // It may have ended meanwhile.
+        // Fails if the process has ended in the meantime.
         let _ = kill_process(pid, what);
     }
 }
@@ -394,7 +398,7 @@ fn exists(path: &Path) -> bool {
     path.try_exists().unwrap_or(false)
 }
 
-/// Arguments: how many groups, the groups, the program and its arguments.
+/// Arguments: the number of groups, the groups, the program and its arguments.
 const ENTER: &str = r#"
 groups=$1
 shift
@@ -406,10 +410,10 @@ done
 exec "$@"
 "#;
 
-/// How often it is looked whether something has ended.
+/// Polling interval for the end of processes.
 const POLL: Duration = Duration::from_millis(5);
 
-/// 1,500 connections and their upstreams, many times over.
+/// Enough for 1,500 connections and their upstream connections, many times over.
 const OPEN_FILES_MAX: u64 = 65_536;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! A program that a contender needs: where it is, and which version.
+//! Lookup of the programs of a contender, and of their versions.
 //!
-//! Servers lie where an ordinary user's PATH doesn't lead (`/usr/sbin`), and what `make peers` builds
-//! lies in a folder of its own, so more places than PATH are searched.
+//! Some programs are outside of a user's PATH: servers in `/usr/sbin`, and programs built by `make peers`
+//! in a folder of their own. Both places are searched too.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,57 +10,56 @@ use std::process::{Command, Stdio};
 use rustix::fs::{Access, access};
 use serde::Deserialize;
 
-/// How a program is found.
+/// A required program.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// Its placeholder in commands.
+    /// Placeholder of the program in commands.
     pub key: String,
-    /// Names or absolute paths; the first that is found is taken. One with a `/` in it that isn't a
-    /// program (a folder of modules) only has to exist.
+    /// Names or absolute paths, in order of preference. An absolute path may also be a folder, for example
+    /// with modules, and only has to exist.
     pub names: Vec<String>,
-    /// A variable of the environment that names it, before all others.
+    /// Environment variable with the path of the program, preferred over the names.
     #[serde(default)]
     pub environment: Option<String>,
-    /// How it tells its version; without this, it has none.
+    /// Query for the version, or `None` for a program without a version.
     #[serde(default)]
     pub version: Option<VersionQuery>,
 }
 
-/// How a program tells its version.
+/// Command for the version of a program.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionQuery {
-    /// What to run it with; it has to end well, or the program counts as missing (a module that
-    /// an interpreter doesn't have) if `must_succeed` is set.
+    /// Arguments of the command.
     pub arguments: Vec<String>,
-    /// The version is the word behind this in what it prints.
+    /// Text before the version in the output.
     pub after: String,
-    /// Whether a bad end means that something is missing.
+    /// Whether a failing command means that the program is missing, for example a module of an interpreter.
     #[serde(default)]
     pub must_succeed: bool,
 }
 
-/// The programs of a contender, found.
+/// The programs of a contender, with paths and versions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// Paths by [`Program::key`].
     pub paths: BTreeMap<String, PathBuf>,
-    /// The path of the one that is named first.
+    /// Path of the first program.
     pub program: PathBuf,
-    /// The sum of the sizes of their files.
+    /// Total size of the program files in bytes.
     pub program_bytes: u64,
-    /// `1.22.1`; of several programs, `stunnel 5.68, busybox 1.35.0`.
+    /// Version: `1.22.1`, or for several programs `stunnel 5.68, busybox 1.35.0`.
     pub version: String,
 }
 
-/// Why a contender can't take part, and how it is installed.
+/// Reason why a contender can't be measured, with installation sources.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Missing(pub String);
 
 impl Found {
-    /// Finds all of them; else says which is missing.
+    /// Finds all programs, or returns a message about the first missing program.
     pub fn of(programs: &[Program]) -> Result<Found, String> {
         let mut paths = BTreeMap::new();
         let mut versions = Vec::new();
@@ -76,7 +75,7 @@ impl Found {
             paths.insert(program.key.clone(), path);
         }
         let first = programs.first().and_then(|program| paths.get(&program.key));
-        let program = first.cloned().ok_or("it names no program")?;
+        let program = first.cloned().ok_or("the entry names no program")?;
         let version = match versions.as_slice() {
             [(_, version)] => version.clone(),
             many => {
@@ -105,7 +104,10 @@ impl Program {
             let path = std::path::absolute(&path).unwrap_or(path);
             return match is_program(&path) {
                 true => Ok(path),
-                false => Err(format!("${variable} is {}, no program", path.display())),
+                false => Err(format!(
+                    "${variable} names {}, not an executable program",
+                    path.display()
+                )),
             };
         }
         for name in &self.names {
@@ -126,7 +128,7 @@ impl Program {
 
 impl VersionQuery {
     fn ask(&self, program: &Path) -> Result<String, String> {
-        // In an empty folder: some leave files behind, whatever they are asked.
+        // Run in an empty folder, because some programs write files regardless of their arguments.
         let folder =
             tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
         let output = Command::new(program)
@@ -150,7 +152,7 @@ impl VersionQuery {
     }
 }
 
-/// The word behind `after`.
+/// Returns the word behind `after`.
 fn version_in<'s>(said: &'s str, after: &str) -> Option<&'s str> {
     let rest = said.split_once(after)?.1.trim_start();
     let word = rest
@@ -163,8 +165,8 @@ fn version_in<'s>(said: &'s str, after: &str) -> Option<&'s str> {
     Some(number.unwrap_or(word)).filter(|word| !word.is_empty())
 }
 
-/// Folders with programs, the likeliest first: what was built for us, beside us, PATH, and where
-/// servers lie.
+/// Returns the folders to search, in order of preference: programs built by `make peers`, folders beside
+/// the kit's own program, PATH, and the usual folders of servers.
 fn places() -> Vec<PathBuf> {
     let mut places = Vec::new();
     places.extend(std::env::var_os(PEERS).map(|folder| PathBuf::from(folder).join("bin")));
@@ -176,7 +178,7 @@ fn places() -> Vec<PathBuf> {
         places.push(folder.join("peers/bin"));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // An empty part of PATH means the current folder: nothing to run programs from.
+    // An empty part of PATH means the working directory, where no program is to be found.
     places.extend(std::env::split_paths(&path).filter(|folder| folder.is_absolute()));
     places
         .extend(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/local/go/bin"].map(PathBuf::from));
@@ -190,7 +192,7 @@ fn is_program(path: &Path) -> bool {
     path.is_file() && access(path, Access::EXEC_OK).is_ok()
 }
 
-/// Names the folder into which `make peers` builds.
+/// Environment variable with the folder of `make peers`.
 const PEERS: &str = "ANTHILL_PEERS";
 
 #[cfg(test)]
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read_as_servers_print_them() {
+    fn versions_are_found_in_the_output_of_servers() {
         let cases = [
             ("nginx version: nginx/1.22.1\n", "nginx/", Some("1.22.1")),
             (
@@ -243,7 +245,7 @@ mod tests {
                 "fasthttp v",
                 Some("1.62.0"),
             ),
-            ("nothing of the kind", "nginx/", None),
+            ("no version here", "nginx/", None),
         ];
         for (said, after, version) in cases {
             assert_eq!(version_in(said, after), version, "{said}");
@@ -251,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_name_that_is_there_is_taken() {
+    fn the_first_existing_name_is_used() {
         let found = Found::of(&[program(
             &["no-such-program", "sh"],
             query("echo v/7 >&2", false),
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_program_is_named() {
         let missing = |program| Found::of(&[program]).expect_err("something is missing");
         assert_eq!(
             missing(program(&["no-a", "no-b"], None)),
@@ -275,11 +277,11 @@ mod tests {
             environment: Some("HOME".into()),
             ..program(&["sh"], None)
         };
-        assert!(missing(variable).contains("$HOME is /"));
+        assert!(missing(variable).contains("$HOME names /"));
     }
 
     #[test]
-    fn of_several_programs_each_version_is_named() {
+    fn versions_of_several_programs_are_listed() {
         let second = Program {
             key: "other".into(),
             ..program(&["sh"], query("echo v/2", false))

@@ -1,8 +1,8 @@
-//! What is served: one folder with the same bytes for every contender.
+//! The content to serve: one folder, byte for byte the same for every contender.
 //!
-//! Pages of the wanted sizes, the hello page of the nine-server comparison, the example journal for the
-//! browser, two CGI scripts, and a certificate with the authority that signed it. It is made anew for
-//! every run, so a result depends on nothing that lay around.
+//! The site has pages of the requested sizes, the hello page of the nine-server comparison, the example
+//! journal for the browser, CGI scripts, and a certificate with its authority. The site is created anew for
+//! every run, so a result does not depend on existing files.
 
 use std::fs;
 use std::io;
@@ -13,16 +13,16 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 
 mod text;
 
-/// A folder to serve, and a certificate for it.
+/// A folder to serve, with a certificate.
 #[derive(Debug, Clone)]
 pub struct Site {
-    /// The folder that is served.
+    /// Folder with the files.
     pub root: PathBuf,
-    /// The folder that holds `cgi-bin`, apart from what is served as files.
+    /// Folder with `cgi-bin`, outside of [`Site::root`].
     pub cgi_root: PathBuf,
-    /// The pages, the hello page first, then by size.
+    /// The hello page, followed by the pages in order of size.
     pub pages: Vec<Page>,
-    /// All files below [`Site::root`], those pages too.
+    /// All files below [`Site::root`], including the pages.
     pub files: Vec<Page>,
     /// The certificate.
     pub certificate: Certificate,
@@ -31,31 +31,32 @@ pub struct Site {
 /// A file of the site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// Where it is asked for: `/16k.html`.
+    /// Request path: `/16k.html`.
     pub path: String,
-    /// Where it lies.
+    /// Path of the file on disk.
     pub file: PathBuf,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// A P-256 certificate for `localhost` and the loopback addresses, and who signed it.
+/// A P-256 certificate for `localhost` and the loopback addresses, with the signing authority.
 #[derive(Debug, Clone)]
 pub struct Certificate {
     /// PEM file with the certificate.
     pub certificate: PathBuf,
-    /// PEM file with its key.
+    /// PEM file with the private key.
     pub key: PathBuf,
-    /// PEM file with both.
+    /// PEM file with the certificate and the private key.
     pub combined: PathBuf,
-    /// PEM file with the authority's certificate.
+    /// PEM file with the certificate of the authority.
     pub authority: PathBuf,
-    /// What stands in that file.
+    /// Content of [`Certificate::authority`].
     pub authority_pem: String,
 }
 
 impl Site {
-    /// Makes the site below `folder`, with pages of these sizes (bytes) beside the hello page.
+    /// Creates the site below `folder`, with pages of the given sizes in bytes in addition to the hello
+    /// page.
     pub fn create(folder: &Path, sizes: &[u64]) -> io::Result<Site> {
         let root = folder.join("site");
         let cgi_root = folder.join("scripts");
@@ -90,7 +91,7 @@ impl Site {
         })
     }
 
-    /// The path of a page of that size: `/5100.html`, `/16k.html`.
+    /// Returns the path of a page of the given size: `/5100.html`, `/16k.html`.
     pub fn path_of(bytes: u64) -> String {
         match bytes >= 1024 && bytes.is_multiple_of(1024) {
             true => format!("/{}k.html", bytes / 1024),
@@ -98,34 +99,34 @@ impl Site {
         }
     }
 
-    /// The hello page: the same body for all.
+    /// Returns the hello page, with the same content for all contenders.
     pub fn hello(&self) -> &Page {
         &self.pages[0]
     }
 
-    /// The page of that size, if it was asked for.
+    /// Returns the page of the given size, if the site has one.
     pub fn page(&self, bytes: u64) -> Option<&Page> {
         let path = Site::path_of(bytes);
         self.pages.iter().find(|page| page.path == path)
     }
 
-    /// The hello page's path.
+    /// Path of the hello page.
     pub const HELLO: &str = "/hello.html";
-    /// A CGI script that prints a line, as the source document's simple one did.
+    /// Path of a Python CGI script that prints one line, as the simple script of the source document did.
     pub const SIMPLE_SCRIPT: &str = "/cgi-bin/simple.py";
-    /// The same as a shell script: the least that a script can cost.
+    /// Path of a shell CGI script that prints one line: the minimum cost of a script.
     pub const SHELL_SCRIPT: &str = "/cgi-bin/simple.sh";
-    /// What both print.
+    /// Output of the simple scripts.
     pub const SIMPLE: &str = "<html><body><h1>Hello World!</h1></body></html>\n";
-    /// A CGI script that makes a page of two XML files and some snippets of HTML.
+    /// Path of a CGI script that builds a page from two XML files and several HTML fragments.
     pub const COMPLEX_SCRIPT: &str = "/cgi-bin/complex.py";
-    /// The same script, behind the server's page cache.
+    /// Path of the complex script behind the server's page cache.
     pub const KEPT_SCRIPT: &str = "/kept/complex.py";
-    /// What [`Site::COMPLEX_SCRIPT`] makes, as a file.
+    /// Path of a file with the output of [`Site::COMPLEX_SCRIPT`].
     pub const CACHED_PAGE: &str = "/cached.html";
-    /// The page that the journal's documents measured.
+    /// Size of the page measured by the journal's documents.
     pub const JOURNAL_BYTES: u64 = 5100;
-    /// The front page of the example journal, for browsers.
+    /// Path of the front page of the example journal, for browsers.
     pub const JOURNAL: &str = "/journal/";
 }
 
@@ -140,7 +141,7 @@ impl Page {
         })
     }
 
-    /// What stands in it.
+    /// Reads the file.
     pub fn content(&self) -> io::Result<Vec<u8>> {
         fs::read(&self.file)
     }
@@ -161,7 +162,7 @@ impl Certificate {
             .pem();
         let issuer = Issuer::new(authority, authority_key);
 
-        // P-256 is what rcgen makes unless told otherwise.
+        // P-256 is the default of rcgen.
         let key = KeyPair::generate().map_err(io::Error::other)?;
         let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let mut own = CertificateParams::new(names).map_err(io::Error::other)?;
@@ -205,7 +206,7 @@ fn create_scripts(cgi_root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// All files of a folder under their paths.
+/// Lists all files below a folder with their request paths.
 fn list(folder: &Path, prefix: &str, files: &mut Vec<Page>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -220,7 +221,7 @@ fn list(folder: &Path, prefix: &str, files: &mut Vec<Page>) -> io::Result<()> {
             }),
         }
     }
-    // The order of a folder is chance.
+    // The order of directory entries is random.
     files.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(())
 }
@@ -234,27 +235,27 @@ fn write(file: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::set_permissions(file, fs::Permissions::from_mode(0o644))
 }
 
-/// Makes a folder that everybody can come to: some servers give up root before they read anything.
-/// Temporary folders above it, which are made for one user alone, are opened too.
+/// Creates a folder that every user can enter and read, because some servers drop root privileges before
+/// reading any file. Parent folders below the temporary folder, created for one user only, are opened too.
 pub fn create_open(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     let temporary = std::env::temp_dir();
     let above = folder.ancestors().skip(1);
     for parent in above.take_while(|parent| parent.starts_with(&temporary) && *parent != temporary)
     {
-        // One of another user's is none of ours to open.
+        // Fails for a folder of another user, left unchanged.
         let _ = open_to_all(parent);
     }
     open_to_all(folder)
 }
 
-/// Makes a folder that every user may write to, as servers do that gave up root.
+/// Creates a folder that every user can write to, for servers that have dropped root privileges.
 pub fn create_writable(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o1777))
 }
 
-/// Whatever the umask is.
+/// Sets the mode explicitly, independent of the umask.
 fn open_to_all(folder: &Path) -> io::Result<()> {
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755))
 }
@@ -271,7 +272,7 @@ macro_rules! journal {
     };
 }
 
-/// The example site, built in so that a browser's page load can be measured anywhere.
+/// Files of the example site, compiled in so that page loads can be measured on any machine.
 const JOURNAL: &[(&str, &[u8])] = journal![
     "2026/01/11.html"
     "2026/01/25.html"
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_have_the_sizes_that_were_asked_for() {
+    fn pages_have_the_requested_sizes() {
         let sizes = [1, 228, 1000, 5100, 1024, 16 * 1024, 512 * 1024, 5100];
         let (_folder, site) = site(&sizes);
         for size in sizes {
@@ -327,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_is_whole() {
+    fn the_journal_is_complete() {
         let public = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/journal/public");
         let mut there = BTreeSet::new();
         let mut folders = vec![public.clone()];
@@ -356,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cached_page_is_what_the_script_makes() {
+    fn the_cached_page_equals_the_output_of_the_script() {
         let (_folder, site) = site(&[]);
         let run = |path: &str| {
             let output = std::process::Command::new(site.cgi_root.join(&path[1..]))
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_for_the_owner_alone() {
+    fn private_keys_are_readable_by_the_owner_only() {
         let (_folder, site) = site(&[]);
         let mode = |file: &Path| fs::metadata(file).expect("a file").permissions().mode() & 0o777;
         assert_eq!(mode(&site.certificate.key), 0o600);

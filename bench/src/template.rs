@@ -1,13 +1,13 @@
-//! A configuration file with holes in it, and what fills them.
+//! Templates of configuration files.
 //!
-//! Configurations have braces and signs of their own, so a placeholder is only a word of small
-//! letters and digits between braces, `{root}`, and a directive stands alone on its line: `@if WORD`,
-//! `@unless WORD`, `@else`, `@each WORD`, `@end`. An unknown word is an error: a server must not be
-//! measured with half a configuration.
+//! Configuration files contain braces and special characters of their own, so a placeholder is restricted
+//! to a word of lower-case letters, digits and underscores in braces, `{root}`. A directive occupies a
+//! whole line: `@if WORD`, `@unless WORD`, `@else`, `@each WORD`, `@end`. An unknown word is an error, to
+//! avoid measuring a server with an incomplete configuration.
 
 use std::collections::BTreeMap;
 
-/// What fills a template.
+/// Values for the placeholders, conditions and lists of a template.
 #[derive(Debug, Clone, Default)]
 pub struct Values {
     words: BTreeMap<String, String>,
@@ -16,19 +16,19 @@ pub struct Values {
 }
 
 impl Values {
-    /// The text for `{name}`.
+    /// Sets the text for `{name}`.
     pub fn word(&mut self, name: &str, text: impl ToString) -> &mut Self {
         self.words.insert(name.to_owned(), text.to_string());
         self
     }
 
-    /// Whether `@if name` holds.
+    /// Sets the condition of `@if name`.
     pub fn flag(&mut self, name: &str, holds: bool) -> &mut Self {
         self.flags.insert(name.to_owned(), holds);
         self
     }
 
-    /// What `@each name` repeats: the words of each turn. Each is `(word, text)`.
+    /// Sets the list of `@each name`: pairs `(word, text)` for each repetition.
     pub fn list(&mut self, name: &str, turns: Vec<Vec<(&str, String)>>) -> &mut Self {
         let owned = |turn: Vec<(&str, String)>| {
             turn.into_iter()
@@ -40,7 +40,7 @@ impl Values {
         self
     }
 
-    /// Whether all conditions hold; `!` before one turns it round.
+    /// Returns true if all conditions hold. A leading `!` negates a condition.
     pub fn hold(&self, conditions: &[String]) -> Result<bool, TemplateError> {
         for condition in conditions {
             let (name, wanted) = match condition.strip_prefix('!') {
@@ -54,7 +54,7 @@ impl Values {
         Ok(true)
     }
 
-    /// `template` with everything filled in.
+    /// Expands a template.
     pub fn fill(&self, template: &str) -> Result<String, TemplateError> {
         let lines: Vec<&str> = template.lines().collect();
         let mut out = String::with_capacity(template.len() * 2);
@@ -68,13 +68,13 @@ impl Values {
         }
     }
 
-    /// One line, as a command's argument is.
+    /// Expands a single line, for example an argument of a command.
     pub fn fill_line(&self, text: &str) -> Result<String, TemplateError> {
         self.fill_words(text, 0, &BTreeMap::new())
     }
 
-    /// Fills from `at` to the end of the block, whose last line's number it returns. Nothing is
-    /// written if the block is not `wanted`.
+    /// Expands the lines from `at` to the end of the block and returns the index of the last line. Nothing
+    /// is written unless the block is `wanted`.
     fn fill_lines(
         &self,
         lines: &[&str],
@@ -163,22 +163,22 @@ impl Values {
     }
 }
 
-/// What is wrong with a template.
+/// Error of an invalid template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct TemplateError {
-    /// Counted from 1.
+    /// Line number, from 1.
     pub line: usize,
     problem: Problem,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Problem {
-    #[error("`{0}` means nothing here")]
+    #[error("unknown word `{0}`")]
     Unknown(String),
-    #[error("this block has no @end")]
+    #[error("block without @end")]
     Open,
-    #[error("nothing is open that could end here")]
+    #[error("@end or @else without an open block")]
     StrayEnd,
 }
 
@@ -204,7 +204,7 @@ impl<'a> Directive<'a> {
     }
 }
 
-/// The first placeholder of a text: what stands before it, its name, what stands behind it.
+/// Returns the first placeholder of a text: the text before, the name, and the text after.
 pub(crate) fn placeholder(text: &str) -> Option<(&str, &str, &str)> {
     let mut from = 0;
     while let Some(open) = text[from..].find('{').map(|open| open + from) {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_filled_in_once_and_other_braces_are_left() {
+    fn placeholders_are_expanded_once_and_other_braces_are_kept() {
         assert_eq!(filled("root {root};"), "root /srv/{not};\n");
         assert_eq!(
             filled("events { a; }\nif {A} {{port}} {"),
@@ -292,35 +292,32 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_or_open_is_an_error_with_its_line() {
+    fn unknown_words_and_open_blocks_are_reported_with_their_line() {
         let error = |template: &str| {
             values()
                 .fill(template)
                 .expect_err("an unsound template")
                 .to_string()
         };
-        assert_eq!(error("a\n{nobody}"), "line 2: `nobody` means nothing here");
+        assert_eq!(error("a\n{missing}"), "line 2: unknown word `missing`");
+        assert_eq!(error("@if missing\n@end"), "line 1: unknown word `missing`");
         assert_eq!(
-            error("@if nobody\n@end"),
-            "line 1: `nobody` means nothing here"
+            error("@each missing\n@end"),
+            "line 1: unknown word `missing`"
         );
-        assert_eq!(
-            error("@each nobody\n@end"),
-            "line 1: `nobody` means nothing here"
-        );
-        assert_eq!(error("@if tls\na"), "line 1: this block has no @end");
+        assert_eq!(error("@if tls\na"), "line 1: block without @end");
         assert_eq!(
             error("a\n@end\nb"),
-            "line 2: nothing is open that could end here"
+            "line 2: @end or @else without an open block"
         );
         assert_eq!(
             error("@each member\n@else\n@end"),
-            "line 2: nothing is open that could end here"
+            "line 2: @end or @else without an open block"
         );
     }
 
     #[test]
-    fn conditions_are_joined() {
+    fn conditions_are_combined_with_and() {
         let hold = |conditions: &[&str]| {
             values().hold(
                 &conditions
@@ -332,6 +329,6 @@ mod tests {
         assert_eq!(hold(&[]), Ok(true));
         assert_eq!(hold(&["tls", "!cgi"]), Ok(true));
         assert_eq!(hold(&["tls", "cgi"]), Ok(false));
-        assert!(hold(&["nobody"]).is_err());
+        assert!(hold(&["missing"]).is_err());
     }
 }

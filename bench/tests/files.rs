@@ -264,7 +264,7 @@ fn a_second_interrupt_leaves_at_once_and_nothing_behind() {
     };
     assert!(interrupt().success());
     let mut words = String::new();
-    while !words.contains("once more to leave at once") {
+    while !words.contains("interrupt again to exit at once") {
         let read = said.read_line(&mut words).expect("a line");
         assert!(read > 0, "{words}");
     }

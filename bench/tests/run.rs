@@ -440,7 +440,7 @@ fn an_interruption_keeps_what_was_measured() {
     assert_eq!(status.code(), Some(130), "{rest:?}");
     assert!(
         rest.iter()
-            .any(|line| line.starts_with("ending: what was measured is kept"))
+            .any(|line| line.starts_with("stopping: the figures so far are kept"))
     );
     let run = home.result();
     assert!(!run.complete);
@@ -533,10 +533,7 @@ fn the_load_generator_asks_by_itself() {
     for (line, says) in [
         ("load ftp://localhost/", "neither http:// nor https://"),
         ("load http://127.0.0.1/ --http 4", "1.1, 2 or 3"),
-        (
-            "load http://127.0.0.1/ --http 3",
-            "HTTP/3 has no plain form",
-        ),
+        ("load http://127.0.0.1/ --http 3", "HTTP/3 requires TLS"),
         (
             "load http://127.0.0.1/ --seconds 1 --requests 2",
             "two different ends",
@@ -794,7 +791,7 @@ fn a_page_that_is_not_whole_is_no_load() {
     let said = stderr(&output);
     assert_eq!(code(&output), Some(2), "{said}");
     assert!(
-        said.contains("the page isn't whole: https://localhost:"),
+        said.contains("the page is incomplete: https://localhost:"),
         "{said}"
     );
     assert!(said.contains("/journal.css: status 404"), "{said}");

@@ -1,4 +1,4 @@
-//! Real servers, all that are installed; and shells that stand in for ones that misbehave.
+//! Tests with all installed servers, and with shell scripts as misbehaving servers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,7 +38,7 @@ fn catalogue() -> Catalogue {
     Catalogue::load(None).expect("the built-in catalogue")
 }
 
-/// A contender that is a shell script.
+/// Creates a contender that runs a shell script.
 fn scripted(folder: &Path, script: &str) -> Entry {
     let file = folder.join("scripted.toml");
     let text = format!(
@@ -51,7 +51,7 @@ fn scripted(folder: &Path, script: &str) -> Entry {
     catalogue.contender("scripted").expect("the entry").clone()
 }
 
-/// Every combination of what a setup can ask for that an entry claims to do.
+/// Returns every combination of settings that the entry's abilities allow.
 fn setups<'a>(scene: &'a Scene, folder: &'a Path, entry: &Entry) -> Vec<Setup<'a>> {
     let members =
         ["127.0.0.1:7001", "127.0.0.1:7002"].map(|member| member.parse().expect("an address"));
@@ -81,7 +81,7 @@ fn setups<'a>(scene: &'a Scene, folder: &'a Path, entry: &Entry) -> Vec<Setup<'a
 }
 
 #[test]
-fn no_template_has_a_hole_left() {
+fn no_placeholder_is_left_in_any_template() {
     let scene = Scene::new();
     for entry in catalogue().entries() {
         let paths = entry
@@ -119,9 +119,10 @@ fn no_template_has_a_hole_left() {
     }
 }
 
-/// What is not installed can't be tested, and is said; what is has to do all that it claims.
+/// Contenders that are not installed are reported and skipped. Installed contenders are tested for all
+/// their abilities.
 #[test]
-fn every_contender_that_is_installed_does_what_it_claims() {
+fn every_installed_contender_has_its_claimed_abilities() {
     let catalogue = catalogue();
     let scene = Scene::new();
     let names = std::env::var("CONTENDERS").unwrap_or_default();
@@ -152,7 +153,7 @@ fn every_contender_that_is_installed_does_what_it_claims() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-/// Starts an entry in each of its roles and asks it for everything.
+/// Starts an entry in each of its roles and checks the responses.
 fn check(scene: &Scene, entry: &Entry) -> Result<(), String> {
     for tls in [false, true] {
         let protocol = if tls { Ability::Https } else { Ability::Http };
@@ -172,7 +173,7 @@ fn check(scene: &Scene, entry: &Entry) -> Result<(), String> {
         )?;
     }
     if entry.can(Ability::PageCache) {
-        // A site of its own, since its script changes.
+        // With a separate site, because the test changes the script.
         let scene = Scene::new();
         run(&scene, entry, Role::Cgi, false, |contender| {
             check_page_cache(&scene, contender)
@@ -217,7 +218,8 @@ fn check(scene: &Scene, entry: &Entry) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts, checks, stops, and looks for what is left.
+/// Starts a contender, runs a check, stops the contender, and checks that no process and no listener is
+/// left.
 fn run(
     scene: &Scene,
     entry: &Entry,
@@ -257,7 +259,7 @@ fn run(
     })
 }
 
-/// Once its page is kept, what the script would say now isn't asked for.
+/// Checks that a cached page is served without running the changed script.
 fn check_page_cache(scene: &Scene, contender: &Contender) -> Result<(), String> {
     let page = fs::read(scene.site.root.join("cached.html")).expect("the page");
     let kept = get(contender, Site::KEPT_SCRIPT, None)?;
@@ -267,8 +269,8 @@ fn check_page_cache(scene: &Scene, contender: &Contender) -> Result<(), String> 
     let script = scene.site.cgi_root.join("cgi-bin/complex.py");
     let text = "#!/bin/sh\nprintf 'Content-Type: text/html\\r\\n\\r\\nnew'\n";
     fs::write(&script, text).expect("a script");
-    // What is open to be written to can't be run, and a child that is being started beside us has a
-    // copy of all that we had open.
+    // A file open for writing can't be executed (ETXTBSY), and a child process forked by a concurrent test
+    // holds a copy of every open file descriptor.
     let mut made = get(contender, Site::COMPLEX_SCRIPT, None)?;
     for _ in 0..100 {
         if made.body == b"new" {
@@ -340,8 +342,9 @@ fn check_static(
     Ok(())
 }
 
-/// TLS as all of them are to speak it, so that nobody wins by a lighter cipher: AES-128-GCM for a
-/// client that names it first, X25519, P-256 in the certificate; and tickets that are taken.
+/// Checks TLS settings that all contenders must share, so that no contender gains from a cheaper cipher:
+/// AES-128-GCM for a client that lists AES-128-GCM first, X25519, a P-256 certificate, and resumption by
+/// ticket.
 fn check_tls(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {
     let client = Arc::new(aes_128_client(scene, entry.can(Ability::X25519)));
     let mut handshakes = Vec::new();
@@ -359,7 +362,7 @@ fn check_tls(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), 
         stream
             .write_all(request.as_bytes())
             .map_err(|error| error.to_string())?;
-        // Some close without TLS's goodbye.
+        // Some servers close without close_notify.
         let _ = stream.read_to_end(&mut Vec::new());
         let suite = tls.negotiated_cipher_suite().map(|suite| suite.suite());
         expect(suite == Some(AES_128.suite()), || {
@@ -418,7 +421,7 @@ fn check_scripts(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<
     Ok(())
 }
 
-/// As another program speaks it.
+/// Checks HTTP/2 with curl, an independent client.
 fn check_http2(
     scene: &Scene,
     contender: &Contender,
@@ -453,7 +456,8 @@ fn check_http2(
     expect(right, || format!("HTTP/2 {}: {said}", page.path))
 }
 
-/// No other client of Debian 12 speaks it: by our own generator, which looks at every byte.
+/// Checks HTTP/3 with the built-in load generator, which compares every byte. Debian 12 has no other HTTP/3
+/// client.
 fn check_http3(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<(), String> {
     let claims = entry.can(Ability::Http3);
     let page = scene.site.hello();
@@ -470,7 +474,7 @@ fn check_http3(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<()
             body: Some(page.content().expect("a page").into()),
             ..load::Expect::default()
         },
-        // Who doesn't speak it says nothing at all.
+        // A server without HTTP/3 sends no response at all.
         timeout_seconds: if claims { 20.0 } else { 0.3 },
         ..load::Plan::new(contender.address(true))
     };
@@ -481,7 +485,7 @@ fn check_http3(scene: &Scene, entry: &Entry, contender: &Contender) -> Result<()
     })
 }
 
-/// Whether a second request on the same connection is answered.
+/// Returns true if a second request on the same connection is answered.
 fn keeps_alive(contender: &Contender, path: &str) -> io::Result<bool> {
     let mut socket = TcpStream::connect(contender.address(false))?;
     socket.set_read_timeout(Some(Duration::from_secs(20)))?;
@@ -491,7 +495,7 @@ fn keeps_alive(contender: &Contender, path: &str) -> io::Result<bool> {
         let mut length = None;
         loop {
             let mut line = String::new();
-            // A closed connection is what those without keep-alive leave.
+            // A server without keep-alive has closed the connection.
             let read = reader.read_line(&mut line);
             if number == 1 && (sent.is_err() || matches!(read, Ok(0) | Err(_))) {
                 return Ok(false);
@@ -525,7 +529,7 @@ fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String>
     if holds { Ok(()) } else { Err(otherwise()) }
 }
 
-/// Answers every request with its name, for as long as the test runs.
+/// A member of a balancer that answers every request with its name, until the end of the test process.
 struct Member {
     address: SocketAddr,
 }
@@ -533,7 +537,7 @@ struct Member {
 impl Member {
     fn new(name: &'static str) -> Member {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = listener.local_addr().expect("its address");
+        let address = listener.local_addr().expect("a local address");
         std::thread::spawn(move || {
             for socket in listener.incoming().flatten() {
                 std::thread::spawn(move || answer_all(socket, name));
@@ -559,7 +563,7 @@ fn answer_all(socket: TcpStream, name: &str) -> Option<()> {
 fn a_port_in_use_is_an_error_that_names_it() {
     let scene = Scene::new();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    let address = listener.local_addr().expect("its address");
+    let address = listener.local_addr().expect("a local address");
     let entry = scripted(scene.folder.path(), "exit 0");
     let folder = scene.work("port");
     let setup = Setup {
@@ -574,7 +578,7 @@ fn a_port_in_use_is_an_error_that_names_it() {
 }
 
 #[test]
-fn one_that_dies_is_named_with_the_last_line_of_its_log() {
+fn a_dead_contender_is_reported_with_the_last_line_of_its_log() {
     let scene = Scene::new();
     let folder = scene.work("dies");
     let setup = Setup::new(&scene.site, &folder);
@@ -583,32 +587,32 @@ fn one_that_dies_is_named_with_the_last_line_of_its_log() {
         "echo begun; echo no such certificate >&2; exit 3",
     );
     let error = Contender::start(&entry, &setup)
-        .expect_err("it ends at once")
+        .expect_err("the contender ends at once")
         .to_string();
     let said = "scripted: sh ended (exit status: 3); its log ends with: no such certificate";
     assert_eq!(error, said);
     let entry = scripted(scene.folder.path(), "kill -KILL $$");
     let folder = scene.work("dies silently");
-    let error =
-        Contender::start(&entry, &Setup::new(&scene.site, &folder)).expect_err("it is killed");
+    let error = Contender::start(&entry, &Setup::new(&scene.site, &folder))
+        .expect_err("the contender is killed");
     assert!(error.to_string().ends_with("; its log is empty"), "{error}");
 }
 
 #[test]
-fn one_that_never_answers_is_named_and_gone() {
+fn a_silent_contender_is_reported_and_killed() {
     let scene = Scene::new();
     let folder = scene.work("silent");
     let entry = scripted(
         scene.folder.path(),
         "echo waiting; sleep 1000 & echo $! >pid; wait",
     );
-    // Long enough for it to say its word.
+    // Long enough for the script to write its log line.
     let setup = Setup {
         ready_within: Duration::from_secs(3),
         ..Setup::new(&scene.site, &folder)
     };
     let error = Contender::start(&entry, &setup)
-        .expect_err("it never answers")
+        .expect_err("the contender never answers")
         .to_string();
     assert!(
         error.starts_with("scripted was not ready on 127.0.0.1:"),
@@ -624,7 +628,7 @@ fn one_that_never_answers_is_named_and_gone() {
 }
 
 #[test]
-fn one_that_answers_with_something_else_is_not_ready() {
+fn a_contender_with_unexpected_content_is_not_ready() {
     let scene = Scene::new();
     let member = Member::new("a lie");
     let ready = Ready {
@@ -633,10 +637,7 @@ fn one_that_answers_with_something_else_is_not_ready() {
     };
     let answer = probe::get(member.address, ready.path, None).expect("an answer");
     let said = ready.judge(&answer).expect("something is wrong");
-    assert_eq!(
-        said,
-        "it answers /hello.html with 5 bytes of something else"
-    );
+    assert_eq!(said, "unexpected content of 5 bytes for /hello.html");
     let anything = Ready {
         path: Site::HELLO,
         body: None,
@@ -645,7 +646,7 @@ fn one_that_answers_with_something_else_is_not_ready() {
 }
 
 #[test]
-fn one_that_is_missing_or_unable_is_said_before_anything_is_done() {
+fn a_missing_program_or_ability_is_reported_before_the_start() {
     let scene = Scene::new();
     let folder = scene.work("never");
     let mut entry = scripted(scene.folder.path(), "exit 0");
@@ -653,20 +654,20 @@ fn one_that_is_missing_or_unable_is_said_before_anything_is_done() {
         tls: true,
         ..Setup::new(&scene.site, &folder)
     };
-    let error = Contender::start(&entry, &setup).expect_err("it can't do TLS");
-    assert_eq!(error.to_string(), "scripted can't do this: HTTPS");
+    let error = Contender::start(&entry, &setup).expect_err("a contender without TLS");
+    assert_eq!(error.to_string(), "scripted does not support: HTTPS");
     entry.programs[0].names = vec!["no-such-program".into()];
     entry.install.debian = vec!["a-package".into()];
     let error =
         Contender::start(&entry, &Setup::new(&scene.site, &folder)).expect_err("no program");
     let said =
-        "scripted: no no-such-program found; Debian has it: a-package (make peers installs all)";
+        "scripted: no no-such-program found; Debian packages: a-package (make peers installs all)";
     assert_eq!(error.to_string(), said);
     assert!(!folder.exists());
 }
 
 #[test]
-fn commands_are_written_as_one_would_type_them() {
+fn commands_are_formatted_with_shell_quoting() {
     let launch = Launch {
         program: "/bin/it".into(),
         arguments: vec!["-c".into(), "a b".into(), "it's".into(), String::new()],
@@ -676,5 +677,5 @@ fn commands_are_written_as_one_would_type_them() {
     assert_eq!(command_line(&launch), r"N=1 /bin/it -c 'a b' 'it'\''s' ''");
 }
 
-/// They wait more than they work.
+/// Number of contenders tested at the same time. The tests wait most of the time.
 const AT_ONCE: usize = 4;

@@ -1,7 +1,7 @@
-//! ab (ApacheBench): one thread, a new connection for each request unless told otherwise, HTTP/1.0.
+//! Output of ab (ApacheBench): one thread, HTTP/1.0, and without `-k` a new connection for each request.
 //!
-//! Its table of percentiles has whole milliseconds; with `-e` it also writes them with three decimals
-//! into a file, which is what we have it do.
+//! The table of percentiles has a resolution of 1 ms. With `-e`, ab also writes percentiles with three
+//! decimals to a file, and the kit uses the file.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,10 @@ use super::reading::{
 };
 use crate::result::{Failures, Latency};
 
-/// A line of every output.
+/// Text contained in every output.
 pub const MARK: &str = "Concurrency Level:";
 
-/// Reads what one run printed.
+/// Parses the output of one run.
 pub fn parse(text: &str) -> Result<Reading, ReadError> {
     if !text.contains(MARK) {
         return Err(ReadError::GaveUp(reading::last_words(text)));
@@ -39,14 +39,14 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
     if complete > 0 {
         found.latency = Some(latency(text)?);
     }
-    // The last line, of more than one request: what ends before was cut off.
+    // Last line of an output of more than one request. Without the line, the output was truncated.
     if complete > 1 {
         after(text, " 100% ")?;
     }
     Ok(found)
 }
 
-/// The file that `-e` writes: `99,0.568`, milliseconds, after a line of headings.
+/// Parses the file written with `-e`: lines `99,0.568` in milliseconds after a header line.
 pub fn parse_percentiles(csv: &str) -> Result<BTreeMap<String, f64>, ReadError> {
     let mut percentiles_us = BTreeMap::new();
     for line in csv.lines().skip(1) {
@@ -60,8 +60,8 @@ pub fn parse_percentiles(csv: &str) -> Result<BTreeMap<String, f64>, ReadError> 
     Ok(percentiles_us)
 }
 
-/// `Failed requests: 9` and `   (Connect: 0, Receive: 4, Length: 4, Exceptions: 1)`; gives the number
-/// of responses that were counted complete and weren't right.
+/// Parses `Failed requests: 9` and `   (Connect: 0, Receive: 4, Length: 4, Exceptions: 1)`. Returns the
+/// number of failed responses that ab also counts as complete.
 fn failures(text: &str, found: &mut Reading) -> Result<u64, ReadError> {
     if count_after(text, "Failed requests:")? == 0 {
         return Ok(0);
@@ -72,7 +72,7 @@ fn failures(text: &str, found: &mut Reading) -> Result<u64, ReadError> {
     let length = count_after(kinds, "Length:").unwrap_or(0);
     found.fail(Failures::CONNECT, connect);
     found.fail(Failures::CLOSED, received);
-    // A response that broke off has another length too, and is counted twice.
+    // A truncated response also has a wrong length, so ab counts the response twice.
     found.fail(Failures::LENGTH, length.saturating_sub(received));
     found.fail(
         Failures::OTHER,
@@ -94,7 +94,7 @@ fn target(text: &str) -> Option<String> {
 }
 
 fn latency(text: &str) -> Result<Latency, ReadError> {
-    // Total:          0    0   0.1      0       3: min, mean, deviation, median, max.
+    // Columns of `Total:          0    0   0.1      0       3`: min, mean, deviation, median, max.
     let mut columns = after(text, "Total:      ")?.split_whitespace();
     let mut column = || reading::number(columns.next().unwrap_or_default());
     let (min, mean, _deviation, median, max) =
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run() {
+    fn a_run_is_parsed() {
         let found = parse(include_str!("../../tests/drivers/ab.txt")).expect("an output");
         assert_eq!(
             found.target.as_deref(),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn under_tls_kept_alive() {
+    fn a_keep_alive_run_over_tls_is_parsed() {
         let text = include_str!("../../tests/drivers/ab-tls-keep-alive.txt");
         let found = parse(text).expect("an output");
         let target = found.target.as_deref();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_with_decimals() {
+    fn percentiles_are_parsed_with_decimals() {
         let csv = include_str!("../../tests/drivers/ab.csv");
         let found = parse_percentiles(csv).expect("percentiles");
         assert_eq!(found["99"], 568.0);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_named() {
+    fn failures_are_classified() {
         let text = include_str!("../../tests/drivers/ab-status.txt");
         let found = parse(text).expect("an output");
         assert_eq!((found.requests, found.failures["status"]), (0, 200));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_output() {
+    fn output_of_a_failed_run_is_rejected() {
         let refused = parse(include_str!("../../tests/drivers/ab-refused.txt"));
         let Err(ReadError::GaveUp(words)) = refused else {
             panic!("{refused:?}");

@@ -1,5 +1,5 @@
-//! A load generator that is a program: run on its processors, ended when the user says so or when it
-//! takes too long, and its CPU time read before it is gone.
+//! A load generator run as a child process. The process is pinned to its processors, is ended on
+//! interruption or after a timeout, and its CPU time is read before the process is reaped.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,44 +13,44 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::process::spawn_on;
 
-/// What is to be run.
+/// A child process to run.
 pub struct Child<'c> {
-    /// The program and its arguments.
+    /// Program and arguments.
     pub words: Vec<String>,
-    /// Where its output goes.
+    /// Folder for the output files.
     pub folder: &'c Path,
-    /// Its processors; none for any.
+    /// Processors of the process. Empty for all processors.
     pub cpus: &'c [usize],
-    /// Longer than that, and it is ended.
+    /// Time limit in seconds, after which the process is killed.
     pub patience_seconds: f64,
 }
 
-/// What it did.
+/// Result of a finished process.
 pub struct Finished {
-    /// Standard output, then standard error.
+    /// Standard output, followed by standard error.
     pub output: String,
-    /// CPU time in user mode, of all its threads.
+    /// CPU time of all threads in user mode, in seconds.
     pub user_seconds: f64,
-    /// CPU time in the kernel.
+    /// CPU time of all threads in the kernel, in seconds.
     pub system_seconds: f64,
 }
 
-/// Why it didn't finish.
+/// Reason why a process did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum ChildError {
-    /// The system refused something.
+    /// An I/O error.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It took too long.
-    #[error("it had not ended after {0:.0} s: the server hangs, or it does")]
+    /// The process exceeded the time limit.
+    #[error("not finished after {0:.0} s: the server or the load generator hangs")]
     Hung(f64),
-    /// The user ended it.
+    /// The operator interrupted the run.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Child<'_> {
-    /// Runs it to its end.
+    /// Runs the process to its end.
     pub fn run(&self, stop: &AtomicBool) -> Result<Finished, ChildError> {
         let (out, err) = (
             self.folder.join("driver.out"),
@@ -62,15 +62,15 @@ impl Child<'_> {
             .stdin(Stdio::null())
             .stdout(File::create(&out)?)
             .stderr(File::create(&err)?)
-            // A Ctrl-C at the terminal is for us: we end it.
+            // Ctrl-C at the terminal reaches only the kit, and the kit ends the process.
             .process_group(0);
         let mut child = spawn_on(self.cpus, command)?;
         let waited = self.wait(child.id(), stop);
         if waited.is_err() {
-            // It may have ended by itself in between.
+            // Fails if the process has ended in the meantime.
             let _ = child.kill();
         }
-        // Its times are gone once it is waited for.
+        // The CPU times are lost once the process is reaped.
         let times = cpu_seconds(child.id());
         child.wait()?;
         waited?;
@@ -84,7 +84,7 @@ impl Child<'_> {
         })
     }
 
-    /// Until it has ended; it isn't reaped.
+    /// Waits for the end of the process without reaping the process.
     fn wait(&self, id: u32, stop: &AtomicBool) -> Result<(), ChildError> {
         let begun = Instant::now();
         let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
@@ -106,10 +106,10 @@ impl Child<'_> {
     }
 }
 
-/// User and system time of a process that has ended and wasn't waited for.
+/// Returns the user and system CPU time of an ended, unreaped process.
 fn cpu_seconds(id: u32) -> Option<(f64, f64)> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The program's name stands in brackets and may hold anything.
+    // The program name is enclosed in parentheses and may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);
     let ticks = rustix::param::clock_ticks_per_second() as f64;
@@ -117,7 +117,7 @@ fn cpu_seconds(id: u32) -> Option<(f64, f64)> {
     Some((seconds()?, seconds()?))
 }
 
-/// Often enough to be no part of a round.
+/// Polling interval, short compared with a round.
 const POLL: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn its_words_and_its_times() {
+    fn output_and_cpu_times_are_returned() {
         let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo out; echo err >&2";
         let finished = shell(script, 60.0, false).expect("an end");
         assert_eq!(finished.output, "out\nerr\n");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_ended() {
+    fn a_hung_or_interrupted_process_is_killed() {
         let hung = shell("exec sleep 100", 0.05, false);
         assert!(matches!(hung, Err(ChildError::Hung(_))));
         let stopped = shell("exec sleep 100", 60.0, true);

@@ -1,17 +1,19 @@
-//! h2load: HTTP/1.1, 2 and, where it was built so, 3; several streams on a connection.
+//! Output of h2load: HTTP/1.1, HTTP/2 and, depending on the build, HTTP/3, with several streams per
+//! connection.
 //!
-//! What it prints has no percentiles, but it writes the time of every request into a log, which is
-//! read for them. `finished in` includes its warm-up, so the seconds come from its own rate.
+//! The output has no percentiles. h2load writes the time of every request to a log, and the percentiles are
+//! computed from the log. `finished in` includes the warm-up, so the duration is derived from the reported
+//! rate.
 
 use std::collections::BTreeMap;
 
 use super::reading::{self, ReadError, Reading, after, microseconds};
 use crate::result::{Failures, Latency};
 
-/// A line of every output.
+/// Text contained in every output.
 pub const MARK: &str = "time for request:";
 
-/// Reads what one run printed.
+/// Parses the output of one run.
 pub fn parse(text: &str) -> Result<Reading, ReadError> {
     if !text.contains("finished in ") {
         return Err(ReadError::GaveUp(reading::last_words(text)));
@@ -34,7 +36,8 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
     found.requests = right;
     found.bytes = bytes(after(text, "traffic: ")?)?;
     found.fail(Failures::TIMEOUT, late);
-    // What broke off is among what failed; the rest of that had a status that isn't 2xx or 3xx.
+    // Requests that broke off are a part of the failed requests. The other failed requests had a status
+    // other than 2xx and 3xx.
     let connected = reading::count_after(requests, "done, ").is_ok() && done > 0;
     let kind = if connected {
         Failures::CLOSED
@@ -48,13 +51,14 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
     }
     if done > 0 {
         found.latency = Some(latency(after(text, MARK)?)?);
-        // The last line: what ends before was cut off.
+        // Last line of the output. Without the line, the output was truncated.
         after(text, "req/s    ")?;
     }
     Ok(found)
 }
 
-/// What `--log-file` wrote, `start TAB status TAB microseconds`: the times of all that were right.
+/// Parses the file written with `--log-file`, lines of `start TAB status TAB microseconds`. Returns the
+/// times of all correct responses.
 pub fn parse_log(log: &str) -> Result<Vec<u64>, ReadError> {
     let mut times = Vec::new();
     for line in log.lines() {
@@ -68,13 +72,13 @@ pub fn parse_log(log: &str) -> Result<Vec<u64>, ReadError> {
     Ok(times)
 }
 
-/// `… 2000 done, 1990 succeeded …`: the number before a label.
+/// Returns the number before a label, as in `… 2000 done, 1990 succeeded …`.
 fn count_before(text: &str, label: &'static str) -> Result<u64, ReadError> {
     let (before, _) = text.split_once(label).ok_or(ReadError::Missing(label))?;
     reading::count(before.split_whitespace().last().unwrap_or_default())
 }
 
-/// `867.99MB (910151375) total, …`
+/// Parses `867.99MB (910151375) total, …`.
 fn bytes(traffic: &str) -> Result<u64, ReadError> {
     let (_, exact) = traffic
         .split_once('(')
@@ -82,7 +86,7 @@ fn bytes(traffic: &str) -> Result<u64, ReadError> {
     reading::count(reading::first_word(exact))
 }
 
-/// `65us       451us       120us        41us    89.25%`: min, max, mean, deviation.
+/// Parses `65us       451us       120us        41us    89.25%`: min, max, mean, deviation.
 fn latency(columns: &str) -> Result<Latency, ReadError> {
     let mut columns = columns.split_whitespace().map(microseconds);
     let mut column = || columns.next().unwrap_or(Err(ReadError::Missing(MARK)));
@@ -100,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timed_run_leaves_its_warm_up_out() {
+    fn a_timed_run_excludes_the_warm_up() {
         let found = parse(include_str!("../../tests/drivers/h2load.txt")).expect("an output");
         assert_eq!(found.requests, 174_125);
         assert_eq!(found.seconds, 2.0);
@@ -114,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn a_counted_run() {
+    fn a_run_with_a_number_of_requests_is_parsed() {
         let found = parse(include_str!("../../tests/drivers/h2load-h1.txt")).expect("an output");
         assert_eq!(found.requests, 2_000);
         assert!((found.seconds - 0.024_88).abs() < 0.000_01);
     }
 
     #[test]
-    fn failures_are_named() {
+    fn failures_are_classified() {
         let text = include_str!("../../tests/drivers/h2load-status.txt");
         let found = parse(text).expect("an output");
         assert_eq!((found.requests, found.failures["status"]), (0, 2_000));
@@ -132,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_has_every_time() {
+    fn the_log_has_the_time_of_every_request() {
         let log = include_str!("../../tests/drivers/h2load.log");
         let times = parse_log(log).expect("times");
         assert_eq!((times.len(), times[0]), (200, 1_371));

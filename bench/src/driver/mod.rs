@@ -1,7 +1,8 @@
-//! Who asks: our own generator, or one of the programs that everybody knows.
+//! Load generators: the built-in generator, and the programs wrk, ab, siege and h2load.
 //!
-//! A driver takes a [`Plan`] and gives back a [`Round`]. What it can't do it refuses, rather than to
-//! do something else under the same name: wrk has no pauses, ab one thread, siege no percentiles.
+//! A driver carries out a [`Plan`] and returns a [`Round`]. A driver refuses a plan that it can't carry out
+//! exactly, instead of measuring something different under the same name: wrk has no pauses, ab has one
+//! thread, siege reports no percentiles.
 
 pub mod ab;
 pub mod child;
@@ -23,7 +24,7 @@ use reading::{ReadError, Reading};
 /// A load generator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Driver {
-    /// Ours.
+    /// The built-in load generator.
     #[default]
     Embedded,
     /// wrk.
@@ -32,11 +33,11 @@ pub enum Driver {
     Ab,
     /// siege.
     Siege,
-    /// h2load, of nghttp2.
+    /// h2load of nghttp2.
     H2load,
 }
 
-/// Every driver, in the order of the help.
+/// All drivers, in the order of the help text.
 pub const DRIVERS: [Driver; 5] = [
     Driver::Embedded,
     Driver::Wrk,
@@ -45,63 +46,62 @@ pub const DRIVERS: [Driver; 5] = [
     Driver::H2load,
 ];
 
-/// Told when the measured window begins and ends, so that what the server uses is counted for the
-/// window alone.
+/// Observer of the measured window. The server's resource usage is counted within the window only.
 pub trait Watch: Sync {
-    /// Warm-up is over.
+    /// Called at the end of the warm-up.
     fn begun(&self);
-    /// The last request that counts is over.
+    /// Called after the last measured request.
     fn ended(&self);
 }
 
-/// A round, and what the driver can say of it beyond its figures.
+/// A round, with descriptions of its failures.
 #[derive(Debug)]
 pub struct Measured {
-    /// Without what the server used.
+    /// The round, without the server's resource usage.
     pub round: Round,
-    /// The first failure of each kind, in words, where the driver tells.
+    /// Description of the first failure of each kind, if the driver reports descriptions.
     pub details: BTreeMap<String, String>,
 }
 
-/// Why there is no round.
+/// Reason for a missing round.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// The program isn't installed.
+    /// The program is not installed.
     #[error("{driver} is not installed: apt-get install {package}")]
     Missing {
-        /// Which.
+        /// The driver.
         driver: Driver,
-        /// Debian's package.
+        /// Debian package of the program.
         package: &'static str,
     },
-    /// It has no way to do what the plan says.
+    /// The driver can't carry out the plan.
     #[error("{driver} can't {what}")]
     Cannot {
-        /// Which.
+        /// The driver.
         driver: Driver,
-        /// What the plan wants.
+        /// The unsupported part of the plan.
         what: &'static str,
     },
-    /// It could not be run.
+    /// The program could not be run.
     #[error("{driver}: {source}")]
     Child {
-        /// Which.
+        /// The driver.
         driver: Driver,
-        /// What happened.
+        /// The cause.
         source: ChildError,
     },
-    /// What it printed can't be read.
+    /// The program's output can't be read.
     #[error("{driver}: {source}")]
     Output {
-        /// Which.
+        /// The driver.
         driver: Driver,
-        /// What is wrong.
+        /// The cause.
         source: ReadError,
     },
-    /// Our generator could not do it.
+    /// The built-in generator failed.
     #[error("{0}")]
     Load(#[from] crate::load::Error),
-    /// The user ended it.
+    /// The operator interrupted the run.
     #[error("interrupted")]
     Interrupted,
 }
@@ -113,7 +113,7 @@ impl fmt::Display for Driver {
 }
 
 impl Driver {
-    /// As it is called on the command line and in results.
+    /// Returns the name used on the command line and in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Embedded => "embedded",
@@ -124,7 +124,7 @@ impl Driver {
         }
     }
 
-    /// The driver of that name.
+    /// Returns the driver with the given name.
     pub fn named(name: &str) -> Option<Driver> {
         DRIVERS.into_iter().find(|driver| driver.name() == name)
     }
@@ -139,7 +139,7 @@ impl Driver {
         }
     }
 
-    /// Whether it is here.
+    /// Checks that the program is installed.
     pub fn find(self) -> Result<(), DriverError> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let here = std::env::split_paths(&path).any(|folder| folder.join(self.name()).is_file());
@@ -152,7 +152,7 @@ impl Driver {
         })
     }
 
-    /// Whether it can do what a plan says.
+    /// Checks that the driver can carry out a plan.
     pub fn can(self, plan: &Plan) -> Result<(), DriverError> {
         let resumed = plan.tls.as_ref().is_some_and(|tls| *tls != plain_tls(tls));
         let paused = matches!(plan.pace, Pace::Closed { pause: Some(_) });
@@ -177,10 +177,10 @@ impl Driver {
             (
                 matches!(plan.length, Length::Requests(_))
                     && matches!(self, Self::Wrk | Self::Siege),
-                "count requests, only seconds",
+                "send a fixed number of requests",
             ),
-            (plan.expect.status != 200, "expect another status than 200"),
-            (resumed, "choose handshakes and groups"),
+            (plan.expect.status != 200, "expect a status other than 200"),
+            (resumed, "choose resumption, key exchange groups or trust"),
         ];
         if self == Self::Embedded {
             return Ok(());
@@ -191,7 +191,8 @@ impl Driver {
         }
     }
 
-    /// Carries a plan out. `folder` is for its files; the round has no usage of the server.
+    /// Carries out a plan. Files of the run are written to `folder`. The round lacks the server's resource
+    /// usage.
     pub fn measure(
         self,
         plan: &Plan,
@@ -205,7 +206,7 @@ impl Driver {
         }
         self.find()?;
         if self != Self::H2load && plan.warm_up_seconds > 0.0 {
-            // These have no warm-up of their own: a first run is thrown away.
+            // wrk, ab and siege have no warm-up of their own. The result of a first run is discarded.
             let mut warm_up = plan.clone();
             warm_up.length = Length::Seconds(plan.warm_up_seconds);
             self.run(&warm_up, folder, None, stop)?;
@@ -269,7 +270,7 @@ impl Driver {
         Ok((reading, finished))
     }
 
-    /// Settings and old files.
+    /// Removes the files of the previous run and writes settings files.
     fn prepare(self, folder: &Path) -> std::io::Result<()> {
         for old in [AB_PERCENTILES, H2LOAD_LOG] {
             match std::fs::remove_file(folder.join(old)) {
@@ -307,7 +308,7 @@ impl Driver {
         }
     }
 
-    /// The command line; files of the run are in `folder`.
+    /// Returns the command line. Files of the run are in `folder`.
     fn words(self, plan: &Plan, folder: &Path) -> Vec<String> {
         let mut words = match self {
             Self::Wrk => wrk_words(plan),
@@ -328,7 +329,7 @@ fn embedded(plan: &Plan, watch: &dyn Watch, stop: &AtomicBool) -> Result<Measure
     })?;
     let details = outcome.first_failures.clone();
     Ok(Measured {
-        // Which round it is, is known to who collects them.
+        // The caller numbers the rounds.
         round: outcome.into_round(0, plan),
         details,
     })
@@ -359,7 +360,7 @@ fn ab_words(plan: &Plan, folder: &Path) -> Vec<String> {
     )));
     match plan.length {
         Length::Requests(requests) => words.extend(split(&format!("-n {requests}"))),
-        // -t alone stops at 50,000 requests.
+        // With `-t` alone, ab stops at 50,000 requests.
         Length::Seconds(seconds) => {
             let seconds = whole_seconds(seconds);
             let most = AB_REQUESTS_PER_SECOND_MAX * seconds;
@@ -439,7 +440,8 @@ fn split(words: &str) -> Vec<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-/// What the programs do of their own accord under TLS: they believe anybody, and choose themselves.
+/// Returns the TLS settings of external programs, which accept any certificate and choose handshakes and
+/// groups themselves.
 fn plain_tls(tls: &crate::load::Tls) -> crate::load::Tls {
     crate::load::Tls {
         server_name: tls.server_name.clone(),
@@ -454,22 +456,22 @@ fn seconds(plan: &Plan) -> f64 {
     }
 }
 
-/// They know whole seconds only, and nothing under one.
+/// Rounds up to whole seconds, at least 1: the programs accept no fractions.
 fn whole_seconds(seconds: f64) -> u64 {
     seconds.ceil().max(1.0) as u64
 }
 
-/// When a program that hasn't ended by itself has gone wrong.
+/// Returns the time after which a running program counts as hung.
 fn patience_seconds(plan: &Plan) -> f64 {
     let asked = match plan.length {
         Length::Seconds(seconds) => seconds,
-        // As slow as the slowest that we measure, each request in its turn.
+        // 0.2 s per request: the slowest server of all measurements, one request at a time.
         Length::Requests(requests) => requests as f64 * 0.2,
     };
     asked.ceil() + plan.warm_up_seconds.ceil() + plan.timeout_seconds.ceil() + 10.0
 }
 
-/// Percentiles of all times.
+/// Computes the percentiles of all times.
 fn rank(latency: &mut Latency, mut times_us: Vec<u64>) {
     times_us.sort_unstable();
     let Some(last) = times_us.len().checked_sub(1) else {
@@ -489,13 +491,14 @@ fn rank(latency: &mut Latency, mut times_us: Vec<u64>) {
     }
 }
 
-/// siege writes a file of its own into the home folder unless it is given one.
+/// Settings file of siege. Without a settings file, siege writes one to the home folder.
 fn siege_settings() -> &'static str {
     "json_output = true\nverbose = false\nshow-logfile = false\nlogging = false\nparser = false\n\
      limit = 100000\nprotocol = HTTP/1.1\n"
 }
 
-/// ab reserves memory for as many; no server here reaches it.
+/// Upper bound for the requests of a timed run of ab, which reserves memory for each. No measured server
+/// reaches the bound.
 const AB_REQUESTS_PER_SECOND_MAX: u64 = 200_000;
 const AB_PERCENTILES: &str = "ab.csv";
 const H2LOAD_LOG: &str = "h2load.log";

@@ -1,70 +1,70 @@
-//! What the output of a load generator says, whichever wrote it; and how its figures are written:
-//! `1.21ms`, `540.00KB`, `313532`.
+//! Common form of the outputs of all load generators, and parsers for their figures: `1.21ms`, `540.00KB`,
+//! `313532`.
 
 use std::collections::BTreeMap;
 
 use crate::result::{Latency, Round};
 
-/// One run of a load generator, read from what it printed.
+/// One run of a load generator, parsed from the output.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Reading {
-    /// What was asked for, if the output names it.
+    /// Requested URL, if the output contains the URL.
     pub target: Option<String>,
-    /// Name, value: `connections`, `threads`, `users`; what the output tells of the settings.
+    /// Settings of the run found in the output: `connections`, `threads`, `users`.
     pub settings: BTreeMap<String, u64>,
-    /// Seconds measured.
+    /// Measured seconds.
     pub seconds: f64,
-    /// Responses that were right.
+    /// Number of correct responses.
     pub requests: u64,
     /// Bytes received.
     pub bytes: u64,
-    /// How much of that were the responses' contents.
+    /// Known length of the responses' content.
     pub content: Content,
-    /// By the kinds of [`crate::result::Failures`].
+    /// Failures by kind ([`crate::result::Failures`]).
     pub failures: BTreeMap<String, u64>,
-    /// How long requests took.
+    /// Latency of the requests.
     pub latency: Option<Latency>,
-    /// What else it tells.
+    /// Additional figures of the output.
     pub extra: BTreeMap<String, f64>,
 }
 
-/// What an output tells of the length of the responses' contents.
+/// Information about the length of the responses' content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Content {
-    /// Only the bytes of all responses are known, heads and frames included.
+    /// Only the bytes of all responses are known, including header sections and frames.
     #[default]
     AmongAll,
-    /// So many bytes, of all responses together.
+    /// Total content bytes of all responses.
     Together(u64),
-    /// So many bytes each; those that differ are among the failures.
+    /// Content bytes of each response. Responses of a different length count as failures.
     Each(u64),
 }
 
-/// Why an output can't be read.
+/// Error of an unreadable output.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The generator gave up before it measured; its own words.
-    #[error("it gave up: {0}")]
+    /// The program gave up before measuring. Holds its last output line.
+    #[error("the program gave up: {0}")]
     GaveUp(String),
-    /// A line that every whole output has isn't there.
-    #[error("its output has no `{0}`: it is cut off, or not of this program")]
+    /// A line present in every complete output is missing.
+    #[error("no `{0}` in the output: the output is truncated or of another program")]
     Missing(&'static str),
-    /// A figure that isn't one.
-    #[error("`{0}` is no figure")]
+    /// A figure can't be parsed.
+    #[error("`{0}` is not a number")]
     Figure(String),
 }
 
 impl Reading {
-    /// Counts failures of a kind; none leave no trace.
+    /// Adds failures of a kind. A count of 0 leaves no entry.
     pub fn fail(&mut self, kind: &str, count: u64) {
         if count > 0 {
             *self.failures.entry(kind.to_owned()).or_default() += count;
         }
     }
 
-    /// What is wrong with the responses' length if each should have had `expected` bytes, as far as
-    /// their sum tells. What was under way when the run ended, and failed responses, blur it: a few
-    /// wrong ones among many are not found.
+    /// Returns a description of the error if the total length of the responses contradicts `expected` bytes
+    /// per response. Requests in flight at the end of the run, and failed responses, blur the total, so a
+    /// few wrong responses among many stay undetected.
     pub fn wrong_length(&self, expected: u64) -> Option<String> {
         if let Content::Each(length) = self.content {
             let wrong = self.requests > 0 && length != expected;
@@ -89,7 +89,7 @@ impl Reading {
         (!right).then(|| format!("{mean:.0} bytes{heads} in the mean instead of {expected}"))
     }
 
-    /// As a round, without what only the one who ran it knows: number, command and CPU times.
+    /// Converts to a round. The caller adds the number, the command and the CPU times.
     pub fn into_round(self, driver: &str) -> Round {
         Round {
             driver: driver.to_owned(),
@@ -104,26 +104,26 @@ impl Reading {
     }
 }
 
-/// The text after a label, trimmed, in the first line that has the label.
+/// Returns the trimmed text after a label, from the first line with the label.
 pub fn after<'t>(text: &'t str, label: &'static str) -> Result<&'t str, ReadError> {
     text.lines()
         .find_map(|line| Some(line.split_once(label)?.1.trim()))
         .ok_or(ReadError::Missing(label))
 }
 
-/// The first word after a label as a number.
+/// Parses the first word after a label as a number.
 pub fn number_after(text: &str, label: &'static str) -> Result<f64, ReadError> {
     let word = first_word(after(text, label)?);
     number(word)
 }
 
-/// The first word after a label as a count.
+/// Parses the first word after a label as a count.
 pub fn count_after(text: &str, label: &'static str) -> Result<u64, ReadError> {
     let word = first_word(after(text, label)?);
     count(word)
 }
 
-/// `1,234.5` or `45%`.
+/// Parses `1,234.5` or `45%`.
 pub fn number(word: &str) -> Result<f64, ReadError> {
     let plain = word.trim_end_matches(['%', ',', ';']).replace(',', "");
     plain
@@ -133,7 +133,7 @@ pub fn number(word: &str) -> Result<f64, ReadError> {
         .ok_or_else(|| ReadError::Figure(word.to_owned()))
 }
 
-/// `313532`, also with a comma behind it.
+/// Parses `313532`, with an optional comma at the end.
 pub fn count(word: &str) -> Result<u64, ReadError> {
     let plain = word.trim_end_matches([',', ')', ';']);
     plain
@@ -141,7 +141,7 @@ pub fn count(word: &str) -> Result<u64, ReadError> {
         .map_err(|_| ReadError::Figure(word.to_owned()))
 }
 
-/// `548.95us`, `1.05s`, `2m`: microseconds.
+/// Parses `548.95us`, `1.05s` or `2m` to microseconds.
 pub fn microseconds(word: &str) -> Result<f64, ReadError> {
     let (value, unit) = split_unit(word);
     let factor = match unit {
@@ -155,7 +155,7 @@ pub fn microseconds(word: &str) -> Result<f64, ReadError> {
     Ok(number(value)? * factor)
 }
 
-/// `1.60GB`, `84.69KB`, `120B`: bytes; the units are powers of 1,024, as wrk and h2load mean them.
+/// Parses `1.60GB`, `84.69KB` or `120B` to bytes. Units are powers of 1,024, as in wrk and h2load.
 pub fn bytes(word: &str) -> Result<u64, ReadError> {
     let (value, unit) = split_unit(word);
     let power = match unit {
@@ -166,26 +166,27 @@ pub fn bytes(word: &str) -> Result<u64, ReadError> {
         "TB" | "T" => 4,
         _ => return Err(ReadError::Figure(word.to_owned())),
     };
-    // Rounded as it was printed: nothing is lost by a conversion.
+    // The printed figure is rounded, so the conversion loses nothing.
     Ok((number(value)? * 1024f64.powi(power)) as u64)
 }
 
-/// The first word of some text; empty if there is none.
+/// Returns the first word of a text, empty if the text has no word.
 pub fn first_word(text: &str) -> &str {
     text.split_whitespace().next().unwrap_or_default()
 }
 
-/// The last line that says something, for the reason why a program gave up.
+/// Returns the last line with text, usually the reason why a program gave up.
 pub fn last_words(text: &str) -> String {
     let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
-    last.unwrap_or("without a word").to_owned()
+    last.unwrap_or("no output").to_owned()
 }
 
-/// Of fewer, those that were under way at the end weigh too much.
+/// Minimum number of requests for a check of the total length. With fewer requests, the requests in flight
+/// at the end of the run weigh too much.
 const REQUESTS_MIN: u64 = 100;
-/// What they, and rounded figures, may amount to.
+/// Tolerated share of requests in flight, failures and rounding.
 const BLUR: f64 = 0.05;
-/// No server here sends larger heads.
+/// Longest header section that a measured server sends.
 const HEAD_BYTES_MAX: u64 = 1_024;
 
 fn split_unit(word: &str) -> (&str, &str) {
@@ -198,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_length_shows_in_the_sum() {
+    fn a_wrong_length_shows_in_the_total() {
         let with = |bytes, content| Reading {
             requests: 1_000,
             bytes,
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_have_units() {
+    fn figures_are_parsed_with_their_units() {
         assert_eq!(microseconds("548.95us"), Ok(548.95));
         assert_eq!(microseconds("1.05s"), Ok(1_050_000.0));
         assert_eq!(microseconds("0.00"), Err(ReadError::Figure("0.00".into())));

@@ -1,7 +1,7 @@
-//! siege: users with pauses between their requests, each a thread.
+//! Output of siege: users with pauses between their requests, each user a thread.
 //!
-//! It tells the mean, the longest and the shortest time in hundredths of a second, no percentile, and
-//! not why a transaction failed. Old versions print text, new ones JSON; both are read.
+//! siege reports the mean, longest and shortest time in hundredths of a second, no percentiles, and no
+//! reason for a failed transaction. Old versions print text, new versions print JSON, and both are parsed.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use serde::Deserialize;
 use super::reading::{self, Content, ReadError, Reading, number_after};
 use crate::result::{Failures, Latency};
 
-/// A line of every output in text.
+/// Text contained in every output in text form.
 pub const MARK: &str = "Shortest transaction:";
-/// A key of every output in JSON.
+/// Key contained in every output in JSON form.
 pub const MARK_JSON: &str = "\"shortest_transaction\"";
 
 #[derive(Deserialize)]
@@ -20,7 +20,7 @@ struct Figures {
     transactions: u64,
     availability: f64,
     elapsed_time: f64,
-    /// MB.
+    /// Unit: MB.
     data_transferred: f64,
     response_time: f64,
     concurrency: f64,
@@ -29,14 +29,14 @@ struct Figures {
     shortest_transaction: f64,
 }
 
-/// Reads what one run printed.
+/// Parses the output of one run.
 pub fn parse(text: &str) -> Result<Reading, ReadError> {
     let figures = match text.find('{') {
         Some(at) if text.contains(MARK_JSON) => json(&text[at..])?,
         _ if text.contains(MARK) => from_text(text)?,
         _ => return Err(ReadError::GaveUp(reading::last_words(text))),
     };
-    // It counts no heads.
+    // siege doesn't count header sections.
     let content = (figures.data_transferred * 1024.0 * 1024.0) as u64;
     let mut found = Reading {
         seconds: figures.elapsed_time,
@@ -70,7 +70,7 @@ fn json(text: &str) -> Result<Figures, ReadError> {
 }
 
 fn from_text(text: &str) -> Result<Figures, ReadError> {
-    // siege counts users that came to nothing among neither: only whole transactions are counted.
+    // siege counts failed users in neither figure: only complete transactions count.
     Ok(Figures {
         transactions: reading::count_after(text, "Transactions:")?,
         availability: number_after(text, "Availability:")?,
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_as_json() {
+    fn json_output_is_parsed() {
         for text in [
             include_str!("../../tests/drivers/siege.txt"),
             include_str!("../../tests/drivers/siege-json.txt"),
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_as_text() {
+    fn text_output_is_parsed() {
         let text = include_str!("../../tests/drivers/siege-text-delay.txt");
         let found = parse(text).expect("an output");
         assert_eq!((found.requests, found.seconds), (264, 3.0));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_output() {
+    fn truncated_output_is_rejected() {
         let text = include_str!("../../tests/drivers/siege-text.txt");
         let cut = &text[..text.find("Response time").expect("a line")];
         assert!(matches!(parse(cut), Err(ReadError::GaveUp(_))));

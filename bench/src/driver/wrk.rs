@@ -1,17 +1,17 @@
-//! wrk: closed loop, a thread for each share of the connections.
+//! Output of wrk: a closed loop, with the connections distributed over threads.
 //!
-//! It keeps no response's length, and while a server stalls it doesn't ask: a percentile of its
-//! table leaves the stall out. Timeouts it only counts, their times are not in the table.
+//! wrk reports no length of single responses, and sends no requests while a server stalls, so the
+//! percentiles of its table leave stalls out. Timeouts are counted, but their times are not in the table.
 
 use std::collections::BTreeMap;
 
 use super::reading::{self, ReadError, Reading, after, count, microseconds};
 use crate::result::{Failures, Latency};
 
-/// A line of every output.
+/// Text contained in every output.
 pub const MARK: &str = "Thread Stats ";
 
-/// Reads what one run printed.
+/// Parses the output of one run.
 pub fn parse(text: &str) -> Result<Reading, ReadError> {
     if !text.contains(MARK) {
         return Err(ReadError::GaveUp(reading::last_words(text)));
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
         ..Reading::default()
     };
     let total = after_total(text)?;
-    // Its last line: what ends before was cut off.
+    // Last line of the output. Without the line, the output was truncated.
     let last = after(text, "Transfer/sec:")?;
     if !last.ends_with('B') {
         return Err(ReadError::Missing("Transfer/sec:"));
@@ -34,7 +34,7 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
     found.requests = requests.saturating_sub(wrong);
     found.fail(Failures::STATUS, wrong);
     if let Ok(errors) = after(text, "Socket errors:") {
-        // connect 0, read 33, write 186916, timeout 0
+        // Form of the line: `connect 0, read 33, write 186916, timeout 0`.
         for (label, kind) in [
             ("connect ", Failures::CONNECT),
             ("read ", Failures::CLOSED),
@@ -50,7 +50,7 @@ pub fn parse(text: &str) -> Result<Reading, ReadError> {
     Ok(found)
 }
 
-/// `154243 requests in 2.10s, 785.50MB read`
+/// Parses `154243 requests in 2.10s, 785.50MB read`.
 fn after_total(text: &str) -> Result<(u64, f64, u64), ReadError> {
     const LABEL: &str = " requests in ";
     let line = text
@@ -69,7 +69,7 @@ fn after_total(text: &str) -> Result<(u64, f64, u64), ReadError> {
     ))
 }
 
-/// `  2 threads and 20 connections`
+/// Parses `  2 threads and 20 connections`.
 fn settings(text: &str) -> BTreeMap<String, u64> {
     let line = text.lines().find(|line| line.contains(" threads and "));
     let mut words = line.unwrap_or_default().split_whitespace();
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run() {
+    fn a_run_is_parsed() {
         let found = parse(include_str!("../../tests/drivers/wrk.txt")).expect("an output");
         assert_eq!(
             found.target.as_deref(),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_table() {
+    fn output_without_the_latency_table_is_parsed() {
         let text = include_str!("../../tests/drivers/wrk-without-latency.txt");
         let found = parse(text).expect("an output");
         assert_eq!(found.settings["threads"], 2);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_named() {
+    fn failures_are_classified() {
         let text = include_str!("../../tests/drivers/wrk-status.txt");
         let found = parse(text).expect("an output");
         assert_eq!((found.requests, found.failures["status"]), (0, 91_606));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_output() {
+    fn output_of_a_failed_or_truncated_run_is_rejected() {
         let refused = parse(include_str!("../../tests/drivers/wrk-refused.txt"));
         let words = "unable to connect to 127.0.0.1:28099 Connection refused";
         assert_eq!(refused, Err(ReadError::GaveUp(words.to_owned())));

@@ -1,5 +1,5 @@
-//! An alarm clock among a thread's events. epoll's own timeout is rounded up to milliseconds, which an
-//! open loop of more than a few hundred requests a second can't live with.
+//! A timer among the epoll events of a thread. The timeout of epoll is rounded up to milliseconds, too
+//! coarse for an open loop of more than a few hundred requests per second.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -11,7 +11,7 @@ use rustix::time::{
 
 use super::course::Nanos;
 
-/// A timer that is readable when its time has come.
+/// A timerfd that becomes readable when the timer expires.
 #[derive(Debug)]
 pub(super) struct Alarm {
     timer: OwnedFd,
@@ -27,10 +27,10 @@ impl Alarm {
         })
     }
 
-    /// Sets it to `at`, if it isn't.
+    /// Arms the timer for `at` unless the timer is already armed for the same time.
     pub(super) fn set(&mut self, at: Nanos, now: Nanos) -> io::Result<()> {
         if self.set != Some(at) {
-            // Zero would switch it off.
+            // An expiry of 0 would disarm the timer.
             let left = at.saturating_sub(now).max(1);
             let zero = Timespec {
                 tv_sec: 0,
@@ -46,7 +46,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// It rang.
+    /// Records that the timer has expired.
     pub(super) fn rang(&mut self) {
         self.set = None;
     }
@@ -64,7 +64,7 @@ impl AsRawFd for Alarm {
     }
 }
 
-/// A span of time as the kernel wants it.
+/// Converts a duration to the kernel's representation.
 pub(super) fn timespec(span: Nanos) -> Timespec {
     Timespec {
         tv_sec: (span / 1_000_000_000) as i64,

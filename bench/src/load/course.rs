@@ -1,17 +1,17 @@
-//! The course of one run in time, the same for all threads: when counting begins and ends, who may
-//! still ask, and what is counted.
+//! Timeline of one run, shared by all threads: the begin and the end of the measured window, the permits
+//! for requests, and the rules by which requests are counted.
 //!
-//! Times are nanoseconds since the run's beginning, in one integer.
+//! Times are nanoseconds since the beginning of the run, in one integer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::plan::{Length, Pace, Plan};
 
-/// Nanoseconds since the run's beginning.
+/// Nanoseconds since the beginning of the run.
 pub(super) type Nanos = u64;
 
-/// The run's clock and bounds.
+/// Clock and bounds of one run.
 #[derive(Debug)]
 pub(super) struct Course {
     epoch: Instant,
@@ -23,25 +23,25 @@ pub(super) struct Course {
 
 #[derive(Debug)]
 enum Bound {
-    /// Counting ends at this time.
+    /// Counting ends at a fixed time.
     Until(Nanos),
-    /// Counting ends with the last of so many.
+    /// Counting ends with request number `all`.
     Tickets { taken: AtomicU64, all: u64 },
 }
 
-/// A request from when it is wanted until its end.
+/// A request from the time when the request is due until the response has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// When it was due: in a closed loop, when the user wanted it.
+    /// Time when the request was due. In a closed loop, the time when the user wanted to send the request.
     pub due: Nanos,
-    /// When it was sent, or the connection begun that had to be made for it.
+    /// Time when the request was sent, or when the connection for the request was begun.
     pub begun: Nanos,
-    /// Whether it took one of the tickets of a run that ends with a number of requests.
+    /// Whether the request holds a ticket of a run with a fixed number of requests.
     ticket: bool,
 }
 
 impl Course {
-    /// The course of `plan`, which begins now.
+    /// Creates the course of `plan`, beginning now.
     pub(super) fn new(plan: &Plan) -> Course {
         let begin = nanos(plan.warm_up_seconds);
         let length = match plan.length {
@@ -61,32 +61,32 @@ impl Course {
         }
     }
 
-    /// The time.
+    /// Returns the current time.
     pub(super) fn now(&self) -> Nanos {
         self.epoch.elapsed().as_nanos() as Nanos
     }
 
-    /// The instant of a time.
+    /// Converts a time of the run to an [`Instant`].
     pub(super) fn instant(&self, at: Nanos) -> Instant {
         self.epoch + std::time::Duration::from_nanos(at)
     }
 
-    /// Whether it is to end at once.
+    /// Returns true if the run is to end at once.
     pub(super) fn stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
 
-    /// Ends it at once.
+    /// Ends the run at once.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// When counting begins.
+    /// Returns the time when counting begins.
     pub(super) fn begin(&self) -> Nanos {
         self.begin
     }
 
-    /// When counting ends, if that is known.
+    /// Returns the time when counting ends, or `None` in a run with a fixed number of requests.
     pub(super) fn end(&self) -> Option<Nanos> {
         match self.length {
             Bound::Until(end) => Some(end),
@@ -94,7 +94,7 @@ impl Course {
         }
     }
 
-    /// Whether nothing more may be asked that falls due now or later.
+    /// Returns true if no request due now or later may be sent.
     pub(super) fn over(&self, now: Nanos) -> bool {
         match &self.length {
             Bound::Until(end) => now >= *end,
@@ -102,7 +102,7 @@ impl Course {
         }
     }
 
-    /// Leave for a request that is due at `due` and wanted at `now`; `None` when the run is over.
+    /// Grants a request that is due at `due` and is sent at `now`. Returns `None` when the run is over.
     pub(super) fn ask(&self, due: Nanos, now: Nanos) -> Option<Asked> {
         let ticket = match &self.length {
             Bound::Until(end) if due >= *end => return None,
@@ -122,11 +122,11 @@ impl Course {
         })
     }
 
-    /// Whether a response that is whole at `now` is one of the measured.
+    /// Returns true if a response complete at `now` belongs to the measured window.
     ///
-    /// A closed loop counts what ended within the window: what hangs over at one side is left out and
-    /// at the other taken in. An open loop counts what was due within it, however late it came, since
-    /// leaving out the late ones would hide just those.
+    /// A closed loop counts responses that end within the window: requests that straddle the begin are
+    /// counted and requests that straddle the end are left out. An open loop counts requests due within the
+    /// window, however late the response, because leaving out late responses would hide exactly the stalls.
     pub(super) fn counts(&self, asked: &Asked, now: Nanos) -> bool {
         match self.length {
             Bound::Tickets { .. } => asked.ticket,
@@ -135,14 +135,15 @@ impl Course {
         }
     }
 
-    /// Whether a failure at `now` is one of the measured; `None` for one without a request, as of a
-    /// connection that was made in advance.
+    /// Returns true if a failure at `now` belongs to the measured window. `asked` is `None` for a failure
+    /// without a request, for example of a connection opened in advance.
     ///
-    /// Failures after the end count too: what was asked within the window is waited for.
+    /// Failures after the end of the window count too, because requests sent within the window are awaited.
     pub(super) fn counts_failure(&self, asked: Option<&Asked>, now: Nanos) -> bool {
         match (asked, &self.length) {
             (Some(asked), Bound::Tickets { .. }) => asked.ticket,
-            // Else a run whose connections all fail would never come to its end.
+            // A failed connection takes a ticket. Otherwise a run in which every connection fails would
+            // never end.
             (None, Bound::Tickets { taken, all }) => {
                 now >= self.begin && taken.fetch_add(1, Ordering::Relaxed) < *all
             }
@@ -153,13 +154,13 @@ impl Course {
         }
     }
 
-    /// Whether bytes that come at `now` are counted.
+    /// Returns true if bytes received at `now` are counted.
     pub(super) fn counts_bytes(&self, now: Nanos) -> bool {
         now >= self.begin && self.end().is_none_or(|end| now < end || self.open)
     }
 }
 
-/// The due times of an open loop on one of its threads.
+/// Due times of an open loop on one of its threads.
 #[derive(Debug, Clone)]
 pub(super) struct Dues {
     interval: f64,
@@ -168,7 +169,8 @@ pub(super) struct Dues {
 }
 
 impl Dues {
-    /// The dues of thread `thread` of `threads` that together keep `rate`, evenly interleaved.
+    /// Creates the due times of thread `thread` of `threads`. The threads together keep `rate`, evenly
+    /// interleaved.
     pub(super) fn new(rate: f64, thread: usize, threads: usize) -> Dues {
         Dues {
             interval: 1e9 / rate,
@@ -177,19 +179,19 @@ impl Dues {
         }
     }
 
-    /// When the next request is due.
+    /// Returns the due time of the next request.
     pub(super) fn next(&self) -> Nanos {
-        // From the index and not by adding up, so that no error adds up either.
+        // Computed from the index rather than by addition, to avoid accumulating rounding errors.
         (self.next as f64 * self.interval) as Nanos
     }
 
-    /// The next one was sent, or given up.
+    /// Moves on to the next request after the current request was sent or abandoned.
     pub(super) fn advance(&mut self) {
         self.next += self.threads;
     }
 }
 
-/// Nanoseconds of so many seconds.
+/// Converts seconds to nanoseconds.
 pub(super) fn nanos(seconds: f64) -> Nanos {
     (seconds * 1e9) as Nanos
 }
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_of_requests_is_given_out_once() {
+    fn tickets_are_granted_up_to_the_number_of_requests() {
         let plan = Plan {
             length: Length::Requests(2),
             warm_up_seconds: 1.0,
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_open_loop_counts_what_was_due_and_the_closed_what_ended() {
+    fn the_open_loop_counts_by_due_time_and_the_closed_loop_by_end() {
         let mut plan = Plan {
             warm_up_seconds: 1.0,
             ..Plan::default()

@@ -1,4 +1,4 @@
-//! The CPU time of the calling thread, and the processors it is held to.
+//! CPU time of the calling thread, and CPU pinning.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use rustix::param::clock_ticks_per_second;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time so far, seconds.
+/// Consumed CPU time, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Spent {
     pub user: f64,
@@ -15,9 +15,10 @@ pub(super) struct Spent {
 }
 
 impl Spent {
-    /// What the calling thread has used.
+    /// Returns the CPU time that the calling thread has used.
     ///
-    /// The sum is exact; how it falls to the two modes the kernel only counts in ticks.
+    /// The sum is exact. The split between user mode and system mode has the resolution of the kernel's
+    /// clock tick.
     pub(super) fn of_this_thread() -> Spent {
         let exact = clock_gettime(ClockId::ThreadCPUTime);
         let seconds = exact.tv_sec as f64 + exact.tv_nsec as f64 / 1e9;
@@ -30,7 +31,7 @@ impl Spent {
         }
     }
 
-    /// What was used since `earlier`.
+    /// Returns the CPU time used since `earlier`.
     pub(super) fn since(self, earlier: Spent) -> Spent {
         let between = |now: f64, then: f64| (now - then).max(0.0);
         Spent {
@@ -40,17 +41,17 @@ impl Spent {
     }
 }
 
-/// Seconds in user mode and in the kernel, counted in ticks (proc_pid_stat(5), fields 14 and 15).
+/// Returns the seconds in user mode and in the kernel, in clock ticks (proc_pid_stat(5), fields 14 and 15).
 fn ticks() -> Option<(f64, f64)> {
     let stat = fs::read_to_string("/proc/thread-self/stat").ok()?;
-    // The name may hold spaces and brackets; behind the last bracket stands field 3.
+    // The process name may contain spaces and parentheses. Field 3 follows the last parenthesis.
     let fields = stat.rsplit_once(')')?.1;
     let mut times = fields.split_ascii_whitespace().skip(11);
     let mut seconds = || Some(times.next()?.parse::<f64>().ok()? / clock_ticks_per_second() as f64);
     Some((seconds()?, seconds()?))
 }
 
-/// Holds the calling thread to one processor.
+/// Pins the calling thread to one processor.
 pub(super) fn pin(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -1,8 +1,8 @@
-//! One thread of HTTP/1.1 users: an event loop over non-blocking sockets with reused buffers, so lean
-//! that the server is the limit and not we.
+//! HTTP/1.1 users of one thread: an event loop over non-blocking sockets with reused buffers, written to
+//! cost less than the server under test.
 //!
-//! Sockets are watched edge-triggered and for good: in the common case a request costs one write, one
-//! read and a part of an epoll_wait.
+//! Sockets are registered once, edge-triggered. In the common case a request costs one write, one read and
+//! a share of an epoll_wait.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -35,15 +35,15 @@ pub(super) struct Http1<'a> {
     alarm: Alarm,
     requests: Vec<Vec<u8>>,
     users: Vec<User>,
-    /// In an open loop, users without a request, the longest idle first.
+    /// Users without a request in an open loop, the longest idle first.
     idle: VecDeque<usize>,
-    /// Users that do something at a time: end a pause, or try to connect again.
+    /// Users with a scheduled wake-up: the end of a pause, or the next connection attempt.
     resting: BinaryHeap<Reverse<(Nanos, usize)>>,
     dues: Option<Dues>,
-    /// In a closed loop without pauses, users whose response came among the events at hand: all are
-    /// read before the next requests are sent.
+    /// Users that send their next request after the current batch of events, in a closed loop without
+    /// pauses. All responses of a batch are read before the next requests are sent.
     turn: Vec<usize>,
-    /// Users with a request.
+    /// Number of users with an unanswered request.
     busy: usize,
     buffer: Vec<u8>,
     random: Random,
@@ -51,44 +51,44 @@ pub(super) struct Http1<'a> {
     meter: Meter,
 }
 
-/// One connection and who uses it.
+/// One user and the user's connection.
 struct User {
     address: SocketAddr,
     phase: Phase,
     link: Option<Link>,
     asked: Option<Asked>,
-    /// The request it sends next, or is sending.
+    /// Index of the request that the user sends next or is sending.
     request: usize,
-    /// Bytes of it that were sent.
+    /// Bytes of the current request already sent.
     sent: usize,
     response: Response,
     connect_begun: Nanos,
-    /// When it gives up what it waits for.
+    /// Time when the user gives up waiting.
     deadline: Nanos,
     resting: bool,
-    /// Connections that failed in a row.
+    /// Number of consecutive failed connections.
     strikes: u32,
 }
 
-/// What a user's connection is doing.
+/// State of a user's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// There is none.
+    /// No connection.
     Vacant,
-    /// TCP's handshake.
+    /// TCP handshake in progress.
     Connecting,
-    /// TLS's handshake.
+    /// TLS handshake in progress.
     Handshaking,
-    /// It stands and nothing was asked.
+    /// Connected, without a request.
     Ready,
-    /// Something was asked.
+    /// Request sent or being sent, response incomplete.
     Waiting,
-    /// The response came and the server is to close.
+    /// Response complete, waiting for the server to close.
     Closing,
 }
 
 impl<'a> Http1<'a> {
-    /// The share of the plan's users that falls to a thread.
+    /// Creates the users of the plan that `share` assigns to the thread.
     pub(super) fn new(plan: &'a Plan, course: &'a Course, share: Share) -> io::Result<Http1<'a>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let alarm = Alarm::new()?;
@@ -135,7 +135,7 @@ impl<'a> Http1<'a> {
         })
     }
 
-    /// Runs the course.
+    /// Runs the event loop until the run is over.
     pub(super) fn run(mut self) -> io::Result<Report> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         let mut sweep_at = 0;
@@ -169,12 +169,12 @@ impl<'a> Http1<'a> {
         })
     }
 
-    /// What users do first: with kept connections, connect.
+    /// Starts all users: opens the connections if connections are kept, otherwise sends the first requests.
     fn begin(&mut self) {
         let now = self.course.now();
         for user in 0..self.users.len() {
             match self.plan.pace {
-                // They don't all come at the same moment.
+                // Users with pauses start at random times rather than all at once.
                 Pace::Closed {
                     pause: Some((_, longest)),
                 } => {
@@ -195,14 +195,15 @@ impl<'a> Http1<'a> {
         self.busy == 0 && self.turn.is_empty() && nothing_due && self.course.over(now)
     }
 
-    /// Waits for something to happen, asleep.
+    /// Waits for events, asleep in epoll.
     ///
-    /// Over loopback the server pays for waking us, and for reaching into the cache of a processor that
-    /// sleeps. We sleep three to four times as often as wrk, which takes longer for each response and so
-    /// finds the next one there; lighttpd feels it most, by 2 to 7 % over plain HTTP. Staying awake is no
-    /// remedy: looking for the next response for 6 µs brought lighttpd nearer to what wrk sees over plain
-    /// HTTP, and 4 % farther over TLS and Apache 7 % beyond it; 10 µs made Apache, which keeps a
-    /// connection at hand whose next request comes at once, a quarter faster (50 connections).
+    /// Over loopback the server pays for waking the generator, and for cache misses on the generator's
+    /// sleeping processor. The generator sleeps three to four times as often as wrk, because wrk takes
+    /// longer for each response and therefore finds the next response already waiting. lighttpd feels the
+    /// effect most, by 2 to 7 % over plain HTTP. Polling instead of sleeping is no remedy. Polling for 6 µs
+    /// moved lighttpd closer to its result under wrk over plain HTTP, but 4 % further away over TLS, and
+    /// moved Apache 7 % past its result. Polling for 10 µs made Apache a quarter faster with 50
+    /// connections, because Apache holds a connection ready for a request that follows at once.
     fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         events.clear();
         let now = self.course.now();
@@ -216,7 +217,7 @@ impl<'a> Http1<'a> {
         self.poll(events, SWEEP)
     }
 
-    /// When there is something to do even if nothing comes.
+    /// Returns the time of the next work that does not depend on an event.
     fn next_wake(&self) -> Nanos {
         let mark = self.meter.next_mark(self.course);
         let rested = self.resting.peek().map(|Reverse((at, _))| *at);
@@ -243,7 +244,7 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// Ends the pauses that are over.
+    /// Wakes the users with an expired pause.
     fn wake(&mut self, now: Nanos) {
         while let Some(Reverse((at, user))) = self.resting.peek().copied() {
             if at > now {
@@ -258,7 +259,7 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// In an open loop, sends what is due as far as there are free users.
+    /// Sends the requests of an open loop that are due, as far as users are idle.
     fn send_due(&mut self, now: Nanos) {
         while let Some(dues) = &mut self.dues {
             let due = dues.next();
@@ -274,20 +275,23 @@ impl<'a> Http1<'a> {
             match self.idle.pop_front() {
                 Some(user) => self.start(user, asked, now),
                 None => {
-                    let failure = Failure::new(Failures::TIMEOUT, "no connection was free in time");
+                    let failure = Failure::new(
+                        Failures::TIMEOUT,
+                        "no connection was free within the timeout",
+                    );
                     self.tally.failure(self.course, Some(&asked), now, failure);
                 }
             }
         }
     }
 
-    /// Gives up what has taken too long.
+    /// Fails the users with an expired deadline.
     fn give_up_late(&mut self, now: Nanos) {
         for user in 0..self.users.len() {
             if self.users[user].deadline > now {
                 continue;
             }
-            let what = format!("nothing for {} s", self.plan.timeout_seconds);
+            let what = format!("timed out after {} s", self.plan.timeout_seconds);
             match self.users[user].phase {
                 Phase::Vacant | Phase::Ready => self.users[user].deadline = Nanos::MAX,
                 Phase::Connecting | Phase::Handshaking => {
@@ -321,7 +325,8 @@ impl<'a> Http1<'a> {
         error.ok()?.err().map(io::Error::from)
     }
 
-    /// Lets a user do what it does next: in a closed loop ask, in an open one wait to be sent.
+    /// Lets a user continue: in a closed loop the user sends a request, in an open loop the user becomes
+    /// idle.
     fn act(&mut self, user: usize, now: Nanos) {
         if self.dues.is_some() {
             self.idle.push_back(user);
@@ -332,7 +337,7 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// The user has had its response, or failed: it asks again, after a pause if there is one.
+    /// Schedules the user's next request after a response or a failure, after the pause of the plan if any.
     fn act_again(&mut self, user: usize, now: Nanos) {
         match self.plan.pace {
             Pace::Closed { pause: Some(pause) } => {
@@ -344,7 +349,7 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// Lets the users ask whose responses came.
+    /// Sends the next requests of the users in the current batch.
     fn take_turns(&mut self) {
         if self.turn.is_empty() {
             return;
@@ -354,7 +359,7 @@ impl<'a> Http1<'a> {
         for user in turn.drain(..) {
             self.act(user, now);
         }
-        // Who failed at once has its turn again.
+        // A user with an immediate failure is in the next batch.
         turn.append(&mut self.turn);
         self.turn = turn;
     }
@@ -398,7 +403,7 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// TCP's handshake is done.
+    /// Handles the end of the TCP handshake.
     fn reached(&mut self, user: usize, now: Nanos) {
         let Some(link) = &mut self.users[user].link else {
             return;
@@ -411,7 +416,7 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// All handshakes are done.
+    /// Handles the end of all handshakes.
     fn connected(&mut self, user: usize, now: Nanos) {
         let state = &mut self.users[user];
         let resumed = state.link.as_ref().and_then(Link::resumed);
@@ -436,7 +441,7 @@ impl<'a> Http1<'a> {
         self.push(user, now);
     }
 
-    /// Sends what is to be sent.
+    /// Sends the unsent rest of the request, or pending TLS records.
     fn push(&mut self, user: usize, now: Nanos) {
         let state = &mut self.users[user];
         let Some(link) = &mut state.link else { return };
@@ -457,7 +462,8 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// Reads what there is. `ended`: the server has closed, so that there is an end to be read.
+    /// Reads all available bytes. `ended` is true if the server has closed the connection, in which case
+    /// reading continues to the end of the stream.
     fn pull(&mut self, user: usize, ended: bool, now: Nanos) {
         loop {
             let state = &mut self.users[user];
@@ -500,7 +506,7 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// The response is whole.
+    /// Handles a complete response.
     fn finish(&mut self, user: usize, excess: bool, ended: bool, now: Nanos) {
         let state = &mut self.users[user];
         let Some(asked) = state.asked.take() else {
@@ -516,7 +522,7 @@ impl<'a> Http1<'a> {
             differs: response.differs,
         };
         let verdict = match excess {
-            true => Err(Failure::new(Failures::PROTOCOL, MORE_THAN_ASKED)),
+            true => Err(Failure::new(Failures::PROTOCOL, EXCESS_BYTES)),
             false => seen.judge(&self.plan.expect),
         };
         self.tally.response(self.course, &asked, now, verdict);
@@ -527,7 +533,8 @@ impl<'a> Http1<'a> {
             state.phase = Phase::Ready;
             self.act_again(user, now);
         } else {
-            // The server closes, and so gets the TIME-WAIT: else we would soon be out of ports.
+            // The client waits for the server to close first, so that the TIME-WAIT state is on the
+            // server's side. Otherwise the client would soon run out of ports.
             state.phase = Phase::Closing;
             state.deadline = now + CLOSE.min(nanos(self.plan.timeout_seconds));
             if let Pace::Closed { pause: Some(_) } = self.plan.pace {
@@ -536,12 +543,13 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// Something came that nobody asked for.
+    /// Handles bytes received without a request.
     fn unasked(&mut self, user: usize, now: Nanos) {
         match self.users[user].phase {
-            // The response before was counted as right, so this is one more.
+            // The preceding response is already counted as correct. The excess counts as an additional
+            // failure.
             Phase::Ready | Phase::Closing => {
-                let failure = Failure::new(Failures::PROTOCOL, MORE_THAN_ASKED);
+                let failure = Failure::new(Failures::PROTOCOL, EXCESS_BYTES);
                 self.tally.failure(self.course, None, now, failure);
                 self.closed(user, now);
             }
@@ -549,7 +557,7 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// The server closed.
+    /// Handles the end of the stream.
     fn ended(&mut self, user: usize, end: End, now: Nanos) {
         let state = &mut self.users[user];
         match state.phase {
@@ -562,14 +570,11 @@ impl<'a> Http1<'a> {
             }
             Phase::Waiting => {
                 let (kind, what) = if state.response.has_head() {
-                    (
-                        Failures::LENGTH,
-                        "the server closed in the midst of the content",
-                    )
+                    (Failures::LENGTH, "the server closed within the content")
                 } else if state.response.has_begun() {
                     (
                         Failures::CLOSED,
-                        "the server closed in the midst of a response",
+                        "the server closed within the header section",
                     )
                 } else {
                     (Failures::CLOSED, "the server closed without a response")
@@ -580,11 +585,11 @@ impl<'a> Http1<'a> {
         }
     }
 
-    /// The connection broke.
+    /// Handles an I/O error or TLS error of the connection.
     fn broken(&mut self, user: usize, error: &io::Error, now: Nanos) {
         let kind = match self.users[user].phase {
             Phase::Connecting | Phase::Handshaking => Failures::CONNECT,
-            // What TLS refuses carries no number of the system's.
+            // An error of TLS has no OS error number.
             Phase::Waiting if error.raw_os_error().is_none() => Failures::PROTOCOL,
             Phase::Waiting if self.users[user].response.has_head() => Failures::LENGTH,
             Phase::Waiting => Failures::CLOSED,
@@ -593,17 +598,17 @@ impl<'a> Http1<'a> {
         self.fail(user, Failure::new(kind, error), now);
     }
 
-    /// A connection without a request has ended.
+    /// Handles the end of a connection without a request.
     fn closed(&mut self, user: usize, now: Nanos) {
         let was = self.users[user].phase;
         self.disconnect(user);
-        // Who was ready is among the idle, or rests.
+        // A user in phase `Ready` is idle or resting, and continues from there.
         if was == Phase::Closing && !self.users[user].resting {
             self.act_again(user, now);
         }
     }
 
-    /// The user's request, or its connection in advance, came to nothing.
+    /// Records the failure of the user's request, or of a connection opened in advance.
     fn fail(&mut self, user: usize, failure: Failure, now: Nanos) {
         let state = &mut self.users[user];
         let asked = state.asked.take();
@@ -630,8 +635,8 @@ impl<'a> Http1<'a> {
     }
 }
 
-/// The request for `path` as it is sent every time. What wrk doesn't send isn't sent either: one more
-/// field (`Accept-Encoding: identity`) cost lighttpd 1 to 2 % of its requests a second.
+/// Formats the request for `path`, sent unchanged every time. Fields that wrk doesn't send are left out:
+/// one additional field (`Accept-Encoding: identity`) cost lighttpd 1 to 2 % of its requests per second.
 fn request(plan: &Plan, path: &str) -> Vec<u8> {
     let method = match plan.method {
         Method::Get => "GET",
@@ -646,23 +651,23 @@ fn request(plan: &Plan, path: &str) -> Vec<u8> {
     format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{close}\r\n").into_bytes()
 }
 
-/// The alarm among the events, whose other numbers are users.
+/// Number of the alarm among the epoll events. All other numbers are users.
 const ALARM: u64 = u64::MAX;
 
-/// Events taken at once.
+/// Maximum number of events taken by one epoll_wait.
 const EVENTS: usize = 512;
 
-/// Bytes read at once: four TLS records, and within the processor's second cache.
+/// Bytes per read: four TLS records, and within the processor's L2 cache.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How often it is looked for what has taken too long.
+/// Interval at which deadlines are checked.
 const SWEEP: Nanos = 100_000_000;
 
-/// How long a server that is to close may take before we do.
+/// Time that a server has to close the connection before the client closes.
 const CLOSE: Nanos = 1_000_000_000;
 
-/// Pause after a connection that failed, doubled as often as said below.
+/// Pause after a failed connection, doubled up to `RECONNECT_DOUBLINGS` times.
 const RECONNECT: Nanos = 10_000_000;
 const RECONNECT_DOUBLINGS: u32 = 4;
 
-pub(super) const MORE_THAN_ASKED: &str = "more came than the response to what was asked";
+pub(super) const EXCESS_BYTES: &str = "the server sent bytes after the end of the response";

@@ -1,4 +1,4 @@
-//! HTTP/2 connections, by the `h2` crate, over TCP or TLS.
+//! HTTP/2 connections by the `h2` crate, over TCP or TLS.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use super::tally::{Failure, Seen};
 use super::{Report, Share};
 use crate::result::Failures;
 
-/// Runs the course for a thread's share of the connections.
+/// Runs the thread's share of the connections.
 pub(super) fn run(plan: &Arc<Plan>, course: &Arc<Course>, share: Share) -> io::Result<Report> {
     let received = Received::new(course);
     let dial = Http2 {
@@ -40,7 +40,7 @@ struct Http2 {
     received: Rc<Received>,
 }
 
-/// A connection.
+/// An established connection.
 #[derive(Clone)]
 struct Connection(SendRequest<Bytes>);
 
@@ -95,7 +95,7 @@ impl Http2 {
             .handshake(stream)
             .await
             .map_err(|error| Failure::new(Failures::CONNECT, error))?;
-        // Its end shows in what is asked over it.
+        // The end of the connection is reported by the requests on the connection.
         spawn_local(connection);
         Ok(Connection(sender))
     }
@@ -117,7 +117,7 @@ impl Ask for Connection {
     }
 }
 
-/// Reads content to its end; tells its length, and whether it differs from what was expected.
+/// Reads the content to the end. Returns the length, and whether the content differs from `expected`.
 async fn read(mut body: RecvStream, expected: Option<&[u8]>) -> Result<(u64, bool), Error> {
     let (mut length, mut differs) = (0, false);
     while let Some(piece) = body.data().await {
@@ -127,12 +127,12 @@ async fn read(mut body: RecvStream, expected: Option<&[u8]>) -> Result<(u64, boo
         length += piece.len();
         body.flow_control().release_capacity(piece.len())?;
     }
-    // What may stand behind the content is no less a part of the response.
+    // Trailers belong to the response too.
     body.trailers().await?;
     Ok((length as u64, differs))
 }
 
-/// What an error means for the request and its connection (RFC 9113 §8.7).
+/// Classifies an error by its effect on the request and the connection (RFC 9113 §8.7).
 fn trouble(error: Error) -> Trouble {
     let reason = error.reason();
     if (error.is_go_away() && error.is_remote() && reason == Some(Reason::NO_ERROR))
@@ -153,7 +153,7 @@ fn trouble(error: Error) -> Trouble {
     }
 }
 
-/// A stream whose received bytes are counted.
+/// A stream that counts received bytes.
 struct Counted<S> {
     stream: S,
     received: Rc<Received>,
@@ -202,5 +202,5 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 }
 
-/// As large as h2load's, so that windows never hold a server up.
+/// Flow-control window, as large as that of h2load, so that the window never blocks the server.
 const WINDOW_BYTES: u32 = (1 << 30) - 1;

@@ -1,9 +1,9 @@
-//! HTTP/3 connections, by the `quinn` and `h3` crates. They are not what anthill answers with (its
-//! frames and field sections are its own), so that the one finds the faults of the other.
+//! HTTP/3 connections by the `quinn` and `h3` crates. The anthill server has its own implementation of
+//! HTTP/3 frames and field sections, so the two implementations test each other.
 //!
-//! Each connection has a UDP socket of its own, as each client of a real server has: what comes for
-//! one can't push another's out of its buffer, and a server that deals clients out by their addresses
-//! sees many.
+//! Each connection has its own UDP socket, as the clients of a real server have. Datagrams of one
+//! connection can't displace datagrams of another from the socket buffer, and a server that distributes
+//! clients by address sees many addresses.
 
 mod counted;
 mod noting;
@@ -35,10 +35,10 @@ use crate::result::Failures;
 use counted::Counted;
 use noting::Noting;
 
-/// Runs the course for a thread's share of the connections.
+/// Runs the thread's share of the connections.
 pub(super) fn run(plan: &Arc<Plan>, course: &Arc<Course>, share: Share) -> io::Result<Report> {
     let Some(tls) = &share.tls else {
-        return Err(io::Error::other("HTTP/3 has no plain form"));
+        return Err(io::Error::other("HTTP/3 requires TLS"));
     };
     let received = Received::new(course);
     let dial = Http3 {
@@ -64,13 +64,13 @@ fn config(tls: &TlsStart) -> io::Result<ClientConfig> {
 struct Http3 {
     config: ClientConfig,
     name: ServerName<'static>,
-    /// Sockets whose connection is over. They are taken again, since one is to be kept open for a while
-    /// after the goodbye, in which new connections may well come and go.
+    /// Sockets of ended connections, for reuse. A socket must stay open for a while after CONNECTION_CLOSE,
+    /// and new connections can use the socket in the meantime.
     free: Rc<RefCell<Vec<Socket>>>,
     received: Rc<Received>,
 }
 
-/// A UDP socket, and what is noted of the handshakes over it.
+/// A UDP socket, with the runtime that observes the handshakes on the socket.
 struct Socket {
     endpoint: Endpoint,
     noting: Arc<Noting>,
@@ -82,7 +82,7 @@ struct Lease {
     free: Rc<RefCell<Vec<Socket>>>,
 }
 
-/// A connection. The socket is given back after its last sender has said goodbye.
+/// A connection. The socket is returned after the last clone of the sender has closed the connection.
 #[derive(Clone)]
 struct Connection {
     sender: SendRequest<Counted<h3_quinn::OpenStreams>, Bytes>,
@@ -118,7 +118,7 @@ impl Dial for Http3 {
             .build(Counted::new(quic, &self.received))
             .await
             .map_err(failed)?;
-        // Its end shows in what is asked over it.
+        // The end of the connection is reported by the requests on the connection.
         spawn_local(async move { driver.wait_idle().await });
         Ok(Dialled {
             sender: Connection {
@@ -129,7 +129,7 @@ impl Dial for Http3 {
         })
     }
 
-    /// Waits for the goodbyes of connections to be sent, so that the server doesn't keep them.
+    /// Waits until the CONNECTION_CLOSE frames are sent, so that the server doesn't keep the connections.
     async fn leave(&self) {
         let sockets = self.free.take();
         let all_idle = async {
@@ -137,13 +137,14 @@ impl Dial for Http3 {
                 socket.endpoint.wait_idle().await;
             }
         };
-        // Those who don't answer aren't waited for: the goodbye has been sent long before.
+        // Peers that don't respond are not awaited further: CONNECTION_CLOSE was sent long before the
+        // timeout.
         let _ = timeout(LEAVE, all_idle).await;
     }
 }
 
 impl Http3 {
-    /// A socket that reaches `address`.
+    /// Returns a socket of the address family of `address`.
     fn socket(&self, address: SocketAddr) -> io::Result<Socket> {
         let fits = |socket: &Socket| matches!(socket.endpoint.local_addr(), Ok(local) if local.is_ipv4() == address.is_ipv4());
         let mut free = self.free.borrow_mut();
@@ -190,7 +191,7 @@ impl Ask for Connection {
 
 type Stream = RequestStream<Counted<h3_quinn::BidiStream<Bytes>>, Bytes>;
 
-/// The head of the final response.
+/// Reads the header section of the final response, skipping interim responses.
 async fn head(stream: &mut Stream) -> Result<(StatusCode, HeaderMap), StreamError> {
     loop {
         let (head, ()) = stream.recv_response().await?.into_parts();
@@ -200,7 +201,7 @@ async fn head(stream: &mut Stream) -> Result<(StatusCode, HeaderMap), StreamErro
     }
 }
 
-/// Reads content to its end; tells its length, and whether it differs from what was expected.
+/// Reads the content to the end. Returns the length, and whether the content differs from `expected`.
 async fn read(stream: &mut Stream, expected: Option<&[u8]>) -> Result<(u64, bool), StreamError> {
     let (mut length, mut differs) = (0, false);
     while let Some(mut piece) = stream.recv_data().await? {
@@ -212,12 +213,12 @@ async fn read(stream: &mut Stream, expected: Option<&[u8]>) -> Result<(u64, bool
             length = end;
         }
     }
-    // What may stand behind the content is no less a part of the response.
+    // Trailers belong to the response too.
     stream.recv_trailers().await?;
     Ok((length as u64, differs))
 }
 
-/// A length that was announced must be that of the content (RFC 9114 §4.1.2).
+/// Checks that the content has the length announced in Content-Length (RFC 9114 §4.1.2).
 fn check_length(fields: &HeaderMap, length: u64) -> Result<(), Trouble> {
     let Some(announced) = fields.get(header::CONTENT_LENGTH) else {
         return Ok(());
@@ -236,8 +237,8 @@ fn failed(error: impl ToString) -> Failure {
     Failure::new(Failures::CONNECT, error)
 }
 
-/// What an error means before the request was sent. A connection that has ended in order meanwhile, or
-/// was silent for too long, takes nothing with it.
+/// Classifies an error before the request was sent. A connection closed without error or timed out in the
+/// meantime has not processed the request.
 fn unsent(error: StreamError) -> Trouble {
     match &error {
         StreamError::ConnectionError {
@@ -249,7 +250,7 @@ fn unsent(error: StreamError) -> Trouble {
     }
 }
 
-/// What an error means for the request and its connection (RFC 9114 §4.1.1 and §8).
+/// Classifies an error by its effect on the request and the connection (RFC 9114 §4.1.1 and §8).
 fn trouble(error: StreamError) -> Trouble {
     match &error {
         StreamError::RemoteClosing { .. } => Trouble::Untouched,
@@ -270,8 +271,8 @@ fn trouble(error: StreamError) -> Trouble {
     }
 }
 
-/// As large as that of HTTP/2, so that windows never hold a server up.
+/// Flow-control window, as large as in HTTP/2, so that the window never blocks the server.
 const WINDOW_BYTES: VarInt = VarInt::from_u32((1 << 30) - 1);
 
-/// How long connections may take to end, together.
+/// Time limit for closing all connections.
 const LEAVE: Duration = Duration::from_millis(100);

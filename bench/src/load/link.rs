@@ -1,7 +1,7 @@
-//! A connection as bytes in order: a non-blocking socket, with or without TLS on it.
+//! A byte stream to the server: a non-blocking socket, with or without TLS.
 //!
-//! Reads go through one large buffer that all connections of a thread share, so that an idle
-//! connection costs nothing and a large response few system calls.
+//! Reads go through one large buffer shared by all connections of a thread. An idle connection therefore
+//! needs no buffer, and a large response needs few system calls.
 
 use std::io::{self, BufRead, IoSlice, Write};
 use std::net::SocketAddr;
@@ -13,34 +13,34 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, HandshakeKind};
 
-/// A connection, from before it stands.
+/// A connection, established or being established.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// TCP alone.
+    /// TCP without TLS.
     Plain(OwnedFd),
     /// TLS over TCP.
     Tls(OwnedFd, Box<ClientConnection>),
 }
 
-/// What reading brought.
+/// Result of one read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Received {
-    /// Whether the socket may hold more.
+    /// Whether the socket may have more bytes.
     pub more: bool,
-    /// Whether the server closed, and how.
+    /// How the server closed the connection, or `None` if the connection is open.
     pub end: Option<End>,
 }
 
-/// How a server closed.
+/// How a server closed the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// In order.
+    /// Regular close.
     Clean,
-    /// Without the word that TLS demands, so that it could be anybody who cut it.
+    /// Close without the close_notify alert that TLS requires. The end may be a truncation by an attacker.
     Cut,
 }
 
-/// The TLS that connections of a thread begin with.
+/// TLS configuration for the connections of a thread.
 #[derive(Debug, Clone)]
 pub(super) struct TlsStart {
     pub config: Arc<ClientConfig>,
@@ -48,7 +48,7 @@ pub(super) struct TlsStart {
 }
 
 impl Link {
-    /// Begins a connection; it stands when the socket can be written to.
+    /// Begins a connection. The connection is established when the socket becomes writable.
     pub(super) fn connect(address: SocketAddr, tls: Option<&TlsStart>) -> io::Result<Link> {
         let family = if address.is_ipv4() {
             AddressFamily::INET
@@ -71,7 +71,7 @@ impl Link {
         })
     }
 
-    /// Whether there is TLS whose handshake isn't finished.
+    /// Returns true if a TLS handshake is in progress.
     pub(super) fn is_handshaking(&self) -> bool {
         match self {
             Link::Plain(_) => false,
@@ -79,7 +79,7 @@ impl Link {
         }
     }
 
-    /// Whether the handshake took up an earlier session; `None` without TLS.
+    /// Returns whether the handshake resumed an earlier session, or `None` without TLS.
     pub(super) fn resumed(&self) -> Option<bool> {
         match self {
             Link::Plain(_) => None,
@@ -87,8 +87,8 @@ impl Link {
         }
     }
 
-    /// Sends what it can of `bytes` and tells how much that was; TLS takes all and keeps what the
-    /// socket doesn't take for [`Link::flush`].
+    /// Sends a prefix of `bytes` and returns its length. With TLS all bytes are accepted, and records that
+    /// the socket doesn't take are kept for [`Link::flush`].
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Link::Plain(socket) => match rustix::io::write(&*socket, bytes) {
@@ -103,7 +103,7 @@ impl Link {
         }
     }
 
-    /// Sends what TLS has to send, as far as the socket takes it.
+    /// Sends pending TLS records until the socket blocks.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         if let Link::Tls(socket, session) = self {
             while session.wants_write() {
@@ -117,7 +117,7 @@ impl Link {
         Ok(())
     }
 
-    /// Reads once, and hands on what the server said.
+    /// Reads once and passes the received bytes to `take`.
     pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],
@@ -142,9 +142,10 @@ impl Link {
             Link::Plain(_) => take(&buffer[..length]),
             Link::Tls(_, session) => {
                 let read = decrypt(session, &buffer[..length], take);
-                // A handshake's answer, or the alert that says why there is none.
+                // Sends the next handshake message, or the alert for a failed handshake.
                 let flushed = self.flush();
-                // Some wait for us to close the socket after they have closed TLS (RFC 8446 §6.1).
+                // Some servers wait for the client to close the socket after their close_notify (RFC 8446
+                // §6.1).
                 received.end = read?.then_some(End::Clean);
                 flushed?;
             }
@@ -152,11 +153,11 @@ impl Link {
         Ok(received)
     }
 
-    /// How the server closed, when it has.
+    /// Returns how the server closed the connection, after the end of the stream.
     fn end(&mut self) -> End {
         match self {
             Link::Plain(_) => End::Clean,
-            // An empty reader that isn't at its end fails with WouldBlock.
+            // A reader without a close_notify fails with WouldBlock.
             Link::Tls(_, session) => match session.reader().fill_buf() {
                 Ok([]) => End::Clean,
                 _ => End::Cut,
@@ -173,7 +174,7 @@ impl AsFd for Link {
     }
 }
 
-/// Takes records and hands on their content. Says whether the server has closed.
+/// Decrypts records and passes their content to `take`. Returns true if the server has closed.
 fn decrypt(
     session: &mut ClientConnection,
     mut wire: &[u8],
@@ -181,7 +182,7 @@ fn decrypt(
 ) -> io::Result<bool> {
     let mut closed = false;
     while !wire.is_empty() {
-        // It takes nothing more after a close_notify.
+        // rustls accepts nothing after a close_notify.
         if session.read_tls(&mut wire)? == 0 {
             break;
         }
@@ -200,7 +201,7 @@ fn decrypt(
     Ok(closed)
 }
 
-/// A socket to write to, several pieces at once.
+/// A socket with vectored writes.
 struct Socket<'a>(BorrowedFd<'a>);
 
 impl Write for Socket<'_> {

@@ -1,9 +1,9 @@
-//! The CPU time that a thread of the generator uses within the window.
+//! CPU time of a generator thread within the measured window.
 
 use super::course::{Course, Nanos};
 use super::cpu::Spent;
 
-/// Takes the thread's CPU time when the window begins and when it ends.
+/// Samples the thread's CPU time at the begin and the end of the window.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     begin: Option<Spent>,
@@ -11,7 +11,8 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// To be told the time, at least at the marks.
+    /// Takes a sample if `now` has reached the begin or the end of the window. Must be called at least at
+    /// both times.
     pub(super) fn at(&mut self, now: Nanos, course: &Course) {
         if self.begin.is_none() && now >= course.begin() {
             self.begin = Some(Spent::of_this_thread());
@@ -21,7 +22,7 @@ impl Meter {
         }
     }
 
-    /// When it wants to be told next.
+    /// Returns the time of the next sample.
     pub(super) fn next_mark(&self, course: &Course) -> Option<Nanos> {
         match (self.begin, self.end) {
             (None, _) => Some(course.begin()),
@@ -30,7 +31,7 @@ impl Meter {
         }
     }
 
-    /// What was used within the window, which ends now if it hadn't.
+    /// Returns the CPU time used within the window. A window not yet ended ends now.
     pub(super) fn spent(self) -> Spent {
         let Some(begin) = self.begin else {
             return Spent::default();

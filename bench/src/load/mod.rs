@@ -1,9 +1,9 @@
-//! Our load generator: asks one server for something again and again, as a [`Plan`] says, checks every
-//! answer and tells in an [`Outcome`] how it went.
+//! The built-in load generator: sends requests to one server according to a [`Plan`], checks every
+//! response, and reports the result in an [`Outcome`].
 //!
-//! Each thread has its own connections, buffers and histograms, and shares nothing with the others but
-//! the clock. It is written to be leaner than what it measures, and says so where it isn't
-//! ([`Outcome::client_bound`]).
+//! Each thread has its own connections, buffers and histograms, and shares only the clock and the stop flag
+//! with the other threads. The generator is written to use less CPU time than the server under test;
+//! [`Outcome::client_bound`] is set where the generator was the limit.
 
 mod alarm;
 mod course;
@@ -44,61 +44,64 @@ use http1::Http1;
 use link::TlsStart;
 use tally::Tally;
 
-/// Why a plan wasn't carried out; what the server did wrong is in the [`Outcome`].
+/// Reason why a plan could not be carried out. Failures of the server are counted in the [`Outcome`].
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The plan makes no sense.
+    /// The plan is invalid.
     #[error(transparent)]
     Plan(#[from] BadPlan),
-    /// The authority's certificate can't be read.
-    #[error("the authority cannot be read: {0}")]
+    /// The certificate of the authority can't be read.
+    #[error("cannot read the certificate of the authority: {0}")]
     Authority(String),
-    /// A name that is none.
-    #[error("{0:?} is neither a host's name nor an address")]
+    /// The server name in the plan is neither a host name nor an address.
+    #[error("{0:?} is neither a host name nor an IP address")]
     ServerName(String),
-    /// TLS can't be had as the plan wants it.
+    /// The TLS configuration could not be built from the plan.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The system doesn't allow as many connections.
+    /// The system's limit of open files is too low for the number of connections.
     #[error(
         "{connections} connections need more than the {allowed} open files that the system allows (ulimit -n)"
     )]
     TooManyConnections {
-        /// As planned.
+        /// Number of connections in the plan.
         connections: usize,
-        /// The hard limit.
+        /// Hard limit of open files.
         allowed: u64,
     },
-    /// A processor that isn't there, or isn't ours to use.
-    #[error("a thread cannot be held to processor {cpu}: {source}")]
+    /// A thread could not be pinned to a processor: the processor doesn't exist or is not available to the
+    /// process.
+    #[error("cannot pin a thread to processor {cpu}: {source}")]
     Pin {
-        /// Its number.
+        /// Number of the processor.
         cpu: usize,
-        /// What the kernel says.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// The system refused a thread, or what a thread needs.
-    #[error("the load generator's own sockets or threads: {0}")]
+    /// The system refused a thread, a socket or another resource of the generator.
+    #[error("system error in the load generator: {0}")]
     System(#[from] io::Error),
 }
 
-/// A moment of a run that its caller may want to know, to look at the server at just that time.
+/// A boundary of the measured window, reported to the caller so that the caller can sample the server at
+/// the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// The warm-up is over and counting begins.
     Begin,
-    /// Counting ends; what was asked is still waited for.
+    /// Counting ends. Responses to requests already sent are still awaited.
     End,
 }
 
-/// Carries out `plan` until it is done or `stop` is set, which ends it within a fifth of a second with
-/// what was seen till then.
+/// Carries out `plan`. Setting `stop` ends the run within 200 ms, with the figures counted up to the moment
+/// of the stop.
 pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<Outcome, Error> {
     run_watched(plan, stop, |_| {})
 }
 
-/// As [`run`], and calls `watch` when the window begins and ends. In a run by requests the end is that
-/// of the last one. A run that is stopped may lack either.
+/// Carries out `plan` as [`run`] does, and calls `watch` at the begin and the end of the measured window.
+/// In a run with a fixed number of requests, the window ends with the last request. A stopped run may lack
+/// either call.
 pub fn run_watched(
     plan: &Plan,
     stop: &AtomicBool,
@@ -117,10 +120,10 @@ pub fn run_watched(
             let thread = thread::Builder::new()
                 .name(name)
                 .spawn_scoped(scope, move || {
-                    // Nobody listens any more if another thread has failed.
+                    // Sending fails after the receiver was dropped because another thread failed.
                     let _ = done.send(serve(plan, course, share));
                 });
-            // The others, which run already, are not to be waited for till their end.
+            // The threads already started are stopped, since the scope waits for all of them.
             thread.inspect_err(|_| course.stop())?;
         }
         drop(done);
@@ -129,18 +132,18 @@ pub fn run_watched(
     Ok(outcome(&plan, &course, reports))
 }
 
-/// What falls to one thread.
+/// The part of a plan that one thread carries out.
 #[derive(Debug, Clone)]
 struct Share {
-    /// Its number, of so many.
+    /// Number of the thread, from 0 to `threads` - 1.
     thread: usize,
     threads: usize,
-    /// The numbers of its connections.
+    /// Numbers of the thread's connections.
     connections: Range<usize>,
     tls: Option<TlsStart>,
 }
 
-/// What one thread has to tell.
+/// Result of one thread.
 #[derive(Debug)]
 struct Report {
     tally: Tally,
@@ -173,7 +176,7 @@ fn shares(plan: &Plan) -> Result<Vec<Share>, Error> {
         .collect()
 }
 
-/// One thread.
+/// Body of one thread.
 fn serve(plan: &Arc<Plan>, course: &Arc<Course>, share: Share) -> Result<Report, Error> {
     if !plan.cpus.is_empty() {
         let cpu = plan.cpus[share.thread % plan.cpus.len()];
@@ -186,7 +189,8 @@ fn serve(plan: &Arc<Plan>, course: &Arc<Course>, share: Share) -> Result<Report,
     }
 }
 
-/// Waits for the threads, tells the moments and hands on the wish to stop.
+/// Collects the reports of the threads, calls `watch` at both ends of the window, and passes the stop
+/// request on to the threads.
 fn collect(
     course: &Course,
     finished: &mpsc::Receiver<Result<Report, Error>>,
@@ -223,7 +227,8 @@ fn collect(
             course.stop();
         }
     }
-    // A run by requests knows its end only now, and a quick one may be over before it was looked at.
+    // The end of a run with a fixed number of requests is known only here. A short timed run may also be
+    // over before the loop saw the end of its window.
     if !course.stopped() {
         moments.for_each(|(moment, _)| watch(moment));
     }
@@ -246,7 +251,7 @@ fn outcome(plan: &Plan, course: &Course, reports: Vec<Report>) -> Outcome {
         (false, None) => tally.last,
     };
     let seconds = end.saturating_sub(course.begin()) as f64 / 1e9;
-    // CPU time is taken up to the planned end.
+    // CPU time is measured up to the planned end.
     let window = course
         .end()
         .map_or(end, |planned| planned.min(end))
@@ -283,7 +288,7 @@ fn outcome(plan: &Plan, course: &Course, reports: Vec<Report>) -> Outcome {
     }
 }
 
-/// Processors the threads can use at once.
+/// Returns the number of processors that the threads can use at the same time.
 fn cpus(plan: &Plan) -> u32 {
     let threads = plan.threads_used();
     let available = thread::available_parallelism().map_or(threads, usize::from);
@@ -299,9 +304,9 @@ fn cpus(plan: &Plan) -> u32 {
     u32::try_from(cpus).unwrap_or(u32::MAX)
 }
 
-/// Raises the limit of open files as far as the connections need it and the system lets us.
+/// Raises the limit of open files to the number that the connections need, up to the hard limit.
 fn allow_connections(connections: usize) -> Result<(), Error> {
-    // One at a time: another run in this process may be doing the same.
+    // Serialized, because another run in the same process may raise the limit at the same time.
     static RAISING: Mutex<()> = Mutex::new(());
     let _raising = RAISING.lock();
     let limit = getrlimit(Resource::Nofile);
@@ -323,11 +328,11 @@ fn allow_connections(connections: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// How often it is looked whether somebody wants it to stop.
+/// Interval at which the stop flag is checked.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Open files that are no connections of ours: logs, pipes, timers.
+/// Open files besides the connections: logs, pipes, timers.
 const OTHER_FILES: u64 = 256;
 
-/// A generator that is busy for a larger share of the time is taken for the limit.
+/// Share of CPU time, 0 to 1, above which the generator counts as the limit of a run.
 const CLIENT_BOUND: f64 = 0.95;

@@ -1,4 +1,4 @@
-//! What a run of the load generator saw, all threads together.
+//! Result of a run of the load generator, summed over all threads.
 
 use std::collections::BTreeMap;
 
@@ -10,46 +10,49 @@ use hdrhistogram::serialization::{Serializer, V2Serializer};
 use super::plan::{Pace, Plan};
 use crate::result::{Latency, Round, Usage};
 
-/// What a run saw within its window.
+/// Measurements within the window of a run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Seconds measured. A run by requests, and an open loop, last until the last response.
+    /// Length of the measured window in seconds. Runs with a fixed number of requests, and open loops, last
+    /// until the last response.
     pub seconds: f64,
-    /// Responses that were right.
+    /// Number of correct responses.
     pub requests: u64,
-    /// Bytes of HTTP received, heads too.
+    /// Bytes of HTTP received, including header sections.
     pub bytes: u64,
-    /// Failures by kind ([`crate::result::Failures`]); kinds that didn't occur are absent.
+    /// Failures by kind ([`crate::result::Failures`]). Kinds that didn't occur are absent.
     pub failures: BTreeMap<String, u64>,
-    /// What the first failure of each kind was: `connect`: `Connection refused (os error 111)`.
+    /// Description of the first failure of each kind: `connect`: `Connection refused (os error 111)`.
     pub first_failures: BTreeMap<String, String>,
-    /// Microseconds of each right response: in a closed loop from when its user wanted it, in an open
-    /// loop from when it was due. A connection that had to be made for it is part of it. One that was
-    /// given up counts with the time until then, the timeout at least.
+    /// Latency of each correct response in microseconds, measured in a closed loop from the moment when the
+    /// user wanted to send the request, in an open loop from the due time. The time of a connection opened
+    /// for the request is included. An abandoned request counts with the time until it was abandoned, at
+    /// least the timeout.
     pub latency: Histogram<u64>,
-    /// In an open loop, microseconds from when each request was sent: what a closed loop shows.
+    /// Microseconds from the sending of each request to the response, in an open loop. A closed loop would
+    /// report the same figure as the latency.
     pub service: Option<Histogram<u64>>,
-    /// Microseconds until each connection stood, TLS handshake included.
+    /// Microseconds until each connection was established, including the TLS handshake.
     pub connect: Histogram<u64>,
-    /// TLS handshakes that were full.
+    /// Number of full TLS handshakes.
     pub full_handshakes: u64,
-    /// TLS handshakes that took up an earlier session.
+    /// Number of resumed TLS handshakes.
     pub resumed_handshakes: u64,
-    /// CPU time in user mode of the generator's threads within the window, seconds.
+    /// CPU time of the generator's threads in user mode within the window, in seconds.
     pub user_seconds: f64,
-    /// CPU time in the kernel of the generator's threads within the window, seconds.
+    /// CPU time of the generator's threads in the kernel within the window, in seconds.
     pub system_seconds: f64,
-    /// Share of the processors' time, 0 to 1, that the generator needed.
+    /// Share of the processors' time that the generator used, 0 to 1.
     pub busy: f64,
-    /// Processors the threads could use at once.
+    /// Number of processors that the threads could use at the same time.
     pub cpus: u32,
-    /// Whether the generator was the limit, for all we can see: its threads had hardly a moment's
-    /// rest, so that the figures tell more of it than of the server.
+    /// Whether the generator was probably the limit: the threads were busy almost all the time, and the
+    /// figures describe the generator rather than the server.
     pub client_bound: bool,
 }
 
 impl Outcome {
-    /// Right responses a second.
+    /// Returns the number of correct responses per second.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 {
             self.requests as f64 / self.seconds
@@ -58,12 +61,12 @@ impl Outcome {
         }
     }
 
-    /// Failures of all kinds.
+    /// Returns the number of failures of all kinds.
     pub fn failed(&self) -> u64 {
         self.failures.values().sum()
     }
 
-    /// The round of a result, without what only the server's side can tell.
+    /// Converts the outcome to a round of a result. The server's usage is left empty.
     pub fn into_round(self, number: u32, plan: &Plan) -> Round {
         let open = matches!(plan.pace, Pace::Open { .. });
         let mut extra = BTreeMap::new();
@@ -134,5 +137,5 @@ fn summary(histogram: &Histogram<u64>, from_due_time: bool) -> Latency {
     }
 }
 
-/// As a result names them.
+/// Percentiles under their names in a result.
 const PERCENTILES: [&str; 9] = ["10", "25", "50", "75", "90", "95", "99", "99.9", "99.99"];

@@ -1,152 +1,152 @@
-//! What is asked of a server: a [`Plan`] is the whole of one measurement, in data.
-//!
-//! It can be checked without a server and described in one line, which is what a result keeps.
+//! Description of one measurement. A [`Plan`] is plain data, can be validated without a server, and prints
+//! as one line for the result file.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// One measurement: whom to ask, for what, how often and for how long.
+/// One measurement: the server, the requests, their rate and the duration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// The server; several are taken in turn, connection by connection.
+    /// Addresses of the server. Connections use several addresses in rotation.
     pub addresses: Vec<SocketAddr>,
-    /// Content of the `Host` field (`:authority` in HTTP/2 and 3).
+    /// Value of the `Host` field (`:authority` in HTTP/2 and HTTP/3).
     pub host: String,
-    /// Taken in turn by each connection, which begin at different ones.
+    /// Request paths. Each connection cycles through all paths, and starts at a different path.
     pub paths: Vec<String>,
-    /// GET, or HEAD.
+    /// Request method.
     pub method: Method,
-    /// The version of HTTP; nothing else is accepted from the server.
+    /// HTTP version. A server that answers with another version fails.
     pub protocol: Protocol,
-    /// Encrypted, and how; `None` for plain HTTP. HTTP/3 has no plain form.
+    /// TLS settings, or `None` for plain HTTP. HTTP/3 requires TLS.
     pub tls: Option<Tls>,
-    /// Connections, or users: each asks for one thing at a time (HTTP/1.1) or for [`Plan::streams`].
+    /// Number of connections (users). A user has one request at a time in HTTP/1.1, and [`Plan::streams`]
+    /// requests in HTTP/2 and HTTP/3.
     pub connections: usize,
-    /// Requests at once on each connection of HTTP/2 and 3; of no effect in HTTP/1.1.
+    /// Concurrent requests on each connection of HTTP/2 and HTTP/3. Ignored in HTTP/1.1.
     pub streams: usize,
-    /// Threads that share the connections; never more than there are connections.
+    /// Number of threads that share the connections, at most one thread per connection.
     pub threads: usize,
-    /// Whether a connection serves request after request; else each request opens its own, says
-    /// `Connection: close` and waits for the server to close, as ab does without `-k`.
+    /// Whether connections are reused. If false, each request opens a connection, sends `Connection: close`
+    /// and waits for the server to close, as ab does without `-k`.
     pub keep_alive: bool,
-    /// When the next request is sent.
+    /// Timing of requests.
     pub pace: Pace,
-    /// When it is enough.
+    /// Length of the measurement.
     pub length: Length,
-    /// Seconds of the same load before anything is counted.
+    /// Seconds of warm-up under the same load, not counted.
     pub warm_up_seconds: f64,
-    /// What a right response is.
+    /// Properties of a correct response.
     pub expect: Expect,
-    /// Seconds until a connection, or a response, is given up.
+    /// Seconds until a connection attempt or a request is abandoned.
     pub timeout_seconds: f64,
-    /// Processors the threads are held to, thread by thread in turn; empty for any.
+    /// Processors to which the threads are pinned in rotation. Empty for no pinning.
     pub cpus: Vec<usize>,
 }
 
-/// The method of every request.
+/// Method of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Method {
-    /// A response with content.
+    /// GET: the response has content.
     #[default]
     Get,
-    /// A response without content, whatever its fields say.
+    /// HEAD: the response has no content, regardless of its fields.
     Head,
 }
 
-/// The version of HTTP that is spoken.
+/// HTTP version of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
     /// HTTP/1.1 over TCP.
     #[default]
     Http1,
-    /// HTTP/2 over TCP; with prior knowledge where there is no TLS.
+    /// HTTP/2 over TCP. Without TLS, with prior knowledge.
     Http2,
     /// HTTP/3 over QUIC.
     Http3,
 }
 
-/// How a connection is encrypted.
+/// TLS settings of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
-    /// Whose certificates are believed.
+    /// Trusted certificates.
     pub trust: Trust,
-    /// Whether a connection takes up the session of an earlier one.
+    /// Session resumption.
     pub resumption: Resumption,
-    /// The key exchange that is offered.
+    /// Offered key exchange groups.
     pub groups: Groups,
-    /// The name that is asked for (SNI) and, with [`Trust::Authority`], looked for.
+    /// Server name for SNI and, with [`Trust::Authority`], for the verification of the certificate.
     pub server_name: String,
 }
 
-/// Whose certificates are believed.
+/// Trusted certificates.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Trust {
-    /// Nobody's: any certificate is taken, and its signature isn't verified, which spares the client
-    /// a third of its work in a handshake and the server nothing.
+    /// Accepts any certificate, without verifying its signature. Skipping the verification saves the client
+    /// a third of its work in a handshake and makes no difference to the server.
     #[default]
     Nobody,
-    /// Certificates that this authority (PEM) has signed, for the name that was asked for.
+    /// Accepts certificates signed by the given authority (PEM) for the requested name.
     Authority(String),
 }
 
-/// Whether a connection takes up the session of an earlier one.
+/// Session resumption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Resumption {
-    /// Every handshake is a full one.
+    /// Every handshake is a full handshake.
     #[default]
     Full,
-    /// Every handshake uses a ticket or session, once there is one; each ticket once.
+    /// Every handshake resumes a session if a ticket or session is available. A ticket is used once.
     Resumed,
 }
 
-/// The key exchange that is offered.
+/// Offered key exchange groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Groups {
-    /// X25519 alone.
+    /// Only X25519.
     X25519,
-    /// The hybrid with ML-KEM-768 alone.
+    /// Only the hybrid X25519MLKEM768.
     X25519MLKEM768,
-    /// What rustls offers: the hybrid first, then X25519 and the curves of NIST.
+    /// The default of rustls: X25519MLKEM768 first, then X25519 and the NIST curves.
     #[default]
     Default,
 }
 
-/// When the next request is sent.
+/// Timing of requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Pace {
-    /// A user asks again when it has its response: the server sets the pace, and while it stalls
-    /// nobody asks.
+    /// Closed loop: a user sends the next request after the response. The server sets the pace, and a
+    /// stalled server receives no requests.
     Closed {
-        /// Seconds, shortest and longest, of a random pause before each request, as siege's
-        /// `--delay`; `None` for no pause.
+        /// Shortest and longest random pause in seconds before each request, as the `--delay` of siege.
+        /// `None` for no pause.
         pause: Option<(f64, f64)>,
     },
-    /// Requests fall due at a fixed rate whether or not the earlier ones were answered; one that
-    /// finds no free connection waits, and its latency counts from when it was due.
+    /// Open loop: requests fall due at a fixed rate, independent of the responses. A request without a free
+    /// connection waits, and its latency counts from the due time.
     Open {
-        /// Requests a second, all connections together.
+        /// Requests per second over all connections.
         rate: f64,
     },
 }
 
-/// When it is enough.
+/// Length of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Length {
-    /// After so many seconds, warm-up apart.
+    /// Seconds, not counting the warm-up.
     Seconds(f64),
-    /// After so many requests, right or failed, those of the warm-up apart.
+    /// Number of requests, correct or failed, not counting the warm-up.
     Requests(u64),
 }
 
-/// What a right response is.
+/// Properties of a correct response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expect {
-    /// Its status.
+    /// Expected status.
     pub status: u16,
-    /// Bytes of its content, as sent; `None` if they vary.
+    /// Expected length of the content in bytes as transferred, or `None` for any length.
     pub length: Option<u64>,
-    /// Its content, compared byte by byte; `None` if it doesn't matter.
+    /// Expected content, compared byte by byte, or `None` for any content.
     pub body: Option<Arc<[u8]>>,
 }
 
@@ -194,31 +194,33 @@ impl Default for Plan {
     }
 }
 
-/// Why a plan can't be carried out by anybody.
+/// Error of an invalid plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPlan {
-    /// Nothing to connect to.
+    /// The plan has no address.
     #[error("the plan names no address")]
     NoAddress,
-    /// Nothing to ask for.
+    /// The plan has no path.
     #[error("the plan names no path")]
     NoPath,
-    /// A path or host that would break the request's form.
-    #[error("{0:?} cannot stand in a request")]
+    /// A path or host contains characters that are not allowed in a request.
+    #[error("{0:?} is not a valid request URL")]
     BadText(String),
-    /// A number outside its range.
+    /// A number is out of range.
     #[error("{0} must be greater than zero and finite")]
     BadNumber(&'static str),
-    /// A pause that ends before it begins.
-    #[error("a pause of {0} to {1} s is none")]
+    /// The longest pause is shorter than the shortest.
+    #[error(
+        "a pause of {0} to {1} s is invalid: the bounds must be finite, not negative and in ascending order"
+    )]
     BadPause(String, String),
-    /// HTTP/3 without TLS.
-    #[error("HTTP/3 has no plain form")]
+    /// The plan wants HTTP/3 without TLS.
+    #[error("HTTP/3 requires TLS")]
     PlainHttp3,
 }
 
 impl Plan {
-    /// A plan of one connection that asks `address` for `/` for one second, to be changed at will.
+    /// Creates a plan with defaults: one connection that sends `GET /` to `address` for 1 s.
     pub fn new(address: SocketAddr) -> Plan {
         Plan {
             addresses: vec![address],
@@ -227,7 +229,7 @@ impl Plan {
         }
     }
 
-    /// Finds what no server could make sense of.
+    /// Validates the plan.
     pub fn check(&self) -> Result<(), BadPlan> {
         if self.addresses.is_empty() {
             return Err(BadPlan::NoAddress);
@@ -277,14 +279,14 @@ impl Plan {
         }
     }
 
-    /// Threads that have a connection to serve.
+    /// Returns the number of threads with at least one connection.
     pub fn threads_used(&self) -> usize {
         self.threads.min(self.connections)
     }
 }
 
 impl fmt::Display for Plan {
-    /// One line that tells everything that has an effect: `HTTP/1.1 over TLS (resumed, X25519) to …`.
+    /// Formats the plan as one line with every effective setting.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.length {
             Length::Seconds(seconds) => write!(out, "{seconds} s")?,

@@ -1,8 +1,8 @@
-//! Random pauses: the same ones in every run, so that two runs ask alike.
+//! Pseudo-random pauses. The sequence is the same in every run, to keep runs comparable.
 
 use super::course::{Nanos, nanos};
 
-/// A generator of random numbers (xorshift64*), one for each thread.
+/// A pseudo-random number generator (xorshift64*), one for each thread.
 #[derive(Debug, Clone)]
 pub(super) struct Random(u64);
 
@@ -11,7 +11,7 @@ impl Random {
         Random((seed as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// A number from 0 up to 1.
+    /// Returns a number from 0 (inclusive) to 1 (exclusive).
     fn next(&mut self) -> f64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -20,7 +20,7 @@ impl Random {
         bits as f64 / (1u64 << 53) as f64
     }
 
-    /// A span between so many seconds.
+    /// Returns a duration between `from` and `to` seconds.
     pub(super) fn between(&mut self, (from, to): (f64, f64)) -> Nanos {
         nanos(from + (to - from) * self.next())
     }
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_lie_in_their_range_and_fill_it() {
+    fn pauses_are_spread_over_their_range() {
         let mut random = Random::new(0);
         let pauses: Vec<Nanos> = (0..10_000).map(|_| random.between((1.0, 3.0))).collect();
         assert!(

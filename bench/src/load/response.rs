@@ -1,35 +1,35 @@
-//! One HTTP/1.1 response as it comes in, in pieces of any size (RFC 9112).
+//! Incremental parser of one HTTP/1.1 response, in pieces of any size (RFC 9112).
 //!
-//! It keeps nothing of the content but its length, and copies a head only if it came in pieces. What
-//! two readers could take for two different things is [`Malformed`]: a load generator that is lenient
-//! hides the faults it should find.
+//! The parser keeps only the length of the content, and copies a header section only if the section arrives
+//! in several pieces. Ambiguous input is rejected as [`Malformed`]: a lenient load generator would hide the
+//! faults of a server.
 
 use memchr::memchr;
 
 use super::plan::Method;
 
-/// A response, or the part of it that has come.
+/// A response, complete or in part.
 #[derive(Debug)]
 pub(super) struct Response {
     state: State,
-    /// The part of a head whose end hasn't come.
+    /// Incomplete header section.
     head: Vec<u8>,
     method: Method,
-    /// Its status; of use when the head has come.
+    /// Status of the response, valid once the header section is complete.
     pub status: u16,
-    /// Bytes of its content so far.
+    /// Bytes of content received.
     pub length: u64,
-    /// Whether its content differs from what was expected.
+    /// Whether the content differs from the expected content.
     pub differs: bool,
-    /// Whether the connection can serve another request.
+    /// Whether the connection can be reused.
     pub keep_alive: bool,
 }
 
-/// What is awaited.
+/// Parser state: the next expected element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Head,
-    /// So many bytes of content.
+    /// Content with the given number of bytes left.
     Content(u64),
     Chunked(Chunk),
     /// Content until the connection closes.
@@ -37,27 +37,27 @@ enum State {
     Complete,
 }
 
-/// Where in a chunked body (RFC 9112 §7.1).
+/// Position in a chunked body (RFC 9112 §7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chunk {
-    /// In the size, of which these digits were read.
+    /// In the chunk size, after the given number of digits.
     Size { bytes: u64, digits: u8 },
-    /// In what follows the size on its line.
+    /// In the chunk extension, after the size.
     Extension { bytes: u64 },
-    /// In the data, of which so many bytes are to come.
+    /// In the chunk data, with `bytes` left.
     Data { bytes: u64 },
-    /// At the line end behind the data.
+    /// At the line end after the chunk data.
     DataEnd,
-    /// In a line behind the last chunk, of which so many bytes were read.
+    /// In a line after the last chunk, after `bytes` bytes.
     Trailer { bytes: usize },
 }
 
-/// What came isn't HTTP/1.1, and why.
+/// Syntax error of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Malformed(pub &'static str);
 
-/// What a head says of the message behind it.
+/// Framing fields of a header section.
 #[derive(Debug, Default)]
 struct Fields {
     content_length: Option<u64>,
@@ -68,7 +68,7 @@ struct Fields {
 }
 
 impl Response {
-    /// The response to a request of this method, of which nothing has come.
+    /// Creates an empty response to a request with the given method.
     pub(super) fn new(method: Method) -> Response {
         Response {
             state: State::Head,
@@ -81,7 +81,7 @@ impl Response {
         }
     }
 
-    /// Makes it the next response on the connection.
+    /// Resets the parser for the next response on the connection.
     pub(super) fn reset(&mut self) {
         self.state = State::Head;
         self.head.clear();
@@ -91,23 +91,23 @@ impl Response {
         self.keep_alive = true;
     }
 
-    /// Whether all of it has come.
+    /// Returns true if the response is complete.
     pub(super) fn is_complete(&self) -> bool {
         self.state == State::Complete
     }
 
-    /// Whether its head has come.
+    /// Returns true if the header section is complete.
     pub(super) fn has_head(&self) -> bool {
         self.state != State::Head
     }
 
-    /// Whether any of it has come.
+    /// Returns true if any byte of the response was received.
     pub(super) fn has_begun(&self) -> bool {
         self.state != State::Head || !self.head.is_empty()
     }
 
-    /// Takes what came, and tells how much of it belongs to this response. Content is compared with
-    /// `expected`, if that is given.
+    /// Parses `bytes` and returns the number of bytes that belong to the response. Content is compared with
+    /// `expected`, if given.
     pub(super) fn feed(
         &mut self,
         bytes: &[u8],
@@ -135,8 +135,8 @@ impl Response {
         Ok(used)
     }
 
-    /// The server closed the connection; tells whether the response is whole now. `clean` is false if
-    /// the end could be an attacker's (TLS without close_notify).
+    /// Handles the end of the connection and returns true if the response is complete. `clean` is false for
+    /// TLS without close_notify, where the end may be a truncation by an attacker.
     pub(super) fn end(&mut self, clean: bool) -> bool {
         if self.state == State::UntilClose && clean {
             self.state = State::Complete;
@@ -177,18 +177,18 @@ impl Response {
 
     fn within_bounds(&self, used: usize) -> Result<usize, Malformed> {
         if self.head.len() > HEAD_BYTES_MAX {
-            Err(Malformed("a head without end"))
+            Err(Malformed("header section too long"))
         } else {
             Ok(used)
         }
     }
 
-    /// Takes a whole head and tells its length; `None` if it isn't whole.
+    /// Parses a complete header section and returns its length, or `None` if the section is incomplete.
     fn parse_head(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
         let Some((line, mut at)) = line(bytes) else {
             let seen = bytes.len().min(STATUS_LINE.len());
             if bytes[..seen] != STATUS_LINE[..seen] {
-                return Err(Malformed("no status line"));
+                return Err(Malformed("invalid status line"));
             }
             return Ok(None);
         };
@@ -208,7 +208,7 @@ impl Response {
         Ok(Some(at))
     }
 
-    /// How the content is delimited (RFC 9112 §6.3).
+    /// Determines the delimiter of the content (RFC 9112 §6.3).
     fn begin_content(&mut self, status: u16, minor: u8, fields: &Fields) -> Result<(), Malformed> {
         self.status = status;
         self.keep_alive = !fields.close && (minor > 0 || fields.keep_alive);
@@ -216,8 +216,12 @@ impl Response {
             return Err(Malformed("both Transfer-Encoding and Content-Length"));
         }
         self.state = match status {
-            101 => return Err(Malformed("a switch of protocols that nobody asked for")),
-            // An interim response: the final one follows.
+            101 => {
+                return Err(Malformed(
+                    "101 Switching Protocols without an Upgrade request",
+                ));
+            }
+            // An interim response. The final response follows.
             100..=199 => State::Head,
             204 | 304 => State::Complete,
             _ if self.method == Method::Head => State::Complete,
@@ -263,22 +267,21 @@ impl Response {
 
 impl Fields {
     fn take(&mut self, line: &[u8]) -> Result<(), Malformed> {
-        let colon = memchr(b':', line).ok_or(Malformed("a field without a colon"))?;
+        let colon = memchr(b':', line).ok_or(Malformed("field line without a colon"))?;
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.is_empty() || name.iter().any(u8::is_ascii_whitespace) {
-            return Err(Malformed("a field without a name"));
+            return Err(Malformed("invalid field name"));
         }
-        // By length first: most fields are of no interest.
+        // Compared by length first, since most fields are ignored.
         match name.len() {
             10 if name.eq_ignore_ascii_case(b"connection") => {
                 self.close |= has_token(value, b"close");
                 self.keep_alive |= has_token(value, b"keep-alive");
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
-                let length =
-                    parse_decimal(value).ok_or(Malformed("a Content-Length that is no number"))?;
+                let length = parse_decimal(value).ok_or(Malformed("invalid Content-Length"))?;
                 if self.content_length.is_some_and(|earlier| earlier != length) {
-                    return Err(Malformed("two different Content-Lengths"));
+                    return Err(Malformed("conflicting Content-Length fields"));
                 }
                 self.content_length = Some(length);
             }
@@ -299,7 +302,7 @@ impl Fields {
 fn chunk_byte(chunk: Chunk, byte: u8) -> Result<Option<Chunk>, Malformed> {
     Ok(Some(match (chunk, byte) {
         (Chunk::Size { digits: 0, .. }, b'\r' | b'\n' | b';') => {
-            return Err(Malformed("a chunk without a size"));
+            return Err(Malformed("chunk without a size"));
         }
         (Chunk::Size { bytes, .. } | Chunk::Extension { bytes }, b'\n') if bytes > 0 => {
             Chunk::Data { bytes }
@@ -309,9 +312,9 @@ fn chunk_byte(chunk: Chunk, byte: u8) -> Result<Option<Chunk>, Malformed> {
         (Chunk::Size { bytes, digits }, digit) => {
             let value = char::from(digit)
                 .to_digit(16)
-                .ok_or(Malformed("a chunk size that is no number"))?;
+                .ok_or(Malformed("invalid chunk size"))?;
             if digits == CHUNK_DIGITS_MAX {
-                return Err(Malformed("a chunk size beyond all bounds"));
+                return Err(Malformed("chunk size too large"));
             }
             Chunk::Size {
                 bytes: bytes << 4 | u64::from(value),
@@ -324,30 +327,30 @@ fn chunk_byte(chunk: Chunk, byte: u8) -> Result<Option<Chunk>, Malformed> {
             bytes: 0,
             digits: 0,
         },
-        (Chunk::DataEnd, _) => return Err(Malformed("a chunk longer than its size")),
+        (Chunk::DataEnd, _) => return Err(Malformed("no line end after the chunk data")),
         (Chunk::Trailer { bytes: 0 }, b'\n') => return Ok(None),
         (Chunk::Trailer { bytes: 0 }, b'\r') => Chunk::Trailer { bytes: 0 },
         (Chunk::Trailer { .. }, b'\n') => Chunk::Trailer { bytes: 0 },
         (Chunk::Trailer { bytes }, _) if bytes < HEAD_BYTES_MAX => {
             Chunk::Trailer { bytes: bytes + 1 }
         }
-        (Chunk::Trailer { .. }, _) => return Err(Malformed("a trailer without end")),
-        (Chunk::Data { .. }, _) => return Err(Malformed("a chunk out of place")),
+        (Chunk::Trailer { .. }, _) => return Err(Malformed("trailer line too long")),
+        (Chunk::Data { .. }, _) => return Err(Malformed("unexpected chunk data")),
     }))
 }
 
-/// The first line without its end, and its length with it.
+/// Returns the first line without its line ending, and the length with the line ending.
 fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
     let end = memchr(b'\n', bytes)?;
     let line = &bytes[..end];
     Some((line.strip_suffix(b"\r").unwrap_or(line), end + 1))
 }
 
-/// `HTTP/1.x SSS …`: the status, and x.
+/// Parses `HTTP/1.x SSS …` into the status and the minor version.
 fn parse_status_line(line: &[u8]) -> Result<(u16, u8), Malformed> {
     let rest = line
         .strip_prefix(STATUS_LINE)
-        .ok_or(Malformed("no status line"))?;
+        .ok_or(Malformed("invalid status line"))?;
     match rest {
         [
             minor @ b'0'..=b'9',
@@ -360,7 +363,7 @@ fn parse_status_line(line: &[u8]) -> Result<(u16, u8), Malformed> {
             let digit = |byte: &u8| u16::from(byte - b'0');
             Ok((digit(a) * 100 + digit(b) * 10 + digit(c), minor - b'0'))
         }
-        _ => Err(Malformed("no status")),
+        _ => Err(Malformed("invalid status code")),
     }
 }
 
@@ -395,20 +398,20 @@ fn content_or_complete(left: u64) -> State {
 
 const STATUS_LINE: &[u8] = b"HTTP/1.";
 
-/// A head that is longer is none: the longest that servers send are cookies of 8 KiB.
+/// Maximum length of a header section. The longest that servers send in practice are cookies of 8 KiB.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Hexadecimal digits of a chunk size that fit into 60 bits.
+/// Maximum number of hexadecimal digits of a chunk size, 60 bits.
 const CHUNK_DIGITS_MAX: u8 = 15;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Status, length, whether it differs, whether the connection goes on, bytes of something else.
+    /// Status, length, differing content, reusable connection, number of excess bytes.
     type Read = (u16, u64, bool, bool, usize);
 
-    /// What must come out the same however the bytes are cut.
+    /// Parses a response in pieces. The result must not depend on the cuts.
     fn read(bytes: &[u8], pieces: &[usize], method: Method) -> Result<Read, Malformed> {
         let mut response = Response::new(method);
         let (mut at, mut used) = (0, 0);
@@ -440,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_of_every_kind_are_read_at_every_split() {
+    fn all_body_framings_are_parsed_at_every_split() {
         let cases: [(&[u8], Read); 8] = [
             (b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world", (200, 11, false, true, 0)),
             (b"HTTP/1.1 200 OK\r\ncontent-LENGTH:11\r\nConnection: x, Close\r\n\r\nhello world", (200, 11, false, false, 0)),
@@ -467,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_http_is_refused() {
+    fn malformed_responses_are_rejected() {
         let cases: [&[u8]; 13] = [
             b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
             b"HTTP/2.0 200 OK\r\n\r\n",
@@ -497,28 +500,28 @@ mod tests {
         .concat();
         assert_eq!(
             read(&endless, &[], Method::Get),
-            Err(Malformed("a head without end"))
+            Err(Malformed("header section too long"))
         );
     }
 
     #[test]
-    fn content_that_was_cut_off_is_not_whole() {
+    fn truncated_content_is_incomplete() {
         let mut response = Response::new(Method::Get);
         response
             .feed(b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello", None)
-            .expect("it is HTTP");
+            .expect("a well-formed response");
         assert!(!response.end(true));
         response.reset();
         response
             .feed(b"HTTP/1.1 200 OK\r\n\r\nhello", None)
-            .expect("it is HTTP");
+            .expect("a well-formed response");
         assert!(!response.end(false));
         assert!(response.end(true));
     }
 
     proptest::proptest! {
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>, cut: usize) {
+        fn no_input_makes_the_parser_panic(bytes: Vec<u8>, cut: usize) {
             let start = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
             for prefix in [&b""[..], &b"HTTP/1.1 200 OK\r\n"[..], &start[..]] {
                 let all = [prefix, &bytes].concat();

@@ -1,7 +1,7 @@
-//! One thread of users over a protocol whose connections carry many requests at once.
+//! Users of one thread over a protocol with multiplexed connections.
 //!
-//! The protocol itself is a [`Dial`]; here is what HTTP/2 and HTTP/3 have in common: who asks when, over
-//! which connection, and what is counted.
+//! A [`Dial`] implements the protocol. The module holds the parts common to HTTP/2 and HTTP/3: the timing
+//! of requests, the shared connections and the counting.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -27,33 +27,34 @@ use super::tally::{Failure, Seen, Tally};
 use super::{Report, Share};
 use crate::result::Failures;
 
-/// A protocol that connections can be made with.
+/// A multiplexed protocol that can open connections.
 pub(super) trait Dial: 'static {
-    /// A connection that stands.
+    /// An established connection.
     type Sender: Ask;
 
-    /// Makes a connection, with all handshakes.
+    /// Opens a connection, including all handshakes.
     fn dial(
         &self,
         address: SocketAddr,
     ) -> impl Future<Output = Result<Dialled<Self::Sender>, Failure>>;
 
-    /// Does what is left to do when the connections are over.
+    /// Finishes pending work after the end of all connections.
     fn leave(&self) -> impl Future<Output = ()> {
         std::future::ready(())
     }
 }
 
-/// A connection that was made.
+/// A newly opened connection.
 pub(super) struct Dialled<S> {
     pub sender: S,
-    /// Whether TLS took up an earlier session; `None` without TLS.
+    /// Whether TLS resumed an earlier session, or `None` without TLS.
     pub resumed: Option<bool>,
 }
 
-/// A connection that can be asked. Its clones are the same connection, which ends with the last.
+/// A connection that accepts requests. Clones share the connection, and dropping the last clone ends the
+/// connection.
 pub(super) trait Ask: Clone + 'static {
-    /// Asks, and reads the response to its end. Content is compared with `expected`, if that is given.
+    /// Sends a request and reads the response to the end. Content is compared with `expected`, if given.
     fn ask(
         self,
         request: Request<()>,
@@ -61,19 +62,19 @@ pub(super) trait Ask: Clone + 'static {
     ) -> impl Future<Output = Result<Seen, Trouble>>;
 }
 
-/// Why there is no response.
+/// Reason for a missing response.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// The server hasn't begun with the request and wants another connection for it.
+    /// The server has not processed the request, and expects a retry on another connection.
     Untouched,
-    /// This request failed; the connection still stands.
+    /// The request failed. The connection is still usable.
     Request(Failure),
-    /// The connection is of no more use.
+    /// The connection is unusable.
     Connection(Failure),
 }
 
 impl Trouble {
-    /// The same after the head has come: what breaks off then was cut off.
+    /// Converts a failure after the header section: content that breaks off counts as a wrong length.
     pub(super) fn in_content(self) -> Trouble {
         let cut_off = |mut failure: Failure| {
             if failure.kind == Failures::CLOSED {
@@ -89,7 +90,7 @@ impl Trouble {
     }
 }
 
-/// Bytes that come on all connections of a thread.
+/// Bytes received on all connections of a thread.
 pub(super) struct Received {
     course: Arc<Course>,
     bytes: Cell<u64>,
@@ -103,7 +104,7 @@ impl Received {
         })
     }
 
-    /// So many more.
+    /// Adds received bytes.
     pub(super) fn add(&self, bytes: usize) {
         if bytes > 0 && self.course.counts_bytes(self.course.now()) {
             self.bytes.set(self.bytes.get() + bytes as u64);
@@ -111,7 +112,7 @@ impl Received {
     }
 }
 
-/// Runs the course for a thread's share of the users. `dial` is made on the runtime.
+/// Runs the thread's share of the users. `dial` is called on the runtime.
 pub(super) fn run<D: Dial>(
     plan: &Arc<Plan>,
     course: &Arc<Course>,
@@ -150,25 +151,25 @@ struct Users<D: Dial> {
     dial: D,
     requests: Vec<Request<()>>,
     dues: RefCell<Option<Dues>>,
-    /// Told for each request that falls due.
+    /// Notified once for each request that falls due.
     due: Notify,
     random: RefCell<Random>,
     tally: RefCell<Tally>,
 }
 
-/// A connection, as often as it has to be made, and the users who share it.
+/// A connection shared by several users, reopened as often as necessary.
 struct Line<S> {
     address: SocketAddr,
-    /// The connection, and how many were made.
+    /// The open connection, and the number of connections opened so far.
     sender: RefCell<(Option<S>, u64)>,
-    /// Held by who makes the connection.
+    /// Lock held by the user that opens the connection.
     dialling: Mutex<()>,
-    /// Connections that failed in a row.
+    /// Number of consecutive failed connections.
     strikes: Cell<u32>,
 }
 
 impl<S> Line<S> {
-    /// The connection of this number is of no more use.
+    /// Discards the connection with the given number.
     fn forget(&self, number: u64) {
         let mut sender = self.sender.borrow_mut();
         if sender.1 == number {
@@ -177,7 +178,7 @@ impl<S> Line<S> {
     }
 }
 
-/// What an open loop has for a user without a request.
+/// Result of asking an open loop for the next request of an idle user.
 enum Turn {
     Ask(Asked),
     Wait,
@@ -202,7 +203,7 @@ impl<D: Dial> Users<D> {
         }
     }
 
-    /// Sets all users to work, and the clock of an open loop.
+    /// Starts the tasks of all users, and the clock of an open loop.
     fn start(self: &Rc<Self>, share: &Share) -> io::Result<JoinSet<()>> {
         let mut running = JoinSet::new();
         let streams = if self.plan.keep_alive {
@@ -227,7 +228,7 @@ impl<D: Dial> Users<D> {
         Ok(running)
     }
 
-    /// Waits until all users are done, or shall be.
+    /// Waits until all users have ended or the run is stopped.
     async fn attend(&self, running: &mut JoinSet<()>, meter: &mut Meter) {
         loop {
             let now = self.course.now();
@@ -254,7 +255,7 @@ impl<D: Dial> Users<D> {
         sleep_until(self.course.instant(at).into()).await;
     }
 
-    /// What one user does.
+    /// Body of one user's task.
     async fn user(self: Rc<Self>, line: Rc<Line<D::Sender>>, number: usize) {
         let mut request = number % self.requests.len();
         self.prepare(&line).await;
@@ -275,8 +276,8 @@ impl<D: Dial> Users<D> {
         }
     }
 
-    /// Before the first request: kept connections are made in advance, and users with pauses don't come
-    /// all at the same moment.
+    /// Prepares a user for the first request: opens the connection in advance if connections are kept. A
+    /// user with pauses starts at a random time instead.
     async fn prepare(&self, line: &Line<D::Sender>) {
         if matches!(self.plan.pace, Pace::Closed { pause: Some(_) }) {
             return self.pause(1.0).await;
@@ -295,8 +296,8 @@ impl<D: Dial> Users<D> {
         }
     }
 
-    /// The pause between two requests, if there is one, but not beyond the end. The first is `earlier`
-    /// (of 1) than the others.
+    /// Waits for the pause between two requests, if any, at most until the end of the run. `earlier`
+    /// shortens the lower bound of the pause: 1 for the first pause, 0 for all later pauses.
     async fn pause(&self, earlier: f64) {
         if let Pace::Closed {
             pause: Some((from, to)),
@@ -317,7 +318,7 @@ impl<D: Dial> Users<D> {
         tokio::time::sleep(RECONNECT * 2u32.pow(strikes.min(RECONNECT_DOUBLINGS))).await;
     }
 
-    /// The user's next request; `None` when the run is over.
+    /// Waits for the user's next request. Returns `None` when the run is over.
     async fn next(&self) -> Option<Asked> {
         if !matches!(self.plan.pace, Pace::Open { .. }) {
             let now = self.course.now();
@@ -331,7 +332,8 @@ impl<D: Dial> Users<D> {
                 Turn::Ask(asked)
                     if asked.due.saturating_add(nanos(self.plan.timeout_seconds)) <= now =>
                 {
-                    let failure = Failure::new(Failures::TIMEOUT, "no stream was free in time");
+                    let failure =
+                        Failure::new(Failures::TIMEOUT, "no stream was free within the timeout");
                     self.tally
                         .borrow_mut()
                         .failure(&self.course, Some(&asked), now, failure);
@@ -357,7 +359,7 @@ impl<D: Dial> Users<D> {
         self.course.ask(due, now).map_or(Turn::Over, Turn::Ask)
     }
 
-    /// The clock of an open loop: wakes a waiting user for each request that falls due.
+    /// Clock of an open loop: wakes one waiting user for each request that falls due.
     async fn tell_dues(self: Rc<Self>, mut dues: Dues, mut alarm: AsyncFd<Alarm>) {
         while !self.course.over(dues.next()) {
             let now = self.course.now();
@@ -377,7 +379,7 @@ impl<D: Dial> Users<D> {
         self.due.notify_waiters();
     }
 
-    /// The connection, which is made if there is none.
+    /// Returns the open connection and its number, opening a connection if necessary.
     async fn sender(&self, line: &Line<D::Sender>) -> Result<(D::Sender, u64), Failure> {
         let standing = || {
             let sender = line.sender.borrow();
@@ -387,7 +389,7 @@ impl<D: Dial> Users<D> {
             return Ok(standing);
         }
         let _dialling = line.dialling.lock().await;
-        // Somebody else may have made it meanwhile.
+        // Another user may have opened the connection while the lock was awaited.
         if let Some(standing) = standing() {
             return Ok(standing);
         }
@@ -405,7 +407,7 @@ impl<D: Dial> Users<D> {
         Ok((dialled.sender, sender.1))
     }
 
-    /// Asks until there is a response or a reason why not.
+    /// Sends a request until a response arrives or the request fails for good.
     async fn fetch(&self, line: &Line<D::Sender>, request: &Request<()>) -> Result<Seen, Failure> {
         for _ in 0..TRIES {
             let (sender, number) = self.sender(line).await?;
@@ -427,7 +429,7 @@ impl<D: Dial> Users<D> {
         }
         Err(Failure::new(
             Failures::CLOSED,
-            "the server refuses request after request",
+            "the server rejected the request on every connection tried",
         ))
     }
 
@@ -436,11 +438,11 @@ impl<D: Dial> Users<D> {
     }
 
     fn nothing_came(&self) -> String {
-        format!("nothing for {} s", self.plan.timeout_seconds)
+        format!("timed out after {} s", self.plan.timeout_seconds)
     }
 }
 
-/// The request for `path` as it is sent every time.
+/// Builds the request for `path`, sent unchanged every time.
 fn request(plan: &Plan, path: &str) -> Request<()> {
     let scheme = if plan.tls.is_some() { "https" } else { "http" };
     let mut request = Request::new(());
@@ -448,7 +450,7 @@ fn request(plan: &Plan, path: &str) -> Request<()> {
         Method::Get => HttpMethod::GET,
         Method::Head => HttpMethod::HEAD,
     };
-    // What isn't a URI was refused with the plan.
+    // `Plan::check` has rejected every path that is no valid URI.
     *request.uri_mut() = format!("{scheme}://{}{path}", plan.host)
         .parse()
         .unwrap_or_default();
@@ -459,7 +461,7 @@ fn request(plan: &Plan, path: &str) -> Request<()> {
     request
 }
 
-/// An alarm that a task can wait for.
+/// Creates a timer that a task can await.
 #[allow(
     deprecated,
     reason = "an alarm owns its descriptor, as the function that replaces this demands by `unsafe`"
@@ -468,14 +470,14 @@ fn alarm() -> io::Result<AsyncFd<Alarm>> {
     AsyncFd::new(Alarm::new()?)
 }
 
-/// How often it is looked whether the run was stopped.
+/// Interval at which the stop flag is checked.
 const LOOK: Nanos = 50_000_000;
 
-/// Pause after a connection that failed, doubled as often as said below.
+/// Pause after a failed connection, doubled up to `RECONNECT_DOUBLINGS` times.
 const RECONNECT: Duration = Duration::from_millis(10);
 const RECONNECT_DOUBLINGS: u32 = 4;
 
-/// Connections on which a request may be sent in turn when servers leave it untouched.
+/// Maximum number of connections tried for one request while servers leave the request unprocessed.
 const TRIES: u32 = 4;
 
 #[cfg(test)]
@@ -483,7 +485,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_breaks_off_in_the_content_is_too_short() {
+    fn a_connection_closed_within_the_content_is_a_wrong_length() {
         let kind = |trouble: Trouble| match trouble.in_content() {
             Trouble::Request(failure) | Trouble::Connection(failure) => failure.kind,
             Trouble::Untouched => "",

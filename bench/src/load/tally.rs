@@ -1,4 +1,4 @@
-//! What one thread saw.
+//! Counts and histograms of one thread.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -9,7 +9,7 @@ use super::course::{Asked, Course, Nanos, nanos};
 use super::plan::{Expect, Pace, Plan};
 use crate::result::Failures;
 
-/// Counts and histograms of one thread, to be added to the others'.
+/// Counts and histograms of one thread, added up over all threads at the end.
 #[derive(Debug)]
 pub(super) struct Tally {
     pub requests: u64,
@@ -20,9 +20,9 @@ pub(super) struct Tally {
     pub connect: Histogram<u64>,
     pub full_handshakes: u64,
     pub resumed_handshakes: u64,
-    /// When the last of the measured requests ended.
+    /// Time when the last measured request ended.
     pub last: Nanos,
-    /// When a response is given up.
+    /// Timeout after which a request is abandoned.
     timeout: Nanos,
 }
 
@@ -30,11 +30,11 @@ pub(super) struct Tally {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failed {
     pub count: u64,
-    /// What the first of them was.
+    /// Description of the first failure.
     pub first: String,
 }
 
-/// A failure: its kind, a key of [`Failures`], and what exactly.
+/// A failure: the kind, a key of [`Failures`], and a description.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
     pub kind: &'static str,
@@ -50,7 +50,7 @@ impl Failure {
     }
 }
 
-/// What a response was, however it came.
+/// Properties of a response, independent of the HTTP version.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen {
     pub status: u16,
@@ -59,7 +59,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Whether it is what was expected, else how it fails.
+    /// Compares the response with the expectation and returns the failure if the response is wrong.
     pub(super) fn judge(self, expect: &Expect) -> Result<(), Failure> {
         if self.status != expect.status {
             let what = format!("status {} instead of {}", self.status, expect.status);
@@ -76,7 +76,7 @@ impl Seen {
         if self.differs || !whole {
             return Err(Failure::new(
                 Failures::LENGTH,
-                "other content than expected",
+                "content differs from the expected content",
             ));
         }
         Ok(())
@@ -100,7 +100,7 @@ impl Tally {
         }
     }
 
-    /// A response is whole.
+    /// Counts a complete response.
     pub(super) fn response(
         &mut self,
         course: &Course,
@@ -122,7 +122,7 @@ impl Tally {
         }
     }
 
-    /// A request, or a connection made in advance, came to nothing.
+    /// Counts a failed request, or a failed connection opened in advance.
     pub(super) fn failure(
         &mut self,
         course: &Course,
@@ -143,8 +143,8 @@ impl Tally {
         }
     }
 
-    /// Who gave up has waited for so long at least: without that a server that leaves its slowest
-    /// requests unanswered would have the better percentiles.
+    /// Records the waiting time of an abandoned request, at least the timeout. Otherwise a server that
+    /// leaves its slowest requests unanswered would have better percentiles.
     fn given_up(&mut self, asked: &Asked, now: Nanos, kind: &str) {
         let waited = now - asked.due;
         if kind != Failures::TIMEOUT && waited < self.timeout {
@@ -156,7 +156,7 @@ impl Tally {
         }
     }
 
-    /// A connection stands, after its handshakes.
+    /// Counts a connection established with all handshakes.
     pub(super) fn connected(
         &mut self,
         course: &Course,
@@ -175,7 +175,7 @@ impl Tally {
         }
     }
 
-    /// Bytes came.
+    /// Counts received bytes.
     pub(super) fn received(&mut self, course: &Course, now: Nanos, bytes: usize) {
         if course.counts_bytes(now) {
             self.bytes += bytes as u64;
@@ -209,7 +209,7 @@ fn record(histogram: &mut Histogram<u64>, nanos: Nanos) {
     histogram.saturating_record(nanos / 1000);
 }
 
-/// Microseconds up to an hour, to three digits.
+/// Creates a histogram of microseconds up to 1 h, with three significant digits.
 #[allow(
     clippy::expect_used,
     reason = "the bounds are constants that the crate accepts"

@@ -1,4 +1,4 @@
-//! The generator against servers that answer rightly, late, wrongly or not at all.
+//! Load generator against servers that answer correctly, late, wrongly or not at all.
 
 mod h2_server;
 mod h3_server;
@@ -41,10 +41,10 @@ fn plan(server: &Server, requests: u64) -> Plan {
 }
 
 fn go(plan: &Plan) -> Outcome {
-    run(plan, &AtomicBool::new(false)).expect("it can be carried out")
+    run(plan, &AtomicBool::new(false)).expect("a valid plan")
 }
 
-/// The outcome has just these failures.
+/// Asserts that the outcome has exactly the expected failures.
 #[track_caller]
 fn assert_failures(outcome: &Outcome, expected: &[(&str, u64)]) {
     let expected: BTreeMap<String, u64> = expected
@@ -55,7 +55,7 @@ fn assert_failures(outcome: &Outcome, expected: &[(&str, u64)]) {
 }
 
 #[test]
-fn every_request_is_asked_once_and_counted_once() {
+fn every_request_is_sent_once_and_counted_once() {
     let server = Server::fixed(HELLO);
     let outcome = go(&Plan {
         connections: 4,
@@ -67,7 +67,7 @@ fn every_request_is_asked_once_and_counted_once() {
     assert_eq!(outcome.bytes, 100 * HELLO.len() as u64);
     assert_eq!(outcome.latency.len(), 100);
     assert_eq!(server.requests(), 100);
-    // One may have asked all before the others stood.
+    // One connection may have sent all requests before the remaining connections were established.
     assert!((1..=4).contains(&server.connections()));
     assert!(outcome.seconds > 0.0);
     let host = format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", server.address);
@@ -97,7 +97,7 @@ fn without_keep_alive_each_request_has_its_connection() {
 }
 
 #[test]
-fn a_server_that_does_not_close_is_closed_after_a_while() {
+fn the_client_closes_after_a_timeout_if_the_server_does_not_close() {
     let server = Server::fixed(HELLO);
     let outcome = go(&Plan {
         keep_alive: false,
@@ -108,7 +108,7 @@ fn a_server_that_does_not_close_is_closed_after_a_while() {
 }
 
 #[test]
-fn a_server_that_closes_now_and_then_is_connected_to_again() {
+fn the_client_reconnects_after_the_server_closes() {
     let server = Server::plain(|stream, number| match number % 5 {
         4 => stream.write_all(HELLO_CLOSE).is_err(),
         _ => stream.write_all(HELLO).is_ok(),
@@ -119,7 +119,7 @@ fn a_server_that_closes_now_and_then_is_connected_to_again() {
 }
 
 #[test]
-fn bodies_of_every_kind_come_through_in_single_bytes() {
+fn all_body_framings_are_read_byte_by_byte() {
     let bodies: [&[u8]; 3] = [
         HELLO,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x\r\nllo\r\n0\r\n\r\n",
@@ -165,7 +165,7 @@ fn head_has_no_content() {
 }
 
 #[test]
-fn paths_are_asked_for_in_turn() {
+fn paths_are_requested_in_rotation() {
     let server = Server::fixed(HELLO);
     let paths = vec!["/a".to_owned(), "/b".to_owned(), "/c".to_owned()];
     go(&Plan {
@@ -180,7 +180,7 @@ fn paths_are_asked_for_in_turn() {
     assert_eq!(asked.concat(), "abcabc");
 }
 
-/// A server that stalls a second once: everybody waits.
+/// Starts a server that stalls all connections once, for 1 s.
 fn stalling() -> Server {
     let stalled = std::sync::Mutex::new(false);
     Server::plain(move |stream, number| {
@@ -199,7 +199,7 @@ fn the_open_loop_shows_a_stall_that_the_closed_loop_hides() {
     let server = stalling();
     let plan = Plan {
         connections: 2,
-        // A stall that begins late must end within it too.
+        // A stall that begins late must also end within the run.
         length: Length::Seconds(4.0),
         ..plan(&server, 1)
     };
@@ -218,18 +218,18 @@ fn the_open_loop_shows_a_stall_that_the_closed_loop_hides() {
         ..plan
     });
     assert_failures(&open, &[]);
-    // All that fell due within the two seconds was asked, and half of it came late.
+    // All requests due within the 2 s were sent, and half of the responses were late.
     assert_eq!(open.requests, 1000);
     let late = open.latency.value_at_percentile(90.0);
     assert!(late > 80_000, "{late}");
-    // From when they were sent, only those show it that were under way: what the closed loop sees.
-    let service = open.service.expect("an open loop has it");
+    // Measured from the sending, only the requests in flight show the stall, as in a closed loop.
+    let service = open.service.expect("a service histogram");
     assert!(service.value_at_percentile(90.0) < late / 4);
     assert!(service.max() >= 900_000);
 }
 
 #[test]
-fn the_open_loop_asks_no_more_than_it_should() {
+fn the_open_loop_sends_exactly_the_due_requests() {
     let server = Server::fixed(HELLO);
     let pace = Pace::Open { rate: 300.0 };
     let outcome = go(&Plan {
@@ -253,14 +253,14 @@ fn the_open_loop_asks_no_more_than_it_should() {
 }
 
 #[test]
-fn what_finds_no_free_connection_in_time_is_a_timeout() {
+fn a_request_without_a_free_connection_times_out() {
     let server = Server::plain(|_, _| true);
     let pace = Pace::Open { rate: 100.0 };
     let length = Length::Seconds(0.5);
     let outcome = go(&Plan {
         pace,
         length,
-        // So long that no connection is late with its handshake.
+        // Long enough for every handshake to end in time.
         timeout_seconds: 1.0,
         ..plan(&server, 1)
     });
@@ -291,7 +291,7 @@ fn users_pause_between_their_requests() {
 }
 
 #[test]
-fn lies_are_found_and_named() {
+fn wrong_responses_are_classified_and_described() {
     let cases: [(&'static [u8], &str, &str); 7] = [
         (
             b"HTTP/1.1 503 No\r\nContent-Length: 5\r\n\r\nhello",
@@ -306,22 +306,22 @@ fn lies_are_found_and_named() {
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhullo",
             Failures::LENGTH,
-            "other content than expected",
+            "content differs from the expected content",
         ),
         (
             b"SSH-2.0-Server\r\n\r\n",
             Failures::PROTOCOL,
-            "no status line",
+            "invalid status line",
         ),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\n",
             Failures::PROTOCOL,
-            "a Content-Length that is no number",
+            "invalid Content-Length",
         ),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello!",
             Failures::PROTOCOL,
-            http1::MORE_THAN_ASKED,
+            http1::EXCESS_BYTES,
         ),
         (
             b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
@@ -348,7 +348,7 @@ fn lies_are_found_and_named() {
 }
 
 #[test]
-fn lies_among_truths_are_counted_one_by_one() {
+fn each_wrong_response_is_counted_by_kind() {
     let server = Server::plain(|stream, number| match number % 10 {
         1 => stream
             .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nhello")
@@ -376,9 +376,9 @@ fn lies_among_truths_are_counted_one_by_one() {
 }
 
 #[test]
-fn no_answer_is_a_timeout() {
+fn a_missing_response_is_a_timeout() {
     let server = Server::plain(|stream, number| number % 2 == 0 || stream.write_all(HELLO).is_ok());
-    // So long that what is answered comes in time, even where it is held up.
+    // Long enough for every answered request to end in time on a busy machine.
     let outcome = go(&Plan {
         timeout_seconds: 2.5,
         ..plan(&server, 4)
@@ -387,21 +387,21 @@ fn no_answer_is_a_timeout() {
     assert_eq!(outcome.requests, 2);
     assert_eq!(
         outcome.first_failures[Failures::TIMEOUT],
-        "nothing for 2.5 s"
+        "timed out after 2.5 s"
     );
-    // Half of the requests took the timeout at least, as the percentiles say.
+    // Half of the requests took at least the timeout, and the percentiles show the timeout.
     assert_eq!(outcome.latency.len(), 4);
     assert!(outcome.latency.value_at_percentile(75.0) >= 2_500_000 - 5_000);
     assert!(outcome.latency.value_at_percentile(50.0) < 2_500_000);
 }
 
 #[test]
-fn nobody_at_the_port_is_a_failure_to_connect() {
-    // Bound and not listened at: it refuses, and nobody else can be given its number.
+fn a_refused_connection_is_a_connect_failure() {
+    // Bound but not listening: the port refuses connections and can't be assigned to another process.
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a port");
     let address = getsockname(&socket)
-        .expect("its number")
+        .expect("a local address")
         .try_into()
         .expect("an address of IP");
     for keep_alive in [true, false] {
@@ -421,7 +421,7 @@ fn nobody_at_the_port_is_a_failure_to_connect() {
 #[test]
 fn the_warm_up_is_not_counted() {
     let server = Server::fixed(HELLO);
-    // So long that both connections stand at its end, even where they are held up.
+    // Long enough for both connections to be established within the warm-up on a busy machine.
     let outcome = go(&Plan {
         connections: 2,
         warm_up_seconds: 2.0,
@@ -434,7 +434,7 @@ fn the_warm_up_is_not_counted() {
 }
 
 #[test]
-fn it_stops_when_it_is_told_and_keeps_what_it_has() {
+fn a_stopped_run_keeps_its_figures() {
     let server = Server::fixed(HELLO);
     let stop = AtomicBool::new(false);
     let plan = Plan {
@@ -447,10 +447,7 @@ fn it_stops_when_it_is_told_and_keeps_what_it_has() {
             thread::yield_now();
         }
         stop.store(true, Ordering::Relaxed);
-        running
-            .join()
-            .expect("no panic")
-            .expect("it can be carried out")
+        running.join().expect("no panic").expect("a valid plan")
     });
     assert!(outcome.requests >= 99);
     assert!(outcome.seconds > 0.0 && outcome.seconds < 360.0);
@@ -458,7 +455,7 @@ fn it_stops_when_it_is_told_and_keeps_what_it_has() {
 }
 
 #[test]
-fn the_window_is_told() {
+fn the_begin_and_end_of_the_window_are_reported() {
     let server = Server::fixed(HELLO);
     for length in [Length::Seconds(0.2), Length::Requests(10)] {
         let mut moments = Vec::new();
@@ -470,13 +467,13 @@ fn the_window_is_told() {
         run_watched(&plan, &AtomicBool::new(false), |moment| {
             moments.push(moment)
         })
-        .expect("it can be carried out");
+        .expect("a valid plan");
         assert_eq!(moments, [Moment::Begin, Moment::End]);
     }
 }
 
 #[test]
-fn its_own_processor_time_is_told() {
+fn the_cpu_time_of_the_generator_is_reported() {
     let server = Server::fixed(HELLO);
     let outcome = go(&Plan {
         connections: 2,
@@ -490,11 +487,11 @@ fn its_own_processor_time_is_told() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said() {
+fn invalid_plans_are_rejected_with_a_reason() {
     let good = Plan::default();
     let fails = |plan: &Plan| {
         run(plan, &AtomicBool::new(false))
-            .expect_err("it can't")
+            .expect_err("an invalid plan")
             .to_string()
     };
     assert_eq!(
@@ -517,7 +514,7 @@ fn what_cannot_be_done_is_said() {
             paths: vec![path],
             ..good.clone()
         })
-        .contains("cannot stand in a request")
+        .contains("is not a valid request URL")
     );
     let pace = Pace::Open { rate: 0.0 };
     assert_eq!(
@@ -533,7 +530,7 @@ fn what_cannot_be_done_is_said() {
             cpus,
             ..good.clone()
         })
-        .starts_with("a thread cannot be held to processor 100000")
+        .starts_with("cannot pin a thread to processor 100000")
     );
     let connections = 1 << 40;
     assert!(
@@ -552,7 +549,7 @@ fn what_cannot_be_done_is_said() {
             tls: Some(secure),
             ..good
         })
-        .starts_with("the authority cannot be read")
+        .starts_with("cannot read the certificate of the authority")
     );
 }
 
@@ -568,9 +565,9 @@ fn a_round_holds_the_whole_histogram() {
         (3, "embedded", 100)
     );
     assert_eq!(round.seconds, seconds);
-    let summary = round.latency.expect("it measured");
+    let summary = round.latency.expect("a latency");
     let bytes = STANDARD
-        .decode(summary.histogram.expect("it has one"))
+        .decode(summary.histogram.expect("a histogram"))
         .expect("base64");
     let read: Histogram<u64> = Deserializer::new()
         .deserialize(&mut io::Cursor::new(bytes))
@@ -593,7 +590,7 @@ fn secure(server: &Server, tls: Tls) -> Plan {
 }
 
 #[test]
-fn handshakes_are_full_or_resumed_as_wanted() {
+fn handshakes_are_full_or_resumed_as_configured() {
     let certificate = certificate();
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
         for resumption in [Resumption::Full, Resumption::Resumed] {
@@ -619,7 +616,7 @@ fn handshakes_are_full_or_resumed_as_wanted() {
                 (20, 20 - resumed as u64)
             );
             assert_eq!(outcome.resumed_handshakes, resumed as u64);
-            // The first of each of the two connections has nothing to resume.
+            // The first handshake of each of the two connections has no session to resume.
             let expected = if resumption == Resumption::Full {
                 0..=0
             } else {
@@ -634,7 +631,7 @@ fn handshakes_are_full_or_resumed_as_wanted() {
 }
 
 #[test]
-fn where_tls_ends_the_socket_is_not_waited_for() {
+fn the_client_closes_the_socket_after_close_notify() {
     let server = Server::tls(tls(&certificate(), &rustls::version::TLS13), |stream, _| {
         stream.write_all(HELLO).is_err()
     });
@@ -644,7 +641,8 @@ fn where_tls_ends_the_socket_is_not_waited_for() {
     });
     assert_failures(&outcome, &[]);
     assert_eq!(outcome.requests, 60);
-    // The server closes its sockets after us; we would close each after a second, two at a time.
+    // The server closes its sockets after the client. A client that waited for the server would need 1 s
+    // for each request, with two requests at a time.
     assert!(outcome.seconds < 15.0, "{} s", outcome.seconds);
 }
 
@@ -659,7 +657,7 @@ fn a_kept_connection_makes_one_handshake() {
     });
     assert_failures(&outcome, &[]);
     assert_eq!((outcome.requests, outcome.resumed_handshakes), (20, 0));
-    // One connection may have asked for all before the other stands.
+    // One connection may have sent all requests before the second was established.
     assert!(
         (1..=2).contains(&outcome.full_handshakes),
         "{} handshakes",
@@ -669,7 +667,7 @@ fn a_kept_connection_makes_one_handshake() {
 }
 
 #[test]
-fn the_key_exchange_is_the_chosen_one() {
+fn the_key_exchange_uses_the_configured_group() {
     let cases = [
         (Groups::X25519, NamedGroup::X25519),
         (Groups::X25519MLKEM768, NamedGroup::X25519MLKEM768),
@@ -696,7 +694,7 @@ fn the_key_exchange_is_the_chosen_one() {
 }
 
 #[test]
-fn an_authority_is_trusted_and_others_are_not() {
+fn only_the_given_authority_is_trusted() {
     let (known, other) = (certificate(), certificate());
     for (trusted, failures) in [(&known, 0), (&other, 20)] {
         let server = Server::tls(tls(&known, &rustls::version::TLS13), |stream, _| {
@@ -750,7 +748,7 @@ fn a_large_response_over_tls_is_whole() {
 }
 
 #[test]
-fn a_handshake_with_who_knows_no_tls_fails() {
+fn a_handshake_with_a_plain_http_server_fails() {
     let server = Server::fixed(b"HTTP/1.1 400 Bad Request\r\n\r\n");
     let outcome = go(&Plan {
         timeout_seconds: 0.2,
@@ -776,7 +774,7 @@ fn plan_h2(server: &H2Server, requests: u64) -> Plan {
 const HELLO_H2: Reply = Reply::Send(200, b"hello", 2);
 
 #[test]
-fn http2_asks_on_many_streams() {
+fn http2_sends_requests_on_several_streams() {
     let server = H2Server::start(None, |_| HELLO_H2);
     let outcome = go(&Plan {
         connections: 3,
@@ -809,7 +807,7 @@ fn http2_without_keep_alive_has_a_connection_for_each_request() {
 }
 
 #[test]
-fn http2_over_tls_is_full_or_resumed_as_wanted() {
+fn http2_handshakes_are_full_or_resumed_as_configured() {
     for (resumption, resumed) in [(Resumption::Full, 0..=0), (Resumption::Resumed, 18..=19)] {
         let server = H2Server::start(Some(tls(&certificate(), &rustls::version::TLS13)), |_| {
             HELLO_H2
@@ -836,7 +834,7 @@ fn http2_over_tls_is_full_or_resumed_as_wanted() {
 }
 
 #[test]
-fn a_server_that_knows_no_http2_is_found_out() {
+fn a_server_without_http2_is_a_failure() {
     let mut config = tls(&certificate(), &rustls::version::TLS13);
     config.alpn_protocols.clear();
     let server = H2Server::start(Some(config), |_| HELLO_H2);
@@ -858,7 +856,7 @@ fn a_server_that_knows_no_http2_is_found_out() {
 }
 
 #[test]
-fn lies_in_http2_are_counted_one_by_one() {
+fn each_wrong_http2_response_is_counted_by_kind() {
     let server = H2Server::start(None, |number| match number % 10 {
         1 => Reply::Send(404, b"hello", 5),
         2 => Reply::Send(200, b"hell", 4),
@@ -880,7 +878,7 @@ fn lies_in_http2_are_counted_one_by_one() {
 }
 
 #[test]
-fn what_an_http2_server_leaves_untouched_is_asked_again() {
+fn a_request_unprocessed_by_an_http2_server_is_retried() {
     let server = H2Server::start(None, |number| match number % 10 {
         4 => Reply::Reset(Reason::REFUSED_STREAM),
         9 => Reply::Last(b"hello"),
@@ -896,7 +894,7 @@ fn what_an_http2_server_leaves_untouched_is_asked_again() {
 }
 
 #[test]
-fn no_answer_in_http2_is_a_timeout() {
+fn a_missing_http2_response_is_a_timeout() {
     let server = H2Server::start(
         None,
         |number| if number == 1 { Reply::Never } else { HELLO_H2 },
@@ -910,7 +908,7 @@ fn no_answer_in_http2_is_a_timeout() {
 }
 
 #[test]
-fn the_open_loop_of_http2_shows_a_stall_too() {
+fn the_open_loop_of_http2_shows_a_stall() {
     let server = H2Server::start(None, |number| match number {
         100 => Reply::Stall(Duration::from_secs(1), b"hello"),
         _ => HELLO_H2,
@@ -926,7 +924,7 @@ fn the_open_loop_of_http2_shows_a_stall_too() {
     assert_eq!(outcome.requests, 1000);
     let late = outcome.latency.value_at_percentile(90.0);
     assert!(late > 80_000, "{late}");
-    let service = outcome.service.expect("an open loop has it");
+    let service = outcome.service.expect("a service histogram");
     assert!(service.value_at_percentile(90.0) < late / 4);
 }
 
@@ -958,6 +956,6 @@ fn http2_users_pause_and_stop() {
         },
         &stop,
     )
-    .expect("it can be carried out");
+    .expect("a valid plan");
     assert!(outcome.seconds < 360.0);
 }

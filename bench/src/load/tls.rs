@@ -1,4 +1,4 @@
-//! The client's side of TLS as a plan wants it.
+//! Client side of TLS for a plan.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -21,11 +21,12 @@ use rustls::{
 use super::Error;
 use super::plan::{Groups, Plan, Protocol, Resumption, Tls, Trust};
 
-/// What every connection of one thread shares. Threads have one each, so that they don't meet at the
-/// lock of its sessions.
+/// Builds the configuration shared by the connections of one thread. Each thread has its own, to avoid
+/// contention for the lock of the session store.
 pub(super) fn config(plan: &Plan, tls: &Tls) -> Result<ClientConfig, Error> {
     let mut provider = default_provider();
-    // Some servers follow the client's order: all are to use the suite that the others would choose.
+    // AES-128-GCM comes first: servers with an order of their own choose AES-128-GCM, and the other
+    // servers follow the client's order.
     provider
         .cipher_suites
         .sort_by_key(|suite| *suite != TLS13_AES_128_GCM_SHA256);
@@ -37,7 +38,7 @@ pub(super) fn config(plan: &Plan, tls: &Tls) -> Result<ClientConfig, Error> {
     let provider = Arc::new(provider);
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider));
     let builder = match plan.protocol {
-        // QUIC knows no older one.
+        // QUIC requires TLS 1.3.
         Protocol::Http3 => builder.with_protocol_versions(&[&rustls::version::TLS13]),
         Protocol::Http1 | Protocol::Http2 => builder.with_safe_default_protocol_versions(),
     };
@@ -54,13 +55,13 @@ pub(super) fn config(plan: &Plan, tls: &Tls) -> Result<ClientConfig, Error> {
     Ok(config)
 }
 
-/// The name to ask for.
+/// Returns the server name for SNI.
 pub(super) fn server_name(tls: &Tls) -> Result<ServerName<'static>, Error> {
     ServerName::try_from(tls.server_name.clone())
         .map_err(|_| Error::ServerName(tls.server_name.clone()))
 }
 
-/// The protocol's name in ALPN.
+/// Returns the ALPN protocol name.
 pub(super) fn alpn(protocol: Protocol) -> &'static [u8] {
     match protocol {
         Protocol::Http1 => b"http/1.1",
@@ -97,7 +98,9 @@ fn authority(
         roots.add(certificate).map_err(|error| unreadable(&error))?;
     }
     if roots.is_empty() {
-        return Err(Error::Authority("it holds no certificate".to_owned()));
+        return Err(Error::Authority(
+            "the PEM text holds no certificate".to_owned(),
+        ));
     }
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
         .build()
@@ -105,19 +108,19 @@ fn authority(
 }
 
 thread_local! {
-    /// Whether a certificate was looked at on this thread since it was last asked.
+    /// Whether a server presented a certificate on the thread since the flag was reset.
     static SAW_CERTIFICATE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does something, and tells whether a certificate was looked at in it.
+/// Runs `does` and returns its result, and whether a server presented a certificate in the meantime.
 pub(super) fn watching_for_certificates<T>(does: impl FnOnce() -> T) -> (T, bool) {
     SAW_CERTIFICATE.set(false);
     let done = does();
     (done, SAW_CERTIFICATE.get())
 }
 
-/// Without an authority it takes any certificate and verifies no signature: the verifying costs only
-/// the client, whose speed isn't what is measured.
+/// Certificate verifier of a plan. Without an authority the verifier accepts any certificate and skips the
+/// signature, because verification costs only the client, and the client's speed is not measured.
 #[derive(Debug)]
 struct Verifier {
     authority: Option<Arc<WebPkiServerVerifier>>,
@@ -174,8 +177,8 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Tickets for one server, newest first. The store that rustls brings holds eight, too few for as many
-/// connections at once as we make.
+/// Session tickets for one server, newest first. The store of rustls holds eight tickets, too few for the
+/// number of concurrent connections.
 #[derive(Debug)]
 struct SessionStore {
     kept: Mutex<Kept>,
@@ -242,5 +245,6 @@ impl ClientSessionStore for SessionStore {
     }
 }
 
-/// Servers send two tickets on a full handshake, some four; more than that are never needed at once.
+/// Tickets kept for each connection. Servers send two tickets per full handshake, some four, and no
+/// connection needs more at the same time.
 const TICKETS_PER_CONNECTION: usize = 4;

@@ -1,8 +1,9 @@
-//! Control groups: one for each tree that counts its CPU time, and one that limits it.
+//! Control groups of a process tree: one group to count CPU time and one to limit CPU time.
 //!
-//! There are two versions of them, and both at once on some systems. Version 2 counts CPU time in every
-//! group, whoever made it; limiting needs the `cpu` controller in the parent. Version 1 has a hierarchy
-//! for each. A group is made where we are, or in the nearest group above that lets us.
+//! Control groups exist in two versions, on some systems both at the same time. Version 2 counts CPU time
+//! in every group, and limits require the `cpu` controller in the parent. Version 1 has a separate
+//! hierarchy for each of the two. A group is created below the group of the kit, or below the nearest
+//! ancestor that permits the creation.
 
 use std::fs;
 use std::io;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Counting, CpuTime, exists};
 
-/// The groups of a tree; without any, the reason.
+/// Control groups of a tree, or the reason for having none.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     folders: Vec<PathBuf>,
@@ -23,17 +24,18 @@ pub(super) struct Group {
 enum Counter {
     /// `cpu.stat` of version 2.
     Stat(PathBuf),
-    /// `cpuacct.usage_user` and `_sys` of version 1.
+    /// `cpuacct.usage_user` and `cpuacct.usage_sys` of version 1.
     Usage(PathBuf),
 }
 
-/// Why processes can't be held to a share of a processor.
+/// Reason why the CPU time of processes can't be limited.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("processes can't be held to a share of the processor here: {0}")]
+#[error("cannot limit the CPU time of processes here: {0}")]
 pub struct ShareError(String);
 
 impl Group {
-    /// Groups for a new tree. That there is none to count by is no error; none to limit by is.
+    /// Creates the groups of a new tree. Fails if `share` is given and no limit can be set. A missing group
+    /// for counting is not an error.
     pub(super) fn create(name: &str, share: Option<f64>) -> Result<Group, ShareError> {
         let hierarchies = Hierarchies::of_this_process();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -116,7 +118,7 @@ impl Group {
             }
         }
         if let Some(one) = &hierarchies.cpuacct {
-            // Where cpu and cpuacct are one hierarchy, the limiting group is there already.
+            // If cpu and cpuacct share a hierarchy, the limiting group is used for counting too.
             let same = self
                 .folders
                 .iter()
@@ -145,7 +147,7 @@ impl Group {
         Err(why.join("; "))
     }
 
-    /// Folders whose `cgroup.procs` a process has to enter.
+    /// Returns the folders of the groups. A process enters a group by `cgroup.procs`.
     pub(super) fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
@@ -159,7 +161,7 @@ impl Group {
         }
     }
 
-    /// CPU time of all that ever was in it.
+    /// Returns the CPU time of all past and present members.
     pub(super) fn cpu(&self) -> Option<CpuTime> {
         match self.counter.as_ref()? {
             Counter::Stat(folder) => stat_time(&fs::read_to_string(folder.join("cpu.stat")).ok()?),
@@ -176,28 +178,29 @@ impl Group {
         }
     }
 
-    /// Processes in it, if there is a group. (Those in groups below are none of ours to make.)
+    /// Returns the processes in the group, or `None` without a group. Nested groups are not read, because
+    /// the kit creates none.
     pub(super) fn pids(&self) -> Option<Vec<u32>> {
         let folder = self.folders.first()?;
         let text = fs::read_to_string(folder.join("cgroup.procs")).ok()?;
         Some(text.lines().filter_map(|line| line.parse().ok()).collect())
     }
 
-    /// Kills all in it at once, where the kernel can (5.14 on).
+    /// Kills all members at once, on Linux 5.14 and later.
     pub(super) fn kill(&self) {
         for folder in &self.folders {
             let file = folder.join("cgroup.kill");
             if exists(&file) {
-                // Without it they are killed one by one.
+                // On failure, the members are killed one by one.
                 let _ = fs::write(file, "1");
             }
         }
     }
 
-    /// Takes the folders away; nothing may be in them any more.
+    /// Removes the groups. The groups must be empty.
     pub(super) fn remove(&self) {
         for folder in &self.folders {
-            // A process that has just ended may still count as being in it.
+            // A process that has just ended may still count as a member.
             let gone = |()| fs::remove_dir(folder).is_ok() || !exists(folder);
             let pause = || std::thread::sleep(super::POLL);
             let _ = (0..REMOVE_TRIES).any(|_| {
@@ -210,7 +213,7 @@ impl Group {
     }
 }
 
-/// Where control groups are mounted, and where in them we are.
+/// Mount points of the control group hierarchies, and the kit's own group in each.
 #[derive(Debug, Default)]
 struct Hierarchies {
     unified: Option<Hierarchy>,
@@ -261,14 +264,14 @@ impl Hierarchies {
 }
 
 impl Hierarchy {
-    /// Makes a group where we are, or in the nearest one above where that and `prepare` succeed; else
-    /// says why it failed at the last.
+    /// Creates a group below the kit's own group or below the nearest ancestor where creation and `prepare`
+    /// succeed. Returns the last error if no ancestor works.
     fn make(
         &self,
         name: &str,
         prepare: impl Fn(&Path) -> io::Result<()>,
     ) -> Result<PathBuf, String> {
-        let mut why = format!("{} is not there", self.mount.display());
+        let mut why = format!("{} does not exist", self.mount.display());
         for parent in self
             .own
             .ancestors()
@@ -291,7 +294,7 @@ impl Hierarchy {
     }
 }
 
-/// Whether processes of ours may enter: tried with one, since several permissions decide.
+/// Tests with a shell process that processes may enter the group, since several permissions decide.
 fn can_enter(folder: &Path) -> io::Result<()> {
     let entered = std::process::Command::new("/bin/sh")
         .args(["-c", "echo 0 >\"$1/cgroup.procs\"", "sh"])
@@ -300,7 +303,7 @@ fn can_enter(folder: &Path) -> io::Result<()> {
         .status()?;
     match entered.success() {
         true => Ok(()),
-        false => Err(io::Error::other("no process may enter it")),
+        false => Err(io::Error::other("no process may enter the control group")),
     }
 }
 
@@ -308,7 +311,7 @@ fn must_exist(file: &Path) -> io::Result<()> {
     fs::metadata(file).map(drop)
 }
 
-/// The path of our group in the hierarchy with this controller; `""` is version 2.
+/// Returns the path of the kit's group in the hierarchy of a controller. `""` selects version 2.
 fn membership<'m>(memberships: &'m str, controller: &str) -> Option<&'m str> {
     memberships.lines().find_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -331,7 +334,7 @@ fn stat_time(stat: &str) -> Option<CpuTime> {
     })
 }
 
-/// A line of mountinfo.
+/// A line of /proc/self/mountinfo.
 struct Mount<'m> {
     root: &'m str,
     point: PathBuf,
@@ -355,10 +358,11 @@ impl<'m> Mount<'m> {
     }
 }
 
-/// Makes the names of groups differ within a process; nothing else depends on it.
+/// Number in the names of groups, to make the names unique within the kit's process.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// The kernel's default: long enough to cost nothing, short enough not to be felt as a stall.
+/// Period of the CPU limit. The kernel's default: long enough for a low overhead, short enough to avoid
+/// noticeable stalls.
 const PERIOD_US: u64 = 100_000;
 
 const REMOVE_TRIES: usize = 400;
@@ -374,7 +378,7 @@ mod tests {
     const CONTAINER: &str = "30 23 0:26 /docker/a /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu\n";
 
     #[test]
-    fn hierarchies_are_found_with_our_place_in_them() {
+    fn hierarchies_are_found_with_the_own_group() {
         let own = |hierarchy: Option<Hierarchy>| hierarchy.map(|h| h.own.display().to_string());
         let found = Hierarchies::parse(SYSTEMD, "0::/user.slice/a.scope\n");
         assert_eq!(
@@ -413,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_mounted_it_says_so() {
+    fn missing_mounts_are_reported() {
         let mut group = Group::default();
         let error = group
             .limit(&Hierarchies::default(), "x", 0.1)

@@ -1,7 +1,7 @@
-//! Ends a tree if we end first, in whatever way: also when we are killed and can do nothing.
+//! A guard process that kills a tree when the kit ends, in particular when the kit itself is killed.
 //!
-//! It is a shell that reads from a pipe whose other end we alone hold. When that closes without its
-//! having been told that all is over, it kills what it was told to watch.
+//! The guard is a shell reading from a pipe. Only the kit holds the write end. When the pipe is closed and
+//! the guard was not dismissed before, the guard kills all processes under watch.
 
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// A guard over control groups, and over the process groups that [`Guard::watch`] names.
+    /// Starts a guard for control groups, and for the process groups added by [`Guard::watch`].
     pub(super) fn new(folders: &[PathBuf]) -> io::Result<Guard> {
         let mut shell = Command::new("/bin/sh")
             .args(["-c", WATCH, "guard"])
@@ -24,14 +24,14 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Apart from us: what the terminal sends must not end it.
+            // In a process group of its own, so that signals of the terminal don't end the guard.
             .process_group(0)
             .spawn()?;
         let told = shell.stdin.take();
         Ok(Guard { shell, told })
     }
 
-    /// Watches a process group too.
+    /// Adds a process group.
     pub(super) fn watch(&mut self, process_group: u32) -> io::Result<()> {
         match &mut self.told {
             Some(pipe) => writeln!(pipe, "{process_group}"),
@@ -39,7 +39,7 @@ impl Guard {
         }
     }
 
-    /// Lets go of the pipe as if we had ended, and waits until the guard has done its work.
+    /// Closes the pipe, as the end of the kit does, and waits until the guard has finished.
     #[cfg(test)]
     pub(super) fn abandon(mut self) {
         drop(self.told.take());
@@ -49,14 +49,14 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Its tree is gone, so there is nothing to guard; process ids may be given out again.
+        // The tree has ended, and the guard must not kill reused process ids.
         let _ = self.shell.kill();
         drop(self.told.take());
         let _ = self.shell.wait();
     }
 }
 
-/// Arguments: control groups. Input: process groups, one a line.
+/// Arguments: control groups. Input: process groups, one per line.
 const WATCH: &str = r#"
 groups=
 while read -r group; do groups="$groups $group"; done

@@ -1,4 +1,4 @@
-//! A tree under measurement: CPU time between two points, and the peak of memory meanwhile.
+//! Measurement of a process tree: CPU time between two points, and the peak of memory in between.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::{CpuTime, Tree};
 use crate::result::Usage;
 
-/// Measures until it is finished.
+/// A running measurement of a tree.
 #[derive(Debug)]
 pub struct Measuring {
     tree: Tree,
     cpus: usize,
     before: CpuTime,
-    /// Dropped when there is nothing more to sample.
+    /// Dropped to stop the sampling thread.
     running: Option<Sender<()>>,
     sampler: Option<JoinHandle<u64>>,
 }
@@ -39,8 +39,8 @@ impl Measuring {
         }
     }
 
-    /// What the tree used since the beginning. CPU time is taken first, so this is to be called at
-    /// once when the measured time is over; memory is looked at once more.
+    /// Ends the measurement and returns the usage since its begin. CPU time is read first, so the call
+    /// belongs directly after the measured window. Memory is sampled a last time.
     pub fn finish(mut self) -> Usage {
         let used = self.tree.cpu() - self.before;
         let last = self.tree.pss();

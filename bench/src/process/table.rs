@@ -1,11 +1,11 @@
-//! The kernel's table of processes, as /proc shows it.
+//! Process table of the kernel, read from /proc.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use super::CpuTime;
 
-/// A picture of all processes.
+/// Snapshot of all processes.
 #[derive(Debug, Default)]
 pub(super) struct Table(BTreeMap<u32, Process>);
 
@@ -14,9 +14,9 @@ struct Process {
     state: u8,
     parent: u32,
     process_group: u32,
-    /// In clock ticks since the machine started; tells it from a later one with its id.
+    /// Start time in clock ticks since boot, to distinguish processes with a reused id.
     born: u64,
-    /// With children that have ended and were waited for.
+    /// CPU time, including reaped children.
     cpu: CpuTime,
 }
 
@@ -35,14 +35,14 @@ impl Table {
         table
     }
 
-    /// CPU time of one process and of its children that were waited for; none if it is gone.
+    /// Returns the CPU time of one process and its reaped children, or zero if the process has ended.
     pub(super) fn read_one(pid: u32) -> CpuTime {
         Process::read(pid).map_or(CpuTime::default(), |process| process.cpu)
     }
 
-    /// Those that come from these roots, are in a process group of theirs, or were `seen` as such
-    /// before, and what comes of all those; the living ones. They are remembered in `seen`, since a
-    /// process that loses its parent belongs to nobody any more.
+    /// Returns the living processes of a tree: the roots, the members of the roots' process groups, all
+    /// processes in `seen`, and the descendants of all of these processes. Members are added to `seen`,
+    /// because a process can't be assigned to a tree after its parent has ended.
     pub(super) fn descendants(
         &self,
         roots: impl Iterator<Item = u32>,
@@ -66,14 +66,14 @@ impl Table {
         }
     }
 
-    /// Of these, those that haven't ended.
+    /// Returns the processes of the list that have not ended.
     pub(super) fn living(&self, mut pids: Vec<u32>) -> Vec<u32> {
         let lives = |pid: &u32| self.0.get(pid).is_some_and(|process| !process.is_zombie());
         pids.retain(lives);
         pids
     }
 
-    /// CPU time of these processes together.
+    /// Returns the total CPU time of the given processes.
     pub(super) fn cpu(&self, pids: &[u32]) -> CpuTime {
         let times = pids.iter().filter_map(|pid| Some(self.0.get(pid)?.cpu));
         times.fold(CpuTime::default(), CpuTime::plus)
@@ -85,7 +85,8 @@ impl Process {
         Process::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// A name may hold anything, so fields are counted from its last parenthesis (proc(5)).
+    /// Parses a stat line. A process name may contain any character, so fields are counted from the last
+    /// parenthesis (proc(5)).
     fn parse(stat: &[u8]) -> Option<Process> {
         let end = stat.iter().rposition(|byte| *byte == b')')?;
         let fields: Vec<&str> = std::str::from_utf8(&stat[end + 1..])
@@ -111,7 +112,7 @@ impl Process {
     }
 }
 
-/// Proportional set size of one process, bytes; what we may not read counts nothing.
+/// Returns the proportional set size of a process in bytes, or `None` if the process can't be read.
 pub(super) fn pss(pid: u32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stat_line_is_read_whatever_the_name() {
+    fn a_stat_line_is_parsed_with_any_process_name() {
         let stat = b"42 (a) S 1 (x) S 7 42 42 0 -1 4194560 0 0 0 0 100 50 20 10 20 0 1 0 99";
         let read = Process::parse(stat).expect("a process");
         let ticks = rustix::param::clock_ticks_per_second() as f64;
@@ -154,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_its_roots_their_descendants_and_their_groups() {
+    fn a_tree_contains_its_roots_descendants_and_process_groups() {
         let table = Table(BTreeMap::from([
             (10, process(1, 10, b'S')),
             (11, process(10, 10, b'S')),
-            // Gone into a group of its own, and its child.
+            // A process in a process group of its own, and its child.
             (12, process(11, 12, b'R')),
             (5, process(12, 12, b'S')),
-            // An orphan that stayed in the group; one that ended; a stranger.
+            // An orphan still in the process group, an ended process, and an unrelated process.
             (20, process(1, 10, b'S')),
             (21, process(10, 10, b'Z')),
             (30, process(1, 30, b'S')),
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_seen_in_a_tree_stays_in_it_but_not_a_later_one_with_its_id() {
+    fn seen_members_stay_in_the_tree_unless_their_id_is_reused() {
         let mut table = Table(BTreeMap::from([
             (12, process(1, 12, b'S')),
             (13, process(12, 12, b'S')),

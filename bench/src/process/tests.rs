@@ -1,4 +1,4 @@
-//! Real processes: shells that fork, print, ignore signals and die.
+//! Tests with real processes: shells that fork, print, ignore signals and die.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -19,7 +19,7 @@ impl Bench {
         }
     }
 
-    /// The same without a control group, as where none can be made.
+    /// Creates a tree without a control group, as on a system without permission to create groups.
     fn without_group() -> Bench {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = Inner {
@@ -49,7 +49,7 @@ impl Bench {
         self.tree.spawn(&launch).expect("a shell");
     }
 
-    /// What it has printed, once that has `lines` lines.
+    /// Returns the output of the processes, once the output has `lines` lines.
     fn printed(&self, lines: usize) -> String {
         loop {
             let mut text = String::new();
@@ -101,7 +101,7 @@ fn a_process_gets_its_environment_folder_log_and_processors() {
 }
 
 #[test]
-fn how_a_process_ended_is_known() {
+fn the_exit_status_of_a_process_is_reported() {
     for bench in both() {
         assert_eq!(bench.tree.ended(), None);
         bench.run("kill -KILL $$");
@@ -111,9 +111,9 @@ fn how_a_process_ended_is_known() {
 }
 
 #[test]
-fn ending_a_tree_leaves_nobody_not_even_who_ignores_it() {
+fn ending_a_tree_kills_processes_that_ignore_the_signal() {
     for bench in both() {
-        // A child that ignores the signal, in a process group of its own, left by its parent.
+        // The child ignores SIGTERM, has a process group of its own, and its parent exits.
         bench.run("setsid sh -c 'trap \"\" TERM; echo $$; while :; do sleep 1; done' & wait");
         let pid: u32 = bench.printed(1).trim().parse().expect("a process id");
         assert!(bench.tree.pids().contains(&pid));
@@ -140,15 +140,15 @@ fn dropping_a_tree_kills_it() {
 }
 
 #[test]
-fn the_guard_ends_what_is_left_when_we_are_gone() {
+fn the_guard_kills_the_tree_after_the_kit_has_ended() {
     for bench in both() {
         bench.run("echo $$; sleep 1000 & wait");
         bench.printed(1);
         let pids = bench.tree.pids();
-        // Our end closes as it does when we are killed: nothing else is told to anybody.
+        // The pipe is closed as if the kit had been killed.
         let guard = bench.tree.state().guard.take().expect("a guard");
         guard.abandon();
-        // A killed process takes a moment to be gone; without a guard this would never end.
+        // A killed process takes a moment to end. Without the guard the loop would never end.
         while pids.iter().any(|pid| lives(*pid)) {
             std::thread::sleep(POLL);
         }
@@ -158,7 +158,7 @@ fn the_guard_ends_what_is_left_when_we_are_gone() {
 #[test]
 fn cpu_time_of_ended_children_counts() {
     for bench in both() {
-        // Until the child has used a quarter of a second, so that clock ticks see it.
+        // The child uses 0.25 s of CPU time, enough for the resolution of clock ticks.
         let busy = "sh -c 'while :; do set -- $(cut -d\" \" -f14,15 /proc/$$/stat); \
                     [ $(($1 + $2)) -lt 25 ] || exit 0; done'; echo done; sleep 1000";
         let measuring = bench.tree.measure(Duration::from_millis(20), 2);
@@ -172,7 +172,7 @@ fn cpu_time_of_ended_children_counts() {
 }
 
 #[test]
-fn a_group_says_how_it_counts() {
+fn a_tree_reports_its_counting_method() {
     let without = Bench::without_group().tree;
     assert_eq!(
         without.counting(),
@@ -185,7 +185,7 @@ fn a_group_says_how_it_counts() {
 }
 
 #[test]
-fn a_share_holds_or_says_why_it_cannot() {
+fn a_cpu_share_is_set_or_the_reason_is_reported() {
     let tree = match Tree::new("share", Some(0.05)) {
         Ok(tree) => tree,
         Err(error) => {
@@ -203,10 +203,10 @@ fn a_share_holds_or_says_why_it_cannot() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_an_end_with_its_words() {
+fn a_missing_program_is_named_in_the_log() {
     let bench = Bench::new();
     let launch = Launch {
-        name: "nobody".into(),
+        name: "missing".into(),
         program: "/no/such/program".into(),
         folder: bench.folder.path().into(),
         log: bench.folder.path().join("log"),

@@ -1,7 +1,7 @@
-//! What the site's pages say. Nothing of it changes from run to run, or two results could not be
-//! compared; and it is words, not zeros, so that what compresses has something to do.
+//! Content of the site's pages. The content is the same in every run, because results would not be
+//! comparable otherwise, and consists of words, so that compression has a realistic effect.
 
-/// The hello page: 228 bytes, as long as the one of the nine-server comparison.
+/// The hello page: 228 bytes, the same length as the page of the nine-server comparison.
 pub(super) const HELLO: &str = "<!DOCTYPE html>
 <html lang=\"en\">
 <head>
@@ -15,12 +15,12 @@ pub(super) const HELLO: &str = "<!DOCTYPE html>
 </html>
 ";
 
-/// What a missing page is answered with, by those that are told to.
+/// Error page for missing files, for the contenders configured with an error page.
 pub(super) const NOT_FOUND: &str = "<!DOCTYPE html>
 <html lang=\"en\"><head><title>Not found</title></head><body><h1>Not found</h1></body></html>
 ";
 
-/// A page of exactly so many bytes; very short ones are text without a frame.
+/// Returns a page of exactly `bytes` bytes. Very short pages are plain text without HTML tags.
 pub(super) fn page(bytes: u64) -> String {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     let frame = PAGE_HEAD.len() + PAGE_TAIL.len();
@@ -30,7 +30,7 @@ pub(super) fn page(bytes: u64) -> String {
     [PAGE_HEAD, &words(inside), PAGE_TAIL].concat()
 }
 
-/// Words in an order that looks like chance and is always the same (a linear congruence).
+/// Returns words in a pseudo-random order, always the same (linear congruential generator).
 fn words(bytes: usize) -> String {
     let mut state: u32 = 7;
     let mut text = String::with_capacity(bytes + 16);
@@ -47,7 +47,7 @@ fn words(bytes: usize) -> String {
     text
 }
 
-/// The page that `complex.py` makes of [`CONTENT`].
+/// Returns the page that `complex.py` builds from [`CONTENT`].
 pub(super) fn complex_page() -> String {
     let head = HEAD
         .replace("@title@", "Raspberry Pi Cluster")
@@ -65,7 +65,7 @@ pub(super) fn complex_page() -> String {
     [head.as_str(), &menu, INTRODUCTION, NODES, SIDEBAR, &footer].concat()
 }
 
-/// Files that `complex.py` reads.
+/// Input files of `complex.py`.
 pub(super) const CONTENT: [(&str, &str); 8] = [
     (
         "site.xml",

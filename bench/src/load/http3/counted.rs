@@ -1,4 +1,4 @@
-//! QUIC as the `h3` crate wants it, with the bytes that streams bring counted.
+//! QUIC traits of the `h3` crate with counting of received stream bytes.
 
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -12,7 +12,7 @@ use h3::quic::{
 
 use crate::load::streams::Received;
 
-/// A connection, or one of its streams, whose received bytes are counted.
+/// A connection or stream that counts received bytes.
 pub(super) struct Counted<T> {
     inner: T,
     received: Rc<Received>,

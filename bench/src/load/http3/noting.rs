@@ -1,7 +1,7 @@
-//! Where QUIC's tasks run, which notes whether a server showed its certificate.
+//! Runtime for QUIC tasks that observes whether the server presented a certificate.
 //!
-//! `quinn` doesn't tell a full handshake from a resumed one. Only in a full one there is a certificate
-//! to be looked at, and that happens in the task of its connection.
+//! `quinn` doesn't report whether a handshake was full or resumed. Only in a full handshake the server
+//! presents a certificate, and the task of the connection processes the certificate.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -15,19 +15,19 @@ use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, TokioRuntime};
 
 use crate::load::tls::watching_for_certificates;
 
-/// The runtime of one socket, over which one handshake at a time is under way.
+/// Runtime of one socket, with at most one handshake in progress at a time.
 #[derive(Debug, Default)]
 pub(super) struct Noting {
     saw_certificate: Arc<AtomicBool>,
 }
 
 impl Noting {
-    /// A handshake begins.
+    /// Resets the observation at the begin of a handshake.
     pub(super) fn begin(&self) {
         self.saw_certificate.store(false, Ordering::Relaxed);
     }
 
-    /// Whether a certificate came since.
+    /// Returns true if the server presented a certificate since [`Noting::begin`].
     pub(super) fn saw_certificate(&self) -> bool {
         self.saw_certificate.load(Ordering::Relaxed)
     }

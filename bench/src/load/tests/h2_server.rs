@@ -1,4 +1,4 @@
-//! An HTTP/2 server over loopback that answers each request as a test decides.
+//! An HTTP/2 server on loopback with responses chosen by a test.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 use tokio_rustls::TlsAcceptor;
 
-/// A server until it is dropped.
+/// A server that runs until dropped.
 pub(super) struct H2Server {
     pub address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -26,20 +26,20 @@ pub(super) struct H2Server {
     _stop: oneshot::Sender<()>,
 }
 
-/// What a request of some number is answered.
+/// Reply to one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reply {
-    /// A status and content, in pieces of so many bytes.
+    /// Status and content, in DATA frames of the given number of bytes.
     Send(u16, &'static [u8], usize),
-    /// As `Send(200, …)`, after everybody has waited so long.
+    /// Status 200 and content, after a stall of all connections for the given time.
     Stall(Duration, &'static [u8]),
-    /// The stream is reset.
+    /// RST_STREAM.
     Reset(Reason),
-    /// The answer, and that no more are taken on this connection.
+    /// Status 200 and content, followed by GOAWAY.
     Last(&'static [u8]),
     /// The connection is dropped.
     Hang,
-    /// Nothing.
+    /// No response.
     Never,
 }
 
@@ -49,7 +49,7 @@ impl H2Server {
         answer: impl Fn(usize) -> Reply + 'static + Send,
     ) -> H2Server {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("its number");
+        let address = listener.local_addr().expect("a local address");
         listener.set_nonblocking(true).expect("non-blocking");
         let (requests, connections) =
             (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
@@ -114,7 +114,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, answer: &dyn Fn() ->
         match answer() {
             Reply::Send(status, body, piece) => send(&mut respond, status, body, piece),
             Reply::Stall(span, body) => {
-                // The whole thread: everybody waits.
+                // Blocks the whole thread, and with the thread all connections.
                 thread::sleep(span);
                 send(&mut respond, 200, body, usize::MAX);
             }

@@ -1,4 +1,4 @@
-//! An HTTP/3 server over loopback that answers each request as a test decides.
+//! An HTTP/3 server on loopback with responses chosen by a test.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rustls::ServerConfig;
 use tokio::sync::oneshot;
 use tokio::task::{LocalSet, spawn_local};
 
-/// A server until it is dropped.
+/// A server that runs until dropped.
 pub(super) struct H3Server {
     pub address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -25,24 +25,24 @@ pub(super) struct H3Server {
     _stop: oneshot::Sender<()>,
 }
 
-/// What a request of some number is answered.
+/// Reply to one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reply {
-    /// A status and content, in pieces of so many bytes.
+    /// Status and content, in DATA frames of the given number of bytes.
     Send(u16, &'static [u8], usize),
-    /// As `Send(200, …)`, after everybody has waited so long.
+    /// Status 200 and content, after a stall of all connections for the given time.
     Stall(Duration, &'static [u8]),
-    /// An interim response first, and trailers behind the content.
+    /// An interim response, the content, and trailers.
     Full(&'static [u8]),
-    /// This Content-Length, and this content.
+    /// The given Content-Length, and the given content.
     Announce(u64, &'static [u8]),
     /// The stream is reset.
     Reset(Code),
-    /// The answer, and that no more are taken on this connection.
+    /// Status 200 and content, after GOAWAY.
     Last(&'static [u8]),
-    /// The connection is closed with this error.
+    /// The connection is closed with the given error.
     Close(Code),
-    /// Nothing.
+    /// No response.
     Never,
 }
 
@@ -76,7 +76,7 @@ impl H3Server {
                 let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
                 let endpoint = Endpoint::server(config, "127.0.0.1:0".parse().expect("loopback"))
                     .expect("a port");
-                let address = endpoint.local_addr().expect("its number");
+                let address = endpoint.local_addr().expect("a local address");
                 tell.send(address).expect("the test");
                 let answer: Answer =
                     std::rc::Rc::new(move || answer(asked.fetch_add(1, Ordering::SeqCst)));
@@ -116,7 +116,7 @@ impl H3Server {
         self.connections.load(Ordering::SeqCst)
     }
 
-    /// Connections that are over.
+    /// Returns the number of ended connections.
     pub(super) fn closed(&self) -> usize {
         self.closed.load(Ordering::SeqCst)
     }
@@ -132,7 +132,7 @@ async fn serve(quic: quinn::Connection, answer: Answer) {
     while let Ok(Some(resolver)) = connection.accept().await {
         let reply = answer();
         if let Reply::Stall(span, _) = reply {
-            // The whole thread: everybody waits.
+            // Blocks the whole thread, and with the thread all connections.
             thread::sleep(span);
         }
         if let Reply::Last(_) = reply {
@@ -141,7 +141,7 @@ async fn serve(quic: quinn::Connection, answer: Answer) {
         let handle = handle.clone();
         spawn_local(async move {
             if let Ok((_, stream)) = resolver.resolve_request().await {
-                // Who doesn't wait for the end of the response has closed the connection.
+                // Fails if the client has closed the connection before the end of the response.
                 let _ = respond(stream, reply, &handle).await;
             }
         });

@@ -1,4 +1,4 @@
-//! The generator against servers of HTTP/3 that answer rightly, late, wrongly or not at all.
+//! Load generator against HTTP/3 servers that answer correctly, late, wrongly or not at all.
 
 use h3::error::Code;
 
@@ -26,15 +26,15 @@ fn plan_h3(server: &H3Server, requests: u64) -> Plan {
     }
 }
 
-/// Waits until the server has seen so many connections end; who never says goodbye makes it hang.
-fn wait_for_goodbyes(server: &H3Server, connections: usize) {
+/// Waits until the server has seen the end of `connections` connections. Hangs if the client never closes.
+fn wait_for_closed_connections(server: &H3Server, connections: usize) {
     while server.closed() < connections {
         thread::yield_now();
     }
 }
 
 #[test]
-fn it_asks_on_many_streams_and_says_goodbye() {
+fn http3_sends_requests_on_several_streams_and_closes_its_connections() {
     let server = server(|_| HELLO_H3);
     let outcome = go(&Plan {
         connections: 3,
@@ -48,9 +48,9 @@ fn it_asks_on_many_streams_and_says_goodbye() {
         (100, 100, 100)
     );
     assert!((1..=3).contains(&server.connections()));
-    // Content, and frames of two bytes: what QUIC adds isn't HTTP's.
+    // Content and HTTP/3 frames with 2 bytes of content each. The overhead of QUIC does not count.
     assert!((700..8_000).contains(&outcome.bytes), "{}", outcome.bytes);
-    wait_for_goodbyes(&server, server.connections());
+    wait_for_closed_connections(&server, server.connections());
 }
 
 #[test]
@@ -77,12 +77,12 @@ fn without_keep_alive_there_is_a_connection_for_each_request() {
             "{}",
             outcome.resumed_handshakes
         );
-        wait_for_goodbyes(&server, 20);
+        wait_for_closed_connections(&server, 20);
     }
 }
 
 #[test]
-fn only_certificates_of_the_authority_are_taken() {
+fn only_certificates_of_the_authority_are_accepted() {
     let certificate = certificate();
     let server = H3Server::start(tls(&certificate, &rustls::version::TLS13), |_| HELLO_H3);
     let trusting = |pem: String| Plan {
@@ -102,7 +102,7 @@ fn only_certificates_of_the_authority_are_taken() {
 }
 
 #[test]
-fn interim_responses_and_trailers_are_no_content() {
+fn interim_responses_and_trailers_do_not_count_as_content() {
     let server = server(|_| Reply::Full(b"hello"));
     let outcome = go(&plan_h3(&server, 10));
     assert_failures(&outcome, &[]);
@@ -110,7 +110,7 @@ fn interim_responses_and_trailers_are_no_content() {
 }
 
 #[test]
-fn lies_are_counted_one_by_one() {
+fn each_wrong_response_is_counted_by_kind() {
     let server = server(|number| match number % 10 {
         1 => Reply::Send(404, b"hello", 5),
         2 => Reply::Send(200, b"hell", 4),
@@ -135,7 +135,7 @@ fn lies_are_counted_one_by_one() {
 }
 
 #[test]
-fn what_a_server_leaves_untouched_is_asked_again() {
+fn a_request_unprocessed_by_the_server_is_retried() {
     let server = server(|number| match number % 10 {
         4 => Reply::Reset(Code::H3_REQUEST_REJECTED),
         9 => Reply::Last(b"hello"),
@@ -151,7 +151,7 @@ fn what_a_server_leaves_untouched_is_asked_again() {
 }
 
 #[test]
-fn no_answer_is_a_timeout() {
+fn a_missing_response_is_a_timeout() {
     let server = server(|number| if number == 1 { Reply::Never } else { HELLO_H3 });
     let outcome = go(&Plan {
         timeout_seconds: 2.0,
@@ -162,11 +162,11 @@ fn no_answer_is_a_timeout() {
 }
 
 #[test]
-fn a_server_without_http3_is_found_out() {
-    // Bound, and nothing is ever read from it.
+fn a_server_without_http3_is_a_connect_failure() {
+    // Bound, but never read.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let outcome = go(&Plan {
-        addresses: vec![silent.local_addr().expect("its number")],
+        addresses: vec![silent.local_addr().expect("a local address")],
         timeout_seconds: 0.2,
         ..plan_h3(&server(|_| HELLO_H3), 2)
     });
@@ -174,7 +174,7 @@ fn a_server_without_http3_is_found_out() {
 }
 
 #[test]
-fn the_open_loop_shows_a_stall_too() {
+fn the_open_loop_shows_a_stall() {
     let server = server(|number| match number {
         100 => Reply::Stall(Duration::from_secs(1), b"hello"),
         _ => HELLO_H3,
@@ -189,19 +189,19 @@ fn the_open_loop_shows_a_stall_too() {
     assert_eq!(outcome.requests, 1000);
     let late = outcome.latency.value_at_percentile(90.0);
     assert!(late > 80_000, "{late}");
-    let service = outcome.service.expect("an open loop has it");
+    let service = outcome.service.expect("a service histogram");
     assert!(service.value_at_percentile(90.0) < late / 4);
 }
 
 #[test]
-fn it_stops_at_once_when_it_is_told() {
+fn a_stopped_run_ends_at_once() {
     let server = server(|_| HELLO_H3);
     let plan = Plan {
         connections: 4,
         length: Length::Seconds(3600.0),
         ..plan_h3(&server, 1)
     };
-    let outcome = run(&plan, &AtomicBool::new(true)).expect("it can be carried out");
+    let outcome = run(&plan, &AtomicBool::new(true)).expect("a valid plan");
     assert!(outcome.seconds < 360.0);
-    wait_for_goodbyes(&server, server.connections());
+    wait_for_closed_connections(&server, server.connections());
 }

@@ -1,4 +1,4 @@
-//! A server over loopback whose every byte a test decides.
+//! An HTTP/1.1 server on loopback with every byte of a response chosen by a test.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,13 +13,13 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
-/// A server until it is dropped.
+/// A server that runs until dropped.
 pub(super) struct Server {
     pub address: SocketAddr,
     seen: Arc<Seen>,
 }
 
-/// What it saw so far.
+/// Requests and connections seen by the server.
 #[derive(Default)]
 struct Seen {
     connections: AtomicUsize,
@@ -29,11 +29,11 @@ struct Seen {
     stopping: AtomicBool,
 }
 
-/// A connection, with TLS or without.
+/// A connection, with or without TLS.
 pub(super) trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
 
-/// Answers the request of this number, from 0 on; tells whether to keep the connection.
+/// Answers the request with the given number, from 0, and returns true to keep the connection.
 pub(super) trait Answer: Fn(&mut dyn Stream, usize) -> bool + Send + Sync + 'static {}
 impl<T: Fn(&mut dyn Stream, usize) -> bool + Send + Sync + 'static> Answer for T {}
 
@@ -46,14 +46,14 @@ impl Server {
         Server::start(Some(Arc::new(config)), answer)
     }
 
-    /// Always the same bytes, on a connection that is kept.
+    /// Starts a server that sends the same bytes for every request and keeps the connection.
     pub(super) fn fixed(bytes: &'static [u8]) -> Server {
         Server::plain(move |stream, _| stream.write_all(bytes).is_ok())
     }
 
     fn start(tls: Option<Arc<ServerConfig>>, answer: impl Answer) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("its number");
+        let address = listener.local_addr().expect("a local address");
         let seen = Arc::new(Seen::default());
         let (of_server, answer) = (Arc::clone(&seen), Arc::new(answer));
         thread::spawn(move || {
@@ -78,12 +78,12 @@ impl Server {
         self.seen.requests.load(Ordering::SeqCst)
     }
 
-    /// The heads of all requests.
+    /// Returns the header sections of all requests.
     pub(super) fn heads(&self) -> Vec<String> {
         self.seen.heads.lock().expect("heads").clone()
     }
 
-    /// Every handshake, as the server took it.
+    /// Returns the kind and the group of every handshake, as seen by the server.
     pub(super) fn handshakes(&self) -> Vec<(HandshakeKind, Option<NamedGroup>)> {
         self.seen.handshakes.lock().expect("handshakes").clone()
     }
@@ -92,7 +92,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.seen.stopping.store(true, Ordering::SeqCst);
-        // Lets the thread that accepts see it.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -111,7 +111,7 @@ fn serve(mut stream: TcpStream, tls: Option<Arc<ServerConfig>>, seen: &Seen, ans
     let group = session
         .negotiated_key_exchange_group()
         .map(|group| group.name());
-    let kind = session.handshake_kind().expect("it is over");
+    let kind = session.handshake_kind().expect("a finished handshake");
     seen.handshakes
         .lock()
         .expect("handshakes")
@@ -120,7 +120,7 @@ fn serve(mut stream: TcpStream, tls: Option<Arc<ServerConfig>>, seen: &Seen, ans
     converse(&mut stream, seen, answer);
     stream.conn.send_close_notify();
     let _ = stream.flush();
-    // As socat does: the socket stays open until the client closes it.
+    // Behaves as socat does: the socket stays open until the client closes the connection.
     while stream
         .sock
         .read(&mut [0; 64])
@@ -148,12 +148,12 @@ fn head(stream: &mut dyn Stream) -> Option<String> {
     String::from_utf8(head).ok()
 }
 
-/// A certificate for `localhost` that signs itself.
+/// Creates a self-signed certificate for `localhost`.
 pub(super) fn certificate() -> CertifiedKey<KeyPair> {
     rcgen::generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate")
 }
 
-/// A server's TLS with this certificate.
+/// Creates a TLS configuration with the given certificate.
 pub(super) fn tls(
     certificate: &CertifiedKey<KeyPair>,
     version: &'static SupportedProtocolVersion,
@@ -162,7 +162,7 @@ pub(super) fn tls(
     let mut config = ServerConfig::builder_with_protocol_versions(&[version])
         .with_no_client_auth()
         .with_single_cert(vec![certificate.cert.der().clone()], key)
-        .expect("they match");
+        .expect("a certificate with its key");
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config
 }
