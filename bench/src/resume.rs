@@ -1,7 +1,7 @@
-//! Going on with a run that was interrupted: what its file has isn't measured again.
+//! Resuming an interrupted run: rounds already in the result file are not measured again.
 //!
-//! Rounds of two sittings may only stand beside each other if nothing else changed, so the command,
-//! the machine and the contenders must be the same.
+//! Rounds of two sessions are comparable only if nothing else changed, so the command, the machine and the
+//! contenders must be equal.
 
 use std::path::{Path, PathBuf};
 
@@ -9,24 +9,25 @@ use crate::result::{ContenderFacts, Machine, Run};
 use crate::result_file::ReadError;
 use crate::soundness::is_sound;
 
-/// Why a run can't be gone on with; every message names the file.
+/// Reason why a run cannot be resumed; every message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// The file can't be read.
+    /// The result file cannot be read.
     #[error(transparent)]
     Unreadable(#[from] ReadError),
-    /// It is another run's.
+    /// The result file belongs to a different run.
     #[error("{}: {what}, so that its rounds can't stand beside new ones", path.display())]
     Differs {
-        /// The file.
+        /// Path of the result file.
         path: PathBuf,
-        /// In what way.
+        /// The difference, in words.
         what: String,
     },
 }
 
-/// Takes what a file has into a run that is about to begin. Without a file nothing happens. What
-/// failed is tried again: its rounds go with the reason, since they would look sound without it.
+/// Copies the rounds of a result file into a new run. Without a file, the run stays as passed in. Cells
+/// with a failure are measured again: their rounds are dropped together with the failure, since the rounds
+/// alone would look sound.
 pub fn take_up(run: &mut Run, path: &Path) -> Result<(), ResumeError> {
     if !path.exists() {
         return Ok(());
@@ -72,7 +73,7 @@ fn difference(old: &Run, new: &Run) -> Option<String> {
     Some(format!("{} was another version", changed.title))
 }
 
-/// The words of the command but the one that goes on with it.
+/// Returns the words of the command without `--resume`.
 fn asked_for(run: &Run) -> Vec<&str> {
     let words = run.command.split_whitespace();
     words.filter(|word| *word != "--resume").collect()
@@ -129,7 +130,8 @@ mod tests {
             requests: 100,
             ..Round::default()
         };
-        // Refusals are excused where there are so many connections, but not if there is nothing else.
+        // Refused connections are excused under 1,500 connections, but not in a cell without any correct
+        // response.
         let refused = Round {
             failures: [(Failures::CONNECT.to_owned(), 3_000)].into(),
             ..Round::default()

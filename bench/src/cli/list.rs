@@ -1,4 +1,4 @@
-//! `anthill bench list`: what can be measured here.
+//! `anthill bench list`: lists suites, contenders and drivers, with versions or reasons for absence.
 
 use super::typed::Typed;
 use super::{Done, Problem, print};

@@ -1,4 +1,4 @@
-//! `anthill bench load`: our load generator by itself, against a server that runs already.
+//! `anthill bench load`: runs the kit's load generator alone, against a running server.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::load::{self, Error, Expect, Length, Outcome, Pace, Plan, Protocol, Re
 use crate::report::number;
 use crate::result::Failures;
 
-/// Set by Ctrl-C.
+/// Flag set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn run(typed: &Typed) -> Done {
@@ -39,7 +39,7 @@ pub(super) fn run(typed: &Typed) -> Done {
     })
 }
 
-/// The plan that was typed.
+/// Makes the plan from the command line.
 fn plan(typed: &Typed) -> Result<Plan, Problem> {
     let url = Url::parse(&typed.operands[0])?;
     let protocol = protocol(typed.value("http"))?;
@@ -114,14 +114,14 @@ fn cpus(typed: &Typed) -> Result<Vec<usize>, Problem> {
         .ok_or_else(|| Problem::usage(format!("`--cpus {list}`: not as in 0-3,8")))
 }
 
-/// Whom to ask for what.
+/// Parts of the URL to load.
 #[derive(Debug, PartialEq, Eq)]
 struct Url {
     tls: bool,
     address: SocketAddr,
-    /// As it stands in the `Host` field.
+    /// Value of the `Host` field.
     authority: String,
-    /// The name alone, for TLS.
+    /// Host name without port, for TLS.
     host: String,
     path: String,
 }
@@ -158,14 +158,15 @@ impl Url {
     }
 }
 
-/// Of several addresses the first where somebody listens: a name may have one of IPv6 too.
+/// Returns the first address that accepts a connection, otherwise the first address. A host name may
+/// resolve to an IPv6 address without a listener.
 fn reachable(mut addresses: impl Iterator<Item = SocketAddr> + Clone) -> Option<SocketAddr> {
     let first = addresses.clone().next();
     let listens = |address: &SocketAddr| TcpStream::connect_timeout(address, REACH).is_ok();
     addresses.find(listens).or(first)
 }
 
-/// For people.
+/// Formats the outcome as text.
 fn words(outcome: &Outcome, plan: &Plan) -> String {
     let mut text = format!("{plan}\n");
     let mut line = |what: &str, value: String| text.push_str(&format!("  {what:<14}{value}\n"));
@@ -230,11 +231,11 @@ fn words(outcome: &Outcome, plan: &Plan) -> String {
     text
 }
 
-/// As wrk takes them.
+/// Default number of connections and seconds, as in wrk.
 const CONNECTIONS: usize = 10;
 const SECONDS: f64 = 10.0;
 
-/// How long an address may take to answer before the next is tried.
+/// Timeout of the connection attempt per address.
 const REACH: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `anthill bench report` and `compare`: result files become something to read.
+//! `anthill bench report` and `anthill bench compare`: make reports from result files.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub(super) fn report(typed: &Typed) -> Done {
             written = true;
         }
     }
-    // Who wants tables in a file doesn't want them on the terminal too.
+    // With tables written into files, nothing is printed unless an output or format is given.
     if written && output.is_none() && !typed.has("format") {
         return Ok(ExitCode::SUCCESS);
     }
@@ -64,7 +64,7 @@ pub(super) fn compare(typed: &Typed) -> Done {
     put(&report::write(&document, format), output.as_deref())
 }
 
-/// What is written.
+/// Kind of output.
 enum Form {
     Report(Format),
     Csv,
@@ -96,7 +96,7 @@ fn of_file(path: &Path) -> Result<Format, Problem> {
     })
 }
 
-/// Writes a contender's rows, those over TLS into a file of their own, and says where.
+/// Writes a contender's rows, with TLS rows in a separate file, and prints the file names.
 pub(super) fn write_csv(run: &Run, contender: &str, file: &Path) -> Result<(), Problem> {
     let written = extrapolate::write_csv(run, contender, file);
     let written =
@@ -110,7 +110,7 @@ pub(super) fn write_csv(run: &Run, contender: &str, file: &Path) -> Result<(), P
     Ok(())
 }
 
-/// The columns tell rows of no other suite apart.
+/// Returns the error for suites other than `matrix`, whose scenarios the CSV columns cannot distinguish.
 pub(super) fn no_csv(suite: &str) -> Problem {
     Problem::usage(format!("`{suite}` has no rows for a CSV")).help("`matrix` has")
 }
@@ -120,7 +120,8 @@ fn nothing_in_csv() -> Problem {
         .help("of those over TLS `-o FILE.csv` makes a file of their own, FILE.tls.csv")
 }
 
-/// Spare Cores' columns hold one server's rows, and nothing says whose they are.
+/// Returns the only contender with rounds. The columns of Spare Cores' CSV have no field for the server's
+/// name, so a file holds the rows of one server.
 fn one_contender(runs: &[Run]) -> Result<(&Run, &str), Problem> {
     let measured = |run: &Run, name: &str| {
         let has = |cell: &Cell| cell.contender == name && !cell.rounds.is_empty();

@@ -1,35 +1,35 @@
-//! The one table of commands and their options: the parser and the help are made from it.
+//! Table of commands and options, from which the parser and the help texts are made.
 
 use super::Done;
 use super::typed::Typed;
 
-/// One command: `anthill bench NAME …`.
+/// A command: `anthill bench NAME …`.
 pub struct Command {
-    /// What is typed.
+    /// Name of the command.
     pub name: &'static str,
-    /// One line, without a full stop.
+    /// One-line description without a full stop.
     pub about: &'static str,
-    /// Paragraphs, one a line.
+    /// Paragraphs of the help text, one per element.
     pub details: &'static [&'static str],
-    /// What stands after it: `SUITE`, `RESULT…`.
+    /// Operands for the usage line: `SUITE`, `RESULT…`.
     pub operands: &'static str,
-    /// How few and how many operands.
+    /// Smallest and largest number of operands.
     pub count: (usize, usize),
-    /// Its options.
+    /// Options of the command.
     pub options: &'static [Opt],
-    /// What it does.
+    /// Function that runs the command.
     pub run: fn(&Typed) -> Done,
 }
 
 /// An option: `--long`, or `--long VALUE`.
 pub struct Opt {
-    /// What is typed after two dashes.
+    /// Long name without dashes.
     pub long: &'static str,
-    /// What may be typed after one.
+    /// Short name without dash.
     pub short: Option<char>,
-    /// The value's name, if it has one.
+    /// Name of the value for the help text, if the option takes one.
     pub value: Option<&'static str>,
-    /// One line, without a full stop.
+    /// One-line description without a full stop.
     pub about: &'static str,
 }
 
@@ -60,7 +60,7 @@ const fn output(about: &'static str) -> Opt {
     }
 }
 
-/// Every command has it.
+/// The `--help` option of every command.
 pub static HELP: Opt = Opt {
     long: "help",
     short: Some('h'),
@@ -74,7 +74,7 @@ const CATALOGUE: Opt = option(
     "More contenders, or other settings of the known ones (TOML, as contenders.toml)",
 );
 
-/// Every command, in the order of the help.
+/// All commands, in the order of the help text.
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "run",
@@ -286,12 +286,12 @@ pub static COMMANDS: &[Command] = &[
 ];
 
 impl Command {
-    /// Its options, with those that every command has.
+    /// Returns the options of the command and `--help`.
     pub fn options(&self) -> impl Iterator<Item = &'static Opt> + use<> {
         self.options.iter().chain([&HELP])
     }
 
-    /// `run [OPTIONS] SUITE`
+    /// Returns the usage line: `run [OPTIONS] SUITE`.
     pub fn usage(&self) -> String {
         let options = if self.options.is_empty() {
             ""
@@ -305,7 +305,7 @@ impl Command {
 }
 
 impl Opt {
-    /// `-o, --output FILE`
+    /// Returns the option for the help text: `-o, --output FILE`.
     pub fn usage(&self) -> String {
         let short = self
             .short
@@ -315,7 +315,7 @@ impl Opt {
     }
 }
 
-/// What `anthill bench --help` prints.
+/// Returns the text of `anthill bench --help`.
 pub fn overview() -> String {
     let mut text = format!(
         "{}\nMeasures web servers side by side, and reports it\n\nUsage: anthill bench COMMAND [OPTIONS]\n\nCommands:\n",
@@ -332,7 +332,7 @@ pub fn overview() -> String {
     text
 }
 
-/// What `anthill bench COMMAND --help` prints.
+/// Returns the text of `anthill bench COMMAND --help`.
 pub fn help(command: &Command) -> String {
     let mut text = format!(
         "{}\n\nUsage: anthill bench {}\n",

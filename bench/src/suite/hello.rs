@@ -1,4 +1,4 @@
-//! Document 002: nine servers that say hello, ten clients, a new connection for each request.
+//! Suite of source document 002: nine servers with a hello page, ten clients, a new connection per request.
 
 use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
 use crate::catalogue::Ability;
@@ -60,5 +60,5 @@ fn lay_out(wishes: &Wishes) -> Programme {
 
 const CLIENTS: usize = 10;
 const HELLO_BYTES: u64 = 228;
-/// `ab -c 10 -n 1000`
+/// Requests of the document's command, `ab -c 10 -n 1000`.
 const PUBLISHED_REQUESTS: u64 = 1_000;

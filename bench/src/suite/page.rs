@@ -1,5 +1,5 @@
-//! Document 000's second table: a page of the journal in a real browser, cold and cached. What 1,500
-//! connections can't tell, this does: what one visitor waits for.
+//! Suite of source document 000's second table: a page of the journal in a real browser, cold and cached.
+//! The suite measures the waiting time of one visitor, which a load of 1,500 connections does not show.
 
 use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
 use crate::catalogue::Ability;
@@ -46,5 +46,5 @@ fn lay_out(wishes: &Wishes) -> Programme {
     programme
 }
 
-/// The largest part of the page, and so what a server must be able to serve; rounded up.
+/// Size of the largest file of the page, rounded up; contenders must be able to serve the file.
 const FONT_BYTES: u64 = 50_000;

@@ -1,4 +1,4 @@
-//! The same page over HTTP/1.1, 2 and 3: what the newer ones cost or save.
+//! Suite comparing HTTP/1.1, HTTP/2 and HTTP/3 for the same page.
 
 use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
