@@ -85,9 +85,9 @@ impl Verdict {
     pub fn words(self) -> &'static str {
         match self {
             Self::Agree => "the whole interval is within 5 %",
-            Self::Differ => "the whole interval is more than 5 % apart",
-            Self::Undecided => "undecided: the interval is not all within 5 %, nor all beyond",
-            Self::TooFew => "undecided: too few pairs to tell",
+            Self::Differ => "the whole interval is beyond 5 %",
+            Self::Undecided => "undecided: the interval crosses 5 %",
+            Self::TooFew => "undecided: too few pairs",
             Self::ClientBound(Driver::Wrk) => "wrk is the limit, not the server",
             Self::ClientBound(_) => "our generator is the limit, not the server",
         }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_stand_beside_each_other() {
+    fn rounds_of_both_generators_are_paired_by_number() {
         let run = run(&[1040, 1030, 1045, 1035, 1042, 900], &[1000; 5], 0.8);
         let found = agreements(&run);
         let [agreement] = &found[..] else {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_apart_is_said() {
+    fn verdicts_follow_from_the_interval_and_the_clients_cpu_use() {
         let apart = run(&[94, 93, 92, 93, 91], &[100; 5], 0.8);
         assert_eq!(agreements(&apart)[0].verdict(), Verdict::Differ);
         // The median alone would count as agreement.

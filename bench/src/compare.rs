@@ -74,11 +74,11 @@ pub fn compare(before: &Run, after: &Run) -> Comparison {
         else {
             comparison
                 .unmatched
-                .push(format!("Only the first has “{}”.", scenario.title));
+                .push(format!("Only the first run has “{}”.", scenario.title));
             continue;
         };
         if scenario.parameters != same.parameters {
-            let doubt = format!("“{}” was not asked the same way in both.", scenario.title);
+            let doubt = format!("The parameters of “{}” differ.", scenario.title);
             comparison.doubts.push(doubt);
         }
         comparison.scenario(old, new, (scenario, same));
@@ -87,7 +87,7 @@ pub fn compare(before: &Run, after: &Run) -> Comparison {
         if !old.scenarios().iter().any(|other| other.id == scenario.id) {
             comparison
                 .unmatched
-                .push(format!("Only the second has “{}”.", scenario.title));
+                .push(format!("Only the second run has “{}”.", scenario.title));
         }
     }
     comparison
@@ -104,8 +104,10 @@ impl Comparison {
         let (first, second) = (names(old, before), names(new, after));
         for name in &first {
             if !second.contains(name) {
-                self.unmatched
-                    .push(format!("Only the first has {name} in “{}”.", before.title));
+                self.unmatched.push(format!(
+                    "Only the first run has {name} in “{}”.",
+                    before.title
+                ));
                 continue;
             }
             let facts = old.run.contenders.iter().find(|facts| facts.name == *name);
@@ -124,8 +126,10 @@ impl Comparison {
                 }));
         }
         for name in second.iter().filter(|name| !first.contains(name)) {
-            self.unmatched
-                .push(format!("Only the second has {name} in “{}”.", after.title));
+            self.unmatched.push(format!(
+                "Only the second run has {name} in “{}”.",
+                after.title
+            ));
         }
     }
 
@@ -169,10 +173,10 @@ impl Comparison {
         let (better, worse) = (count("better"), count("worse"));
         let open = self.changes.len() - better - worse;
         match (self.changes.len(), better + worse) {
-            (0, _) => "The two have nothing in common.".to_owned(),
-            (_, 0) => format!("No difference in {open} figures that is more than noise."),
+            (0, _) => "The two runs have no scenario and contender in common.".to_owned(),
+            (_, 0) => format!("No difference in {open} figures beyond the noise."),
             _ => format!(
-                "{better} figures better, {worse} worse, {open} with no difference that is more than noise."
+                "{better} figures better, {worse} worse, {open} without a difference beyond the noise."
             ),
         }
     }
@@ -238,7 +242,7 @@ fn doubts(before: &Run, after: &Run) -> Vec<String> {
     let mut doubts = Vec::new();
     if before.suite != after.suite {
         doubts.push(format!(
-            "The first is of the suite {}, the second of {}.",
+            "The suites differ: {}, {}.",
             before.suite, after.suite
         ));
     }
@@ -275,7 +279,10 @@ fn doubts(before: &Run, after: &Run) -> Vec<String> {
             let mut scenarios = run.scenarios.iter();
             let scenario = scenarios.find(|scenario| scenario.id == cell.scenario);
             let title = scenario.map_or(&cell.scenario, |scenario| &scenario.title);
-            format!("In the {which}, {} {mark} in “{title}”.", cell.contender)
+            format!(
+                "In the {which} run, {} {mark} in “{title}”.",
+                cell.contender
+            )
         }));
     }
     for facts in before
@@ -289,7 +296,7 @@ fn doubts(before: &Run, after: &Run) -> Vec<String> {
             .find(|other| other.name == facts.name);
         if let Some(other) = other.filter(|other| other.version != facts.version) {
             doubts.push(format!(
-                "{} was {}, then {}.",
+                "The versions of {} differ: {}, {}.",
                 facts.title, facts.version, other.version
             ));
         }
@@ -393,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_difference_is_called_by_its_side() {
+    fn a_clear_difference_is_better_or_worse() {
         let (slow, fast) = (
             run(&[1000, 1010, 990, 1005, 995, 1002]),
             run(&[1200, 1190, 1210, 1205, 1195, 1201]),
@@ -425,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_both_and_what_differs_around_it_is_said() {
+    fn parts_of_one_run_only_and_different_machines_are_reported() {
         let before = run(&[1000, 1000]);
         let mut after = run(&[1000, 1000]);
         after.machine.name = "elsewhere".into();
@@ -436,8 +443,8 @@ mod tests {
         assert_eq!(
             found.unmatched,
             [
-                "Only the first has “ten clients”.",
-                "Only the second has “ten clients”."
+                "Only the first run has “ten clients”.",
+                "Only the second run has “ten clients”."
             ]
         );
         assert!(
@@ -446,6 +453,6 @@ mod tests {
             found.doubts
         );
         let text = write(&found.document(&before, &after), Format::Html);
-        assert!(text.contains("The two have nothing in common."));
+        assert!(text.contains("The two runs have no scenario and contender in common."));
     }
 }

@@ -205,7 +205,7 @@ mod tests {
     /// Checks a row calculated by hand: 120,000 requests/s with 6 s of the server's and 4 s of the client's
     /// CPU time are 200,000 requests/s.
     #[test]
-    fn the_formula_gives_the_server_the_clients_time() {
+    fn the_formula_assigns_the_clients_cpu_time_to_the_server() {
         let found = rate(120_000.0, &usage(2.0, 4.0), &usage(1.0, 3.0)).expect("CPU was used");
         assert!((found - 200_000.0).abs() < 1e-6);
         assert_eq!(rate(1.0, &usage(0.0, 0.0), &usage(1.0, 1.0)), None);
@@ -278,7 +278,7 @@ mod tests {
     /// Each combination of parameters is one line: rounds are reduced to the median, and TLS has its own
     /// file.
     #[test]
-    fn a_table_has_no_key_twice() {
+    fn every_combination_of_parameters_is_one_row() {
         let mut run = matrix();
         let more: Vec<Round> = [420_000, 900_000]
             .map(|requests| Round {
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_thread_count_stands_for_its_connections() {
+    fn a_point_is_the_best_of_all_thread_counts() {
         let points = points(&matrix(), "nginx", 2);
         assert_eq!(points.len(), 1);
         assert_eq!(points[0].connections_per_cpu, 4.0);

@@ -65,7 +65,7 @@ mod tests {
     ];
 
     #[test]
-    fn slips_and_parts_of_a_name_are_recognised() {
+    fn misspelt_and_partial_names_are_recognised() {
         assert_eq!(nearest("ngnix", KNOWN), ["nginx"]);
         assert_eq!(nearest("Apache2", KNOWN), ["apache"]);
         assert_eq!(

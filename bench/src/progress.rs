@@ -187,7 +187,7 @@ mod tests {
     };
 
     #[test]
-    fn the_rest_takes_as_long_as_the_past() {
+    fn remaining_rounds_are_estimated_by_the_finished_ones() {
         let spent = Duration::from_secs(30);
         assert_eq!(time_left(spent, 3, 9), Some(Duration::from_secs(60)));
         assert_eq!(time_left(spent, 0, 9), None);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_names_what_failed() {
+    fn a_line_names_the_kinds_of_failure() {
         let round = Round {
             seconds: 2.0,
             requests: 1_000,

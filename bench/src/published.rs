@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_contender_is_one_of_the_catalogue() {
+    fn every_contender_is_in_the_catalogue() {
         let catalogue = crate::catalogue::Catalogue::load(None).unwrap();
         for source in sources() {
             for figure in &source.figures {
@@ -182,7 +182,7 @@ mod tests {
 
     /// Compares the figures with the chart of 002, read from the top.
     #[test]
-    fn the_bar_chart_of_002_is_whole() {
+    fn the_bar_chart_of_002_is_complete() {
         let source = sources().swap_remove(2);
         let mut rates: Vec<f64> = source
             .figures

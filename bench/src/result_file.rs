@@ -23,7 +23,7 @@ pub enum ReadError {
         source: io::Error,
     },
     /// The text ends in the middle of a value.
-    #[error("{}: the file is cut off: it ends in line {line} in the middle of a result", path.display())]
+    #[error("{}: the file is cut off in line {line}, in the middle of a result", path.display())]
     CutOff {
         /// Path of the file.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum ReadError {
     },
     /// The file was written by a later version of the kit.
     #[error(
-        "{}: written in format {format}, but this anthill-bench knows formats up to {FORMAT}: read it with a newer one",
+        "{}: written in format {format}, but this anthill-bench reads formats up to {FORMAT}: use a newer version",
         path.display()
     )]
     Newer {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_result_is_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/er/hello.json");
         run().write(&path).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_off_anywhere_is_called_so_by_name() {
+    fn a_file_cut_off_anywhere_is_reported_as_cut_off() {
         let whole = serde_json::to_string_pretty(&run()).unwrap();
         for end in 0..whole.len() {
             let error = parse(Path::new("half.json"), &whole.as_bytes()[..end]).unwrap_err();
@@ -181,17 +181,17 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_whatever_else_it_has() {
+    fn a_newer_format_is_rejected_before_other_fields_are_read() {
         let text = br#"{"format": 7, "suite": {"entirely": "different"}}"#;
         let error = parse(Path::new("new.json"), text).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "new.json: written in format 7, but this anthill-bench knows formats up to 1: read it with a newer one"
+            "new.json: written in format 7, but this anthill-bench reads formats up to 1: use a newer version"
         );
     }
 
     #[test]
-    fn what_is_no_result_says_where() {
+    fn the_error_of_an_invalid_file_has_a_position() {
         let error = parse(Path::new("odd.json"), br#"{"format": 1, "suite": 3}"#).unwrap_err();
         assert!(
             error

@@ -16,7 +16,7 @@ pub enum ResumeError {
     #[error(transparent)]
     Unreadable(#[from] ReadError),
     /// The result file belongs to a different run.
-    #[error("{}: {what}, so that its rounds can't stand beside new ones", path.display())]
+    #[error("{}: the run cannot be resumed: {what}", path.display())]
     Differs {
         /// Path of the result file.
         path: PathBuf,
@@ -56,11 +56,11 @@ pub fn take_up(run: &mut Run, path: &Path) -> Result<(), ResumeError> {
 
 fn difference(old: &Run, new: &Run) -> Option<String> {
     if asked_for(old) != asked_for(new) {
-        return Some(format!("it was asked for by `{}`", old.command));
+        return Some(format!("its command was `{}`", old.command));
     }
     let machine = |machine: &Machine| (machine.cpu.clone(), machine.cpus, machine.kernel.clone());
     if machine(&old.machine) != machine(&new.machine) {
-        return Some("it is of another machine or kernel".to_owned());
+        return Some("the machine or kernel differs".to_owned());
     }
     let changed = |facts: &&ContenderFacts| {
         let mut before = old.contenders.iter();
@@ -70,7 +70,7 @@ fn difference(old: &Run, new: &Run) -> Option<String> {
         })
     };
     let changed = new.contenders.iter().find(changed)?;
-    Some(format!("{} was another version", changed.title))
+    Some(format!("the version of {} differs", changed.title))
 }
 
 /// Returns the words of the command without `--resume`.
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_kept_and_what_failed_is_tried_again() {
+    fn sound_rounds_are_kept_and_failed_cells_are_measured_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("hello.json");
         let mut begun = run("anthill bench run hello");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_is_refused_by_name() {
+    fn a_different_run_is_rejected_with_the_difference() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("hello.json");
         run("anthill bench run hello --rounds 3")
@@ -166,12 +166,15 @@ mod tests {
             Ok(()) => String::new(),
         };
         let other = refused(run("anthill bench run hello --rounds 5"));
-        assert!(other.contains("hello.json: it was asked for by"), "{other}");
+        assert!(
+            other.contains("hello.json: the run cannot be resumed: its command was"),
+            "{other}"
+        );
         let mut newer = run("anthill bench run hello --rounds 3");
         newer.contenders[0].version = "1.24.0".to_owned();
-        assert!(refused(newer).contains("nginx was another version"));
+        assert!(refused(newer).contains("the version of nginx differs"));
         let mut moved = run("anthill bench run hello --rounds 3");
         moved.machine.cpus = 64;
-        assert!(refused(moved).contains("another machine"));
+        assert!(refused(moved).contains("the machine or kernel differs"));
     }
 }

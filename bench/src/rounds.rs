@@ -218,7 +218,7 @@ impl Collection<'_> {
             };
             for cell in &mut self.run.cells {
                 if of_group(&&*cell) && cell.rounds.is_empty() && cell.failure.is_none() {
-                    cell.failure = Some(format!("not asked, since in {scenario} {why}"));
+                    cell.failure = Some(format!("not measured, since in {scenario} {why}"));
                 }
             }
         }
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn contenders_take_turns() {
+    fn contenders_alternate() {
         let mut script = script(|_, _| Ok(right()));
         let stop = AtomicBool::new(false);
         let (run, ending, saved) = run(&[group(2)], &mut script, &stop);
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn every_second_round_goes_backwards_if_it_is_to_alternate() {
+    fn every_second_round_of_an_alternating_group_is_reversed() {
         let mut script = script(|_, _| Ok(right()));
         let alternating = Group {
             order: Order::Alternating,
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_measures_what_is_missing() {
+    fn a_resumed_run_measures_only_missing_rounds() {
         let (stop, mut measured) = (AtomicBool::new(false), 0);
         let mut first = script(|turn, scenario| {
             if (turn.contender, scenario, turn.round) == ("b", 1, 0) {
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_start_keeps_nobody_waiting() {
+    fn a_contender_that_does_not_start_is_dropped_at_once() {
         let mut script = script(|_, _| Ok(right()));
         script.refuses = "a";
         let stop = AtomicBool::new(false);
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_dies_keeps_what_was_measured() {
+    fn a_contender_that_dies_keeps_its_earlier_rounds() {
         let mut script = script(|turn, scenario| {
             if (turn.contender, scenario, turn.round) == ("a", 0, 1) {
                 return Err(Trouble::failed("it died"));
@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_answers_are_kept_with_their_names() {
+    fn wrong_responses_are_kept_by_kind() {
         let mut script = script(|_, _| {
             let round = Round {
                 failures: BTreeMap::from([(Failures::STATUS.to_owned(), 5)]),
@@ -639,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_in_part_is_asked_on_and_told_of_once() {
+    fn a_partial_failure_is_reported_once_and_the_turn_goes_on() {
         let mut script = script(|turn, scenario| {
             let round = Box::new(right());
             match (turn.contender, scenario) {
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_dies_starts_anew_until_it_has_failed_three_times() {
+    fn a_contender_that_dies_is_restarted_until_three_failures() {
         let mut script = script(|turn, scenario| match (turn.contender, scenario) {
             ("a", 1) => Err(Trouble::failed("it died")),
             _ => Ok(right()),
@@ -694,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_dies_of_one_scenario_is_asked_for_the_others() {
+    fn a_contender_that_dies_in_one_scenario_is_measured_in_the_remaining_scenarios() {
         let mut script = script(|turn, scenario| match (turn.contender, scenario) {
             ("a", 0) => Err(Trouble::failed("it died")),
             _ => Ok(right()),
@@ -726,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_asked_has_a_reason() {
+    fn a_scenario_without_rounds_has_a_reason() {
         let mut script = script(|turn, _| match turn.contender {
             "a" => Err(Trouble::failed("it died")),
             _ => Ok(right()),
@@ -740,7 +740,7 @@ mod tests {
             [
                 Some("it died"),
                 Some("it died"),
-                Some("not asked, since in s0 it died")
+                Some("not measured, since in s0 it died")
             ]
         );
         assert_eq!(script.log.iter().filter(|step| *step == "a2.1").count(), 0);
@@ -764,7 +764,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_ends_where_failures_begin() {
+    fn a_rising_load_ends_at_the_first_failures() {
         let mut script = script(|_, scenario| {
             let mut round = right();
             if scenario == 1 {

@@ -175,7 +175,7 @@ const REFUSED_SHARE_MAX: f64 = 0.1;
 /// Connections from which a load is heavy: twice the 500 that the source documents call many. The documents
 /// also use 1,500, where servers with one process per connection begin to refuse.
 const HEAVY_CONNECTIONS: usize = 1_000;
-/// Name of the suite whose load rises until failures begin.
+/// Name of the suite with a load that rises until failures begin.
 const RISING_SUITE: &str = "growth";
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heavy_load_excuses_refusals_and_no_wrong_answers() {
+    fn a_heavy_load_excuses_refusals_but_no_wrong_responses() {
         let refused = round(90, &[(Failures::CONNECT, 5), (Failures::CLOSED, 5)]);
         assert!(!failed_in_part(&refused, Load::of(1_500)));
         assert!(failed_in_part(&refused, Load::of(500)));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_nothing_works_under_no_load() {
+    fn a_server_without_correct_responses_fails_under_every_load() {
         for load in [Load::Bearable, Load::Heavy, Load::Rising] {
             assert!(failed_in_part(
                 &round(0, &[(Failures::CONNECT, 3_000)]),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_is_chance_in_a_short_round_and_not_in_each() {
+    fn one_failure_is_chance_in_one_short_round_but_not_in_every_round() {
         let once = round(99, &[(Failures::CLOSED, 1)]);
         assert!(!failed_in_part(&once, Load::Bearable));
         let standing = |rounds: &[Round]| {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_refuses_some_stands_between() {
+    fn a_server_that_refuses_some_requests_ranks_between_sound_and_failed() {
         let standing = |refused: u64| {
             let (run, cell) = run(
                 "journal",
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_measured_is_not_judged() {
+    fn imported_results_are_not_judged() {
         let half = round(50, &[(Failures::CLOSED, 50)]);
         let (run, cell) = run("import", 10, &[half]);
         assert_eq!(Standing::of(&run, &cell), Standing::Sound);

@@ -273,17 +273,17 @@ impl Stage<'_> {
         let path = &plan.paths[0];
         let authority = self.site.certificate.authority_pem.as_str();
         let answer = probe::get(address, path, plan.tls.is_some().then_some(authority));
-        let answer = answer
-            .map_err(|error| Trouble::failed(format!("it doesn't answer {path}: {error}")))?;
+        let answer =
+            answer.map_err(|error| Trouble::failed(format!("no response to {path}: {error}")))?;
         if answer.status != 200 {
             return Err(Trouble::failed(format!(
-                "it answers wrongly: {path} with status {}",
+                "wrong response to {path}: status {}",
                 answer.status
             )));
         }
         match self.served(path, act, entry) {
             Some(right) if right != answer.body => Err(Trouble::failed(format!(
-                "it answers wrongly: {path} with {} bytes that are not the {} of the page",
+                "wrong response to {path}: {} bytes that differ from the {} bytes of the page",
                 answer.body.len(),
                 right.len()
             ))),
@@ -310,7 +310,7 @@ impl Stage<'_> {
         };
         Err(Trouble::Failed {
             why: format!(
-                "it hangs: {given_up} requests had no answer within {} s; asked once more, {why}",
+                "it hangs: {given_up} requests had no response within {} s; a further request: {why}",
                 plan.timeout_seconds
             ),
             round: Some(Box::new(round.clone())),
@@ -356,7 +356,7 @@ impl Stage<'_> {
             Ok(outcome) => {
                 let why = outcome.first_failures.into_values().next();
                 Err(Trouble::Unable(
-                    why.unwrap_or_else(|| "no answer".to_owned()),
+                    why.unwrap_or_else(|| "no response".to_owned()),
                 ))
             }
             Err(error) => Err(Trouble::Unable(error.to_string())),
@@ -370,7 +370,7 @@ impl Stage<'_> {
         };
         if scenario > 0 {
             let cached = self.pages.cached();
-            let cached = cached.ok_or_else(|| Trouble::failed("the page did not load before"))?;
+            let cached = cached.ok_or_else(|| Trouble::failed("the cold page load failed"))?;
             return cached.map_err(|error| Trouble::failed(error.to_string()));
         }
         let address = playing.contender.address(true);
@@ -503,12 +503,12 @@ fn judge(measured: Measured, plan: &Plan, load: Load) -> Result<Round, Trouble> 
     if round.requests == 0 {
         let timeouts = round.failures.get(Failures::TIMEOUT).copied();
         let why = match failed {
-            0 => format!("it is too slow: no answer in {:.1} s", round.seconds),
+            0 => format!("it is too slow: no response in {:.1} s", round.seconds),
             _ if timeouts == Some(failed) => format!(
-                "it is too slow: no answer within {} s, {failed} times",
+                "it is too slow: no response within {} s, {failed} times",
                 plan.timeout_seconds
             ),
-            _ => format!("nothing it answered was right: {}", words(&round, &detail)),
+            _ => format!("no correct response: {}", words(&round, &detail)),
         };
         return Err(Trouble::Failed {
             why,

@@ -215,7 +215,7 @@ impl Distance {
     }
 }
 
-/// Distance for three or four rounds. Two equal contenders whose rounds scatter by 10 % (standard
+/// Distance for three or four rounds. Two equal contenders with rounds that scatter by 10 % (standard
 /// deviation) lie this far apart in one pair of 5,000, and with a scatter of 20 % in one pair of 800.
 const FEW: Distance = Distance {
     ratio: 1.25,
@@ -299,7 +299,7 @@ mod tests {
     /// The expected values are from tables of the sign test, e.g. Conover, Practical Nonparametric
     /// Statistics, §3.2.
     #[test]
-    fn the_interval_is_that_of_the_order_statistics() {
+    fn the_interval_lies_between_order_statistics() {
         let upto = |n: u32| (1..=n).map(f64::from).collect::<Vec<_>>();
         let of = |n: u32| interval(&upto(n)).expect("an interval");
         assert_eq!(interval(&[1.0]), None);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_that_both_have_is_no_noise() {
+    fn drift_common_to_both_contenders_is_not_noise() {
         let first = [100.0, 80.0, 60.0, 90.0, 70.0, 50.0];
         let second: Vec<f64> = first.iter().map(|value| value * 0.9).collect();
         let found = compare(&first, &second).expect("a comparison");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn few_rounds_tell_no_difference() {
+    fn few_rounds_show_no_difference() {
         let found = compare(&[10.0], &[20.0]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::TooFew);
         let found = compare(&[10.0; 2], &[20.0; 2]).expect("a comparison");
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn three_rounds_tell_what_lies_far_apart() {
+    fn three_rounds_show_a_large_difference() {
         let found = compare(&[10.0, 10.5, 11.0], &[15.0, 15.5, 16.0]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::Less);
         assert_eq!(found.remark(), "apart in all rounds");
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_differ_by_more_than_chance_and_drift() {
+    fn two_runs_differ_only_by_more_than_chance_and_drift() {
         let (calm, later) = ([10.0, 10.1, 10.2], [10.6, 10.7, 10.8]);
         assert_eq!(compare_runs(&calm, &later), Verdict::TooFew);
         assert_eq!(compare_runs(&calm, &[20.0, 20.1, 20.2]), Verdict::Less);

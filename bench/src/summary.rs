@@ -84,7 +84,7 @@ impl Row<'_> {
         ) {
             (Some(mark), _) => format!("  {mark}"),
             (None, "") => String::new(),
-            (None, remark) => format!("  (to the one above: {remark})"),
+            (None, remark) => format!("  (compared with the row above: {remark})"),
         };
         let failed = match (failures, failed(cell)) {
             (false, _) => String::new(),
@@ -149,8 +149,8 @@ pub fn agreement(run: &Run) -> String {
     let line = |agreement: Agreement| {
         let (found, ours, wrks) = (agreement.found, agreement.ours, agreement.wrks);
         format!(
-            "\n{}, {}: ours to wrk {:+.1} % ({:+.1} to {:+.1}, {:.0} % sure, {}): {}\n  busy: \
-             the server {:.0} % and {:.0} %, our generator {:.0} %, wrk {:.0} %\n",
+            "\n{}, {}: our generator against wrk {:+.1} % ({:+.1} to {:+.1}, {:.0} % confidence, {}): {}\n  \
+             CPU use: server {:.0} % (our generator) and {:.0} % (wrk), our generator {:.0} %, wrk {:.0} %\n",
             agreement.contender,
             agreement.protocol,
             percent(found.ratio),

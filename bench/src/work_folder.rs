@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_uses_is_removed() {
+    fn only_unused_work_folders_are_removed() {
         let temporary = tempfile::tempdir().expect("a folder");
         let used = WorkFolder::create(temporary.path()).expect("a folder");
         let dead = temporary.path().join("anthill-bench-dead");

@@ -39,7 +39,7 @@ fn apart(output: PathBuf, inputs: &[String]) -> Result<PathBuf, Problem> {
     match inputs.iter().find(same) {
         Some(input) => {
             let text = format!("`--output {}` would replace {input}", output.display());
-            Err(Problem::usage(text).help("name another file"))
+            Err(Problem::usage(text).help("choose another file"))
         }
         None => Ok(output),
     }

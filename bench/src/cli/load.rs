@@ -51,7 +51,7 @@ fn plan(typed: &Typed) -> Result<Plan, Problem> {
     })?;
     let length = match (seconds("seconds")?, requests) {
         (Some(_), Some(_)) => {
-            let text = "`--seconds` and `--requests` are two different ends";
+            let text = "`--seconds` and `--requests` exclude each other";
             return Err(Problem::usage(text));
         }
         (_, Some(requests)) => Length::Requests(requests),
@@ -100,9 +100,10 @@ fn protocol(version: Option<&str>) -> Result<Protocol, Problem> {
         None | Some("1" | "1.1") => Ok(Protocol::Http1),
         Some("2") => Ok(Protocol::Http2),
         Some("3") => Ok(Protocol::Http3),
-        Some(other) => {
-            Err(Problem::usage(format!("`--http {other}`: no version of HTTP")).help("1.1, 2 or 3"))
-        }
+        Some(other) => Err(
+            Problem::usage(format!("`--http {other}`: unknown version of HTTP"))
+                .help("1.1, 2 or 3"),
+        ),
     }
 }
 
@@ -111,7 +112,7 @@ fn cpus(typed: &Typed) -> Result<Vec<usize>, Problem> {
         return Ok(Vec::new());
     };
     cores::parse_list(list)
-        .ok_or_else(|| Problem::usage(format!("`--cpus {list}`: not as in 0-3,8")))
+        .ok_or_else(|| Problem::usage(format!("`--cpus {list}`: not a list such as 0-3,8")))
 }
 
 /// Parts of the URL to load.
@@ -129,7 +130,7 @@ struct Url {
 impl Url {
     fn parse(text: &str) -> Result<Url, Problem> {
         let wrong = |why: &str| {
-            Problem::usage(format!("`{text}`: {why}")).help("as in https://localhost:8443/")
+            Problem::usage(format!("`{text}`: {why}")).help("example: https://localhost:8443/")
         };
         let uri: http::Uri = text.parse().map_err(|_| wrong("not a URL"))?;
         let tls = match uri.scheme_str() {
@@ -144,7 +145,7 @@ impl Url {
         let addresses = (host, port)
             .to_socket_addrs()
             .map_err(|error| wrong(&error.to_string()))?;
-        let address = reachable(addresses).ok_or_else(|| wrong("it has no address"))?;
+        let address = reachable(addresses).ok_or_else(|| wrong("the host has no address"))?;
         Ok(Url {
             tls,
             address,
@@ -196,7 +197,7 @@ fn words(outcome: &Outcome, plan: &Plan) -> String {
     };
     if !outcome.latency.is_empty() {
         let late = match outcome.failures.contains_key(Failures::TIMEOUT) {
-            true => ", those that timed out too",
+            true => ", including timeouts",
             false => "",
         };
         line("latency", percentiles(&outcome.latency) + late);
@@ -216,7 +217,7 @@ fn words(outcome: &Outcome, plan: &Plan) -> String {
         line("handshakes", format!("{full} full, {resumed} resumed"));
     }
     let limit = if outcome.client_bound {
-        ": it was the limit"
+        ": the client was the limit"
     } else {
         ""
     };
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_say_whom_to_ask() {
+    fn a_url_gives_address_host_and_path() {
         let url = |text: &str| Url::parse(text).unwrap_or_else(|problem| panic!("{problem}"));
         let plain = url("http://127.0.0.1:8080/a?b=c");
         assert_eq!(plain.address, SocketAddr::from(([127, 0, 0, 1], 8080)));

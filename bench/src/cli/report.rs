@@ -88,11 +88,8 @@ fn form(named: Option<&str>, output: Option<&Path>) -> Result<Form, Problem> {
 fn of_file(path: &Path) -> Result<Format, Problem> {
     Format::of_file(path).ok_or_else(|| {
         let ending = path.extension().unwrap_or_default().to_string_lossy();
-        let text = format!(
-            "{}: `.{ending}` is no format that is written",
-            path.display()
-        );
-        Problem::usage(text).help("a report is .html or .md, and of a matrix also .csv")
+        let text = format!("{}: unknown report format `.{ending}`", path.display());
+        Problem::usage(text).help("reports are .html or .md, and .csv for `matrix`")
     })
 }
 
@@ -110,14 +107,14 @@ pub(super) fn write_csv(run: &Run, contender: &str, file: &Path) -> Result<(), P
     Ok(())
 }
 
-/// Returns the error for suites other than `matrix`, whose scenarios the CSV columns cannot distinguish.
+/// Returns the error for suites other than `matrix`: the CSV columns cannot distinguish their scenarios.
 pub(super) fn no_csv(suite: &str) -> Problem {
-    Problem::usage(format!("`{suite}` has no rows for a CSV")).help("`matrix` has")
+    Problem::usage(format!("`{suite}` cannot be written as CSV")).help("only `matrix` can")
 }
 
 fn nothing_in_csv() -> Problem {
     Problem::usage("no rows over plain HTTP were measured")
-        .help("of those over TLS `-o FILE.csv` makes a file of their own, FILE.tls.csv")
+        .help("with `-o FILE.csv`, rows over TLS are written into FILE.tls.csv")
 }
 
 /// Returns the only contender with rounds. The columns of Spare Cores' CSV have no field for the server's
@@ -135,9 +132,9 @@ fn one_contender(runs: &[Run]) -> Result<(&Run, &str), Problem> {
     });
     match (tables.next(), tables.next()) {
         (Some(only), None) => Ok(only),
-        (None, _) => Err(Problem::usage("nothing was measured in it")),
+        (None, _) => Err(Problem::usage("the result has no rounds")),
         (Some(_), Some(_)) => Err(Problem::usage("a CSV holds the rows of one contender")
-            .help("anthill bench run matrix --csv FILE writes one for each")),
+            .help("`anthill bench run matrix --csv FILE` writes a file per contender")),
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) fn run(typed: &Typed) -> Done {
     if typed.has("resume") {
         let resumed = resume::take_up(&mut run, &order.output);
         resumed.map_err(|error| {
-            Problem::usage(error.to_string()).help("without --resume it begins anew")
+            Problem::usage(error.to_string()).help("without --resume the run starts anew")
         })?;
     }
     interrupt::watch(&STOP, leave_nothing).map_err(failed)?;
@@ -130,10 +130,13 @@ impl<'t> Order<'t> {
                 .unwrap_or(NODE_SHARE),
         };
         if wishes.as_published && !suite.as_published {
-            let text = format!("`{}` can't be run as published", suite.name);
+            let text = format!("`{}` has no published settings", suite.name);
             let able = SUITES.iter().filter(|suite| suite.as_published);
             let names: Vec<&str> = able.map(|suite| suite.name).collect();
-            return Err(Problem::usage(text).help(format!("{} can", names.join(", "))));
+            return Err(Problem::usage(text).help(format!(
+                "suites with published settings: {}",
+                names.join(", ")
+            )));
         }
         if typed.has("csv") && suite.name != extrapolate::SUITE {
             return Err(super::report::no_csv(suite.name));
@@ -185,7 +188,7 @@ impl<'t> Order<'t> {
             driver.find().map_err(wrong)?;
             driver.can(&case.plan).map_err(|error| {
                 let text = format!("{}, {}: {error}", self.suite.name, case.scenario.id);
-                Problem::usage(text).help("without --driver our own generator asks")
+                Problem::usage(text).help("without --driver the kit's own generator is used")
             })?;
         }
         Ok(())
@@ -199,7 +202,7 @@ impl<'t> Order<'t> {
         let mut ports = ports::Free::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
         for port in [port, port + 1] {
             ports.take(port).map_err(|error| {
-                let help = "--port takes another and the next, and without it free ones are found";
+                let help = "choose another --port N with N and N+1 free, or leave --port out to use free ports";
                 Problem::usage(error.to_string()).help(help)
             })?;
         }
@@ -241,18 +244,18 @@ impl<'t> Order<'t> {
         let (server, client) = (list(&self.cores.server), list(&self.cores.client));
         notes.push(match (programme.pinned, self.cores.disjoint()) {
             (true, true) => format!(
-                "The server was held to processor {server} and the client to processor {client}; \
-                 rounds were interleaved, and each began with a fresh start of the server."
+                "The server was pinned to processor {server} and the client to processor {client}; \
+                 rounds were interleaved, and each began with a new start of the server."
             ),
             (true, false) => format!(
-                "Server and client share processor {server}, since there is no other: each takes \
-                 the other's time. Rounds were interleaved."
+                "Server and client share processor {server}, the only one, and reduce each other's CPU \
+                 time. Rounds were interleaved."
             ),
-            (false, _) => "Server and client were not held to processors.".to_owned(),
+            (false, _) => "Server and client were not pinned to processors.".to_owned(),
         });
         if self.driver != Driver::Embedded {
             notes.push(format!(
-                "Asked by {}: the responses' lengths are checked as far as it tells them.",
+                "Load by {}: lengths of responses are checked as far as the driver reports them.",
                 self.driver
             ));
         }
@@ -470,13 +473,15 @@ impl<'c> Cast<'c> {
             cast.facts.push(facts);
         }
         if cast.groups(programme).0.is_empty() {
-            let problem = Problem::usage("none of the contenders is here");
-            return Err(problem.help("`anthill bench list` says which are, and why not"));
+            let problem = Problem::usage("none of the contenders is installed");
+            return Err(
+                problem.help("`anthill bench list` shows all contenders and the missing programs")
+            );
         }
         Ok(cast)
     }
 
-    fn has_part(&self, act: &Act, entry: &Entry) -> bool {
+    fn takes_part(&self, act: &Act, entry: &Entry) -> bool {
         let usual = &act.cast.usual;
         act.cast.lacking(entry).is_none()
             && (self.named || usual.is_empty() || usual.contains(&entry.name))
@@ -489,7 +494,7 @@ impl<'c> Cast<'c> {
             let with_part = self
                 .present
                 .iter()
-                .filter(|entry| self.has_part(act, entry));
+                .filter(|entry| self.takes_part(act, entry));
             let contenders: Vec<String> = with_part.map(|entry| entry.name.clone()).collect();
             if contenders.is_empty() {
                 continue;
@@ -577,14 +582,14 @@ fn names(list: Option<&str>) -> Result<Option<Vec<String>>, Problem> {
     let names = list.split(',').map(|name| name.trim().to_owned());
     let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
     if names.is_empty() {
-        return Err(Problem::usage("`--with` names nobody").help("--with anthill,nginx"));
+        return Err(Problem::usage("`--with` names no contender").help("--with anthill,nginx"));
     }
     Ok(Some(names))
 }
 
 fn extent(typed: &Typed) -> Result<Extent, Problem> {
     match (typed.has("quick"), typed.has("full")) {
-        (true, true) => Err(Problem::usage("`--quick` and `--full` are opposites")),
+        (true, true) => Err(Problem::usage("`--quick` and `--full` exclude each other")),
         (true, false) => Ok(Extent::Quick),
         (false, true) => Ok(Extent::Full),
         (false, false) => Ok(Extent::Usual),
@@ -611,11 +616,11 @@ fn cores(typed: &Typed) -> Result<Cores, Problem> {
         let Some(text) = typed.value(option) else {
             return Ok(usual);
         };
-        let wrong = || Problem::usage(format!("`--{option} {text}`: not a list as 0-3,8"));
+        let wrong = || Problem::usage(format!("`--{option} {text}`: not a list such as 0-3,8"));
         let list = cores::parse_list(text).ok_or_else(wrong)?;
         match list.iter().find(|cpu| !allowed.contains(cpu)) {
             Some(cpu) => Err(Problem::usage(format!(
-                "`--{option} {text}`: processor {cpu} isn't there, or not ours to use"
+                "`--{option} {text}`: processor {cpu} does not exist or is not available to this process"
             ))),
             None => Ok(list),
         }
@@ -653,8 +658,8 @@ fn late(run: &Run) -> Option<String> {
         round.driver == Driver::Embedded.name() && round.failures.contains_key(Failures::TIMEOUT)
     });
     late.then(|| {
-        "A request that timed out counts in the percentiles with the time until then, which is \
-         its timeout at least."
+        "Requests that timed out are included in the percentiles with their duration, at least the \
+         timeout."
             .to_owned()
     })
 }
@@ -666,18 +671,18 @@ fn resolution(run: &Run, coarse: Option<&str>) -> String {
     let least = used.filter(|seconds| *seconds > 0.0).reduce(f64::min);
     let tick = run.machine.tick_seconds;
     match (coarse, least) {
-        (None, _) => "CPU time is that of the server's control group: every process that was ever \
-                      in it, in microseconds; what it uses between the client's last request and \
-                      our look is in it too."
+        (None, _) => "CPU time is read from the server's control group in microseconds. The group \
+                      includes every process of the server, and the reading follows shortly after \
+                      the client's last request."
             .to_owned(),
         (Some(why), Some(least)) => format!(
-            "CPU time is counted in ticks of {:.0} ms ({why}); the least of a round here was {:.2} s, \
-             so it is known to {:.1} %.",
+            "CPU time is counted in ticks of {:.0} ms ({why}); the smallest value of a round was {:.2} s, \
+             so the resolution is {:.1} %.",
             tick * 1e3,
             least,
             tick / least * 100.0
         ),
-        (Some(why), None) => format!("CPU time was too little to be counted ({why})."),
+        (Some(why), None) => format!("CPU time was too short to be counted ({why})."),
     }
 }
 

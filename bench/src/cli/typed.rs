@@ -37,7 +37,7 @@ pub fn parse(command: &'static Command, arguments: Vec<OsString>) -> Result<Type
         Problem::usage(text).help(format!("see `anthill bench {} --help`", command.name))
     };
     let utf8 = |value: OsString| {
-        let not_text = |value: OsString| see(format!("`{}` isn't UTF-8", value.to_string_lossy()));
+        let not_text = |value: OsString| see(format!("`{}` is not UTF-8", value.to_string_lossy()));
         value.into_string().map_err(not_text)
     };
     let mut parser = lexopt::Parser::from_args(arguments);
@@ -78,7 +78,10 @@ pub fn parse(command: &'static Command, arguments: Vec<OsString>) -> Result<Type
         return Err(see(needs));
     }
     if typed.operands.len() > most {
-        return Err(see(format!("`{}` is too much", typed.operands[most])));
+        return Err(see(format!(
+            "unexpected argument `{}`",
+            typed.operands[most]
+        )));
     }
     Ok(typed)
 }
@@ -131,7 +134,7 @@ impl Typed {
             return Ok(None);
         };
         let number = value.parse().ok().filter(right);
-        let wrong = || Problem::usage(format!("`--{long} {value}`: that is not {what}"));
+        let wrong = || Problem::usage(format!("`--{long} {value}`: expected {what}"));
         number.map(Some).ok_or_else(wrong)
     }
 }

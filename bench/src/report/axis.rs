@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_at_an_axis_is_short() {
+    fn ticks_have_short_texts() {
         let short = ["1.00k", "10.0 ms", "2.50k", "0", "0.250", "100"].map(without_empty_decimals);
         assert_eq!(short, ["1k", "10 ms", "2.5k", "0", "0.25", "100"]);
     }
 
     #[test]
-    fn nothing_and_zero_have_a_place() {
+    fn zero_and_empty_values_have_a_position() {
         for values in [vec![], vec![0.0], vec![f64::NAN]] {
             for scale in [
                 Scale::linear(values.clone().into_iter()),

@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_at_the_ends_keep_apart_and_inside() {
+    fn names_of_curves_do_not_overlap_or_leave_the_plot() {
         let curve = |up: f64| Curve {
             points: vec![Point {
                 across: 1.0,
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_of_nothing_is_drawn() {
+    fn an_empty_chart_is_drawn() {
         for svg in [
             bars(&Bars::default()),
             groups(&Groups::default()),

@@ -26,7 +26,7 @@ pub fn method(run: &Run) -> Block {
         .collect();
     let mut text = match most {
         0 => "Nothing was measured.".to_owned(),
-        1 => "One round: no figure here says how far it can be trusted.".to_owned(),
+        1 => "One round: the figures have no confidence interval.".to_owned(),
         _ => format!("Medians of {number} interleaved rounds"),
     };
     if most > 1 {
@@ -39,8 +39,8 @@ pub fn method(run: &Run) -> Block {
         if let Some(interval) = statistics::interval(&values) {
             let sure = (interval.confidence * 100.0).floor();
             text += &format!(
-                "Small print and whiskers show where the true median lies, {sure} % sure; \
-                 the marks of a comparison say “within the noise” where it can't be told."
+                "Small print and whiskers show the interval of the median with {sure} % confidence; \
+                 comparisons without a proven difference are marked “within the noise”."
             );
         }
     }
@@ -51,7 +51,7 @@ pub fn method(run: &Run) -> Block {
 pub fn warnings(run: &Run) -> Vec<Block> {
     let mut warnings = Vec::new();
     if !run.complete {
-        warnings.push("The run was interrupted or a part of it failed: not all of it is here, and what is marked “failed in part” tells little of how fast a server is.".to_owned());
+        warnings.push("The run was interrupted or a part of it failed: results are missing, and figures marked “failed in part” say little about a server's speed.".to_owned());
     }
     let title = |name: &str| {
         let facts = run.contenders.iter().find(|facts| facts.name == name);
@@ -78,7 +78,7 @@ pub fn warnings(run: &Run) -> Vec<Block> {
     bound.dedup();
     if !bound.is_empty() {
         warnings.push(format!(
-            "The client was the limit in at least one row of {}: its requests/s there are the client's, and CPU per request is what tells servers apart.",
+            "The client was the limit in at least one row of {}: there requests/s measure the client, and only CPU per request distinguishes servers.",
             bound.join(", ")
         ));
     }
@@ -224,7 +224,7 @@ fn versions(run: &Run) -> Table {
             published: false,
         }
     };
-    let head = ["server", "version", "program", "its size"]
+    let head = ["server", "version", "program", "program size"]
         .map(str::to_owned)
         .to_vec();
     known_columns(Table {
@@ -379,5 +379,5 @@ const RAW: [&str; 13] = [
     "99 %",
     "longest",
     "failures",
-    "also",
+    "other values",
 ];

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_is_escaped_wherever_it_stands() {
+    fn texts_are_escaped_in_all_blocks() {
         let bad = "<script>alert(\"1\")</script>'&";
         let table = Table {
             caption: bad.into(),

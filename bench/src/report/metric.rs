@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_read() {
+    fn metrics_are_calculated_from_a_round() {
         let of = |metric: Metric| metric.format(metric.of(&round()).unwrap());
         assert_eq!(of(Metric::Rate), "1,000");
         assert_eq!(of(Metric::Extrapolated), "2,000");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_without_anything_gives_nothing() {
+    fn an_empty_round_has_no_values() {
         let empty = Round::default();
         for metric in [
             Metric::Rate,

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn without_one_the_named_percentiles_are_taken() {
+    fn without_a_histogram_the_named_percentiles_are_used() {
         assert_eq!(
             points_of(&cell(None)),
             (false, vec![(50.0, 5.0), (99.0, 80.0)])

@@ -24,7 +24,7 @@ pub enum PerformanceError {
         source: io::Error,
     },
     /// The file does not have exactly one pair of marks.
-    #[error("{}: figures are written between one {BEGIN} and one {END} after it, and they are not there", path.display())]
+    #[error("{}: the file needs exactly one {BEGIN} followed by one {END}; the figures are written between them", path.display())]
     Marks {
         /// Path of the file.
         path: PathBuf,
@@ -113,7 +113,7 @@ fn origin(runs: &[Run]) -> String {
     let mut machines: Vec<String> = runs.iter().map(machine).collect();
     machines.dedup();
     format!(
-        "Servers beside each other in the same run, {}.",
+        "Servers measured side by side in the same run, {}.",
         machines.join("; ")
     )
 }
@@ -470,7 +470,7 @@ mod tests {
             assert_eq!(
                 stamped,
                 stamp(figures.trim()),
-                "{name}: changed by hand between its marks; `make bench` writes there"
+                "{name}: changed by hand between the marks; `make bench` writes the figures"
             );
         }
     }
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_marks_what_cant_be_told() {
+    fn the_readme_marks_undecided_differences() {
         let mut runs = samples(&["journal-desktop"]);
         for cell in &mut runs[0].cells {
             cell.rounds.truncate(1);
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_shows_who_is_ahead_of_us_too() {
+    fn the_readme_also_shows_peers_ahead_of_anthill() {
         let text = summary(&samples(&["journal-desktop", "hello", "handshake"]));
         let row = |begin: &str| {
             text.lines()
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_settles_nothing_that_is_open() {
+    fn the_readme_ranks_no_failed_contender_and_marks_too_few_rounds() {
         let mut runs = samples(&["hello"]);
         for cell in &mut runs[0].cells {
             cell.rounds.truncate(2);

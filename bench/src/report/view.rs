@@ -215,7 +215,7 @@ pub fn is_ours(name: &str) -> bool {
 pub fn entry(metric: Metric, estimate: &Estimate) -> Entry {
     let text = metric.format(estimate.median);
     match estimate.interval {
-        // Requests per day are proportional to the rate, whose interval is in the same table.
+        // Requests per day are proportional to the rate; the rate's interval is in the same table.
         Some(interval) if interval.low < interval.high && metric != Metric::PerDay => {
             Entry::with(text, range(metric, interval.low, interval.high))
         }

@@ -32,9 +32,9 @@ fn lay_out(wishes: &Wishes) -> Programme {
     };
     programme.acts = protocols.iter().map(|&tls| act(wishes, tls)).collect();
     programme.notes.push(
-        "Each pair is of one start of the server, and every second pair begins with wrk. wrk counts \
-         while its connections are made, which our generator does before: that is why there are few \
-         of them."
+        "Each pair is measured on one start of the server, and every second pair begins with wrk. wrk \
+         opens its connections within the measured time, our generator before. The number of \
+         connections is small for that reason."
             .to_owned(),
     );
     programme

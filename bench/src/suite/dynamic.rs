@@ -47,9 +47,9 @@ fn lay_out(wishes: &Wishes) -> Programme {
         programme.acts.push(scripts(wishes));
     }
     programme.notes.push(
-        "No keep-alive, as ab asks without -k. The document's content management system kept the \
-         page that its script made as a file: that row is one of files. The server's own page cache \
-         keeps what the script answers for a minute; of Debian's servers nginx and Apache have one."
+        "No keep-alive, as with ab without -k. The document's content management system stored the \
+         page of its script as a file, so its row measures a static file. A server's own page cache \
+         stores the script's response for a minute; of Debian's servers nginx and Apache have one."
             .to_owned(),
     );
     programme

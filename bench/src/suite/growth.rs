@@ -47,17 +47,17 @@ fn lay_out(wishes: &Wishes) -> Programme {
     }
     programme.notes = vec![
         format!(
-            "Each node is {} on an address of its own, held to {} % of one processor: nodes and not \
-             this machine are the limit.",
+            "Each node is {} on an address of its own, limited to {} % of one processor: the nodes and \
+             not this machine are the limit.",
             wishes.node,
             share * 100.0
         ),
-        "Users pause for 0 to 1 s before each request and open a connection for it, as siege does \
-         with -d1; one who has waited for 5 s gives up. The server's CPU time and memory are the balancer's; what the nodes used is \
-         beside it."
+        "Users pause for 0 to 1 s before each request and open a connection per request, as siege \
+         does with -d1. A user gives up after 5 s. The server's CPU time and memory are those of the \
+         balancer; the nodes' use is listed separately."
             .to_owned(),
-        "All numbers of users of a round are measured on one start, rising; where failures begin, \
-         it ends."
+        "All numbers of users of a round are measured on one start, in rising order, up to the first \
+         failures."
             .to_owned(),
     ];
     programme

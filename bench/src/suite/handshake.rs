@@ -30,8 +30,8 @@ fn lay_out(wishes: &Wishes) -> Programme {
         .map(|&(resumption, groups)| act(wishes, resumption, groups))
         .collect();
     programme.notes.push(
-        "The client verifies no certificate, which spares it work and the server none. Resumed \
-         handshakes are those that took up an earlier session."
+        "The client does not verify certificates, which saves client CPU time only. Resumed \
+         handshakes continue an earlier session."
             .to_owned(),
     );
     programme

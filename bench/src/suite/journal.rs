@@ -32,8 +32,8 @@ fn lay_out(wishes: &Wishes) -> Programme {
     if wishes.as_published {
         programme.pinned = false;
         programme.notes.push(
-            "As published: 30 s, 8 threads of the client, no warm-up; server and client take each \
-             other's time on the same processors."
+            "As published: 30 s, 8 client threads, no warm-up; server and client share the same \
+             processors."
                 .to_owned(),
         );
     }

@@ -32,14 +32,14 @@ fn lay_out(wishes: &Wishes) -> Programme {
     };
     programme.acts = protocols.iter().map(|&tls| act(wishes, tls)).collect();
     programme.notes.push(
-        "Extrapolated: requests/s ÷ the server's CPU time × the CPU time of both. It gives the \
-         server the client's time at equal efficiency, and says too little where the processors \
-         were idle."
+        "Extrapolated: requests/s ÷ the server's CPU time × the CPU time of server and client. The \
+         formula assigns the client's time to the server at equal efficiency, and is too low where \
+         the processors were idle."
             .to_owned(),
     );
     programme.notes.push(
-        "All cells of a round are measured on one start of a server; its memory is that of the \
-         whole row so far."
+        "All cells of a round are measured on one start of a server, so the memory of a cell \
+         includes the effect of earlier cells."
             .to_owned(),
     );
     if wishes.as_published {

@@ -273,13 +273,13 @@ impl Cast {
             .as_ref()
             .is_some_and(|only| !only.contains(&entry.name))
         {
-            return Some("it has no part in that".to_owned());
+            return Some("the measurement is of other servers only".to_owned());
         }
         if let Some(ability) = self.needs.iter().find(|ability| !entry.can(**ability)) {
-            return Some(format!("it can't do {ability}"));
+            return Some(format!("it lacks the ability {ability}"));
         }
         (self.file_bytes > 0 && !entry.can_serve(self.file_bytes))
-            .then(|| format!("it can't serve a file of {} bytes", self.file_bytes))
+            .then(|| format!("it cannot serve a file of {} bytes", self.file_bytes))
     }
 }
 

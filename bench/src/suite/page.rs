@@ -37,10 +37,11 @@ fn lay_out(wishes: &Wishes) -> Programme {
         order: Order::Chained,
     }];
     programme.notes.push(
-        "Chromium trusts the test authority by its own store, since it caches nothing under a \
-         certificate error. Cold: a context without cache and connections, in a browser that has \
-         loaded the page once before in another. Cached: the page loaded again in that context. The \
-         files are months old, so that a browser may cache them without being told for how long."
+        "The test authority is in Chromium's own trust store, since Chromium caches nothing after a \
+         certificate error. Cold: a browser context without cache and connections, in a browser that \
+         has loaded the page before in another context. Cached: the page loaded again in the same \
+         context. The files are months old, so that a browser may cache them without an explicit \
+         lifetime."
             .to_owned(),
     );
     programme

@@ -16,7 +16,7 @@ fn wishes() -> Wishes {
 }
 
 #[test]
-fn every_suite_can_be_carried_out() {
+fn every_suite_has_valid_plans_and_unique_scenarios() {
     for suite in SUITES {
         for extent in [Extent::Quick, Extent::Usual, Extent::Full] {
             let wishes = Wishes { extent, ..wishes() };
@@ -38,7 +38,7 @@ fn every_suite_can_be_carried_out() {
 }
 
 #[test]
-fn the_users_numbers_come_first() {
+fn the_users_numbers_override_the_defaults() {
     let asked = Wishes {
         extent: Extent::Quick,
         rounds: Some(9),

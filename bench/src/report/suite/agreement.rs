@@ -17,11 +17,11 @@ pub fn blocks(view: View) -> Vec<Block> {
 pub fn table(view: View) -> Table {
     let head = [
         "server",
-        "requests/s, ours to wrk's",
-        "server busy, by ours",
-        "by wrk",
-        "our generator busy",
-        "wrk busy",
+        "requests/s, our generator ÷ wrk",
+        "server CPU, our generator",
+        "server CPU, wrk",
+        "our generator's CPU",
+        "wrk's CPU",
         "",
     ];
     Table {

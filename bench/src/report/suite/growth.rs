@@ -21,7 +21,7 @@ pub fn blocks(view: View, other: &str) -> Vec<Block> {
         // nodes.
         blocks.extend(by_nodes.pop());
         if !by_nodes.is_empty() {
-            let summary = "Requests/s by nodes, of fewer users".to_owned();
+            let summary = "Requests/s by nodes, with fewer users".to_owned();
             blocks.push(Block::Folded(Folded {
                 summary,
                 blocks: by_nodes,

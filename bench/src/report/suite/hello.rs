@@ -63,7 +63,7 @@ fn lay_beneath(bars: &mut Bars, view: View, scenario: &Scenario, sources: &[Sour
                 .first()
                 .map_or("another machine", |machine| &machine.name);
             bars.published = format!(
-                "published, other machine: {} ({machine}). The thin bars have a scale of their own; compare their order and proportions, not their length with ours.",
+                "published, other machine: {} ({machine}). The thin bars have a scale of their own; compare their order and proportions, not their lengths with the measured bars.",
                 source.citation()
             );
         }

@@ -38,8 +38,8 @@ fn differs(view: View, scenario: &Scenario, setting: Metric) -> bool {
     values.any(|value| Some(value) != first)
 }
 
-const UNEQUAL: &str = "Not all were asked in the same way: only rows with the same settings and \
-                       lengths can be compared.";
+const UNEQUAL: &str = "The settings differ: only rows with the same settings and lengths can be \
+                       compared.";
 const SETTINGS: [Metric; 4] = [
     Metric::Extra("connections"),
     Metric::Extra("threads"),

@@ -180,4 +180,4 @@ type Chart<'r> = (String, Vec<&'r Scenario>);
 
 /// Connections per vCPU in the document's second chart.
 const DOCUMENTED_CONNECTIONS: f64 = 16.0;
-const EXTRAPOLATION: &str = "Extrapolated: requests/s ÷ CPU time of the server × CPU time of server and client together, as the source document does. It gives the server the client's time at equal efficiency, and says too little of a server that was not saturated.";
+const EXTRAPOLATION: &str = "Extrapolated: requests/s ÷ CPU time of the server × CPU time of server and client together, as the source document does. The formula assigns the client's time to the server at equal efficiency, and is too low for a server that was not saturated.";
