@@ -99,8 +99,8 @@ impl Standing {
     }
 }
 
-/// Returns true if more requests of a round failed than in a working server under the load: more than 0.1
-/// %, and more than one.
+/// Returns true if more requests of a round failed than in a working server under the load: more than one
+/// request, and more than 0.1 % of the requests.
 ///
 /// Loopback loses no packets. The remaining failures are chance, for example a connection closed for its
 /// age just as the client sends the next request. A server without any correct response fails under every

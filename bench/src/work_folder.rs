@@ -39,7 +39,7 @@ impl WorkFolder {
         self.folder.path()
     }
 
-    /// Removes the work folders of killed runs. Folders without permission for removal stay.
+    /// Removes the work folders of killed runs: folders with the kit's prefix and an unlocked lock file.
     pub fn remove_stale(below: &Path) {
         for entry in fs::read_dir(below).into_iter().flatten().flatten() {
             let folder = entry.path();

@@ -15,7 +15,7 @@ pub enum Metric {
     Extrapolated,
     /// Bytes per second.
     Throughput,
-    /// Requests per second of the server's CPU time.
+    /// Requests for each second of CPU time that the server used.
     PerCpuSecond,
     /// CPU time of the server per request, µs.
     CpuPerRequest,

@@ -529,7 +529,7 @@ mod tests {
         }
         let text = summary(&runs);
         assert!(text.contains("(too few rounds to tell)"), "{text}");
-        // A contender that failed in part is not among the best peers, whatever its figures.
+        // A contender that failed in part is not among the best peers, even with the best figures.
         assert!(!text.contains("nginx"), "{text}");
     }
 }
