@@ -11,7 +11,7 @@ my $daemon = HTTP::Daemon->new(LocalAddr => $host, LocalPort => $port, ReuseAddr
     or die "$host:$port: $!\n";
 while (my $client = $daemon->accept) {
     while ($client->get_request) {
-        # Another client could not be served while this one kept its connection.
+        # A persistent connection would block all other clients.
         $client->force_last_request;
         my @head = ('Content-Type' => 'text/html', 'Content-Length' => length $body);
         $client->send_response(HTTP::Response->new(200, 'OK', \@head, $body));

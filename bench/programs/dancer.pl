@@ -1,12 +1,12 @@
-# Dancer with the server that it brings: one process, one page from memory.
-# Arguments: host, port, page, and "published" for the source document's form, with Dancer's defaults.
+# Dancer on its own server: one process, one page from memory.
+# Arguments: host, port, page, and "published" for the source document's variant, with Dancer's defaults.
 use strict;
 use warnings;
 
 my ($host, $port, $page, $form);
 
 BEGIN {
-    # Dancer reads the rest of the command line for itself.
+    # Dancer parses the remaining command line.
     ($host, $port, $page, $form) = splice @ARGV;
 }
 use Dancer;

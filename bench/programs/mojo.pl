@@ -1,5 +1,5 @@
-# Mojolicious, for its daemon and for hypnotoad: one page from memory.
-# Environment: MOJO_PAGE; for hypnotoad MOJO_LISTEN_ON, MOJO_PID_FILE and MOJO_WORKERS too.
+# Mojolicious, for its daemon and for hypnotoad: serves one page from memory.
+# Environment: MOJO_PAGE; for hypnotoad also MOJO_LISTEN_ON, MOJO_PID_FILE and MOJO_WORKERS.
 use Mojolicious::Lite -signatures;
 
 my $page = $ENV{MOJO_PAGE};

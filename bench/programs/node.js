@@ -1,5 +1,5 @@
-// Node.js as its documentation's first example: one process, one page from memory.
-// Arguments: host, port, page, and "published" for the source document's form.
+// Node.js, after the first example of the documentation: one process, one page from memory.
+// Arguments: host, port, page, and "published" for the source document's variant.
 const fs = require('fs');
 const http = require('http');
 

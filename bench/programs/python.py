@@ -1,6 +1,6 @@
 # Python's http.server: one thread, HTTP/1.0, one page from memory.
-# Arguments: host, port, page, and "published" for the source document's form, which logs each request
-# and lets five clients wait.
+# Arguments: host, port, page, and "published" for the source document's variant, which logs each request
+# and has a listen backlog of five connections.
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 

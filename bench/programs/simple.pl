@@ -1,6 +1,5 @@
 # HTTP::Server::Simple: one process, HTTP/1.0, one page from memory.
-# Arguments: host, port, page, and "published" for the source document's form, which let CGI.pm write
-# the head.
+# Arguments: host, port, page, and "published" for the source document's variant with headers by CGI.pm.
 package Server;
 use strict;
 use warnings;

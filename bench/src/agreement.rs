@@ -1,56 +1,56 @@
-//! How far our load generator and wrk agree: of the suite that has both ask the same server, each
-//! pair of rounds beside each other.
+//! Agreement between the kit's own load generator and wrk, from the suite in which both load the same
+//! server in pairs of rounds.
 //!
-//! A pair tells something only where the server is the limit. Where a client has no time left, the
-//! difference is that of the clients, and it is called so.
+//! A pair is evidence about the generators only where the server is the limit. If a client has no CPU time
+//! left, the difference is a difference between the clients, and the verdict says so.
 
 use crate::driver::Driver;
 use crate::result::{Cell, Round, Run, Scenario, Usage};
 use crate::statistics::{CONFIDENCE_OF_A_DIFFERENCE, Comparison, compare, median};
 
-/// Our generator and wrk on one server.
+/// Comparison of the kit's load generator with wrk on one server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Agreement<'r> {
-    /// The server.
+    /// Name of the server.
     pub contender: &'r str,
-    /// Over what it was asked: `TLS`, `plain`.
+    /// Transport of the requests: `TLS`, `plain`.
     pub protocol: String,
-    /// Requests/s of ours to wrk's, pair by pair.
+    /// Requests/s of the kit's generator divided by requests/s of wrk, compared pair by pair.
     pub found: Comparison,
-    /// How many pairs.
+    /// Number of pairs.
     pub pairs: usize,
-    /// Ours, and the server meanwhile.
+    /// CPU use of the kit's generator and of the server during its rounds.
     pub ours: Busy,
-    /// wrk, and the server meanwhile.
+    /// CPU use of wrk and of the server during its rounds.
     pub wrks: Busy,
 }
 
-/// Shares of their processors' time, 0 to 1; medians.
+/// Used shares of CPU time, 0 to 1: medians of the rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Busy {
-    /// The client's.
+    /// The client's share.
     pub client: f64,
-    /// The server's.
+    /// The server's share.
     pub server: f64,
 }
 
-/// What follows from it.
+/// Conclusion from an [`Agreement`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// They differ by 5 % at most: the whole interval says so.
+    /// The two generators differ by at most 5 %: the whole interval lies within.
     Agree,
-    /// They differ by more: the whole interval says so.
+    /// The two generators differ by more than 5 %: the whole interval lies beyond.
     Differ,
     /// The interval lies on both sides of 5 %.
     Undecided,
-    /// So few pairs that their interval isn't sure enough for either.
+    /// Too few pairs: the confidence of the interval supports no conclusion.
     TooFew,
-    /// A client was the limit, so that nothing follows for measuring servers.
+    /// The named client was the limit, so the pairs tell nothing about the measurement of servers.
     ClientBound(Driver),
 }
 
 impl Agreement<'_> {
-    /// `1 pair`, `7 pairs`
+    /// Returns the number of pairs in words: `1 pair`, `7 pairs`.
     pub fn pairs_in_words(&self) -> String {
         match self.pairs {
             1 => "1 pair".to_owned(),
@@ -58,7 +58,7 @@ impl Agreement<'_> {
         }
     }
 
-    /// What follows from it.
+    /// Returns the conclusion.
     pub fn verdict(&self) -> Verdict {
         if self.wrks.client > CLIENT_BOUND {
             return Verdict::ClientBound(Driver::Wrk);
@@ -81,20 +81,20 @@ impl Agreement<'_> {
 }
 
 impl Verdict {
-    /// In a few words.
+    /// Returns the verdict as a short text for tables.
     pub fn words(self) -> &'static str {
         match self {
             Self::Agree => "the whole interval is within 5 %",
-            Self::Differ => "the whole interval is more than 5 % apart",
-            Self::Undecided => "undecided: the interval is not all within 5 %, nor all beyond",
-            Self::TooFew => "undecided: too few pairs to tell",
+            Self::Differ => "the whole interval is beyond 5 %",
+            Self::Undecided => "undecided: the interval crosses 5 %",
+            Self::TooFew => "undecided: too few pairs",
             Self::ClientBound(Driver::Wrk) => "wrk is the limit, not the server",
             Self::ClientBound(_) => "our generator is the limit, not the server",
         }
     }
 }
 
-/// All that a run has; none of another suite.
+/// Returns the agreements of a run; the list is empty for other suites.
 pub fn agreements(run: &Run) -> Vec<Agreement<'_>> {
     let asked_by = |driver: Driver| {
         let of_driver = move |scenario: &&Scenario| {
@@ -119,7 +119,7 @@ pub fn agreements(run: &Run) -> Vec<Agreement<'_>> {
 }
 
 fn agreement<'r>(protocol: &str, ours: &'r Cell, wrks: &Cell) -> Option<Agreement<'r>> {
-    // A round that only one of them has is no pair.
+    // A round measured by only one of the two generators has no pair.
     let pair = |round: &Round| {
         let other = wrks
             .rounds
@@ -157,11 +157,11 @@ fn busy(cell: &Cell) -> Busy {
     }
 }
 
-/// The name of the suite that has both.
+/// Name of the suite that runs both generators.
 pub const SUITE: &str = "agreement";
-/// What they may differ by.
+/// Largest difference that counts as agreement: 5 %.
 const TOLERANCE: f64 = 0.05;
-/// Busier, a client has no time left to wait for the server.
+/// Share of CPU time above which a client counts as the limit: the client no longer waits for the server.
 const CLIENT_BOUND: f64 = 0.95;
 
 #[cfg(test)]
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_stand_beside_each_other() {
+    fn rounds_of_both_generators_are_paired_by_number() {
         let run = run(&[1040, 1030, 1045, 1035, 1042, 900], &[1000; 5], 0.8);
         let found = agreements(&run);
         let [agreement] = &found[..] else {
@@ -237,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_apart_is_said() {
+    fn verdicts_follow_from_the_interval_and_the_clients_cpu_use() {
         let apart = run(&[94, 93, 92, 93, 91], &[100; 5], 0.8);
         assert_eq!(agreements(&apart)[0].verdict(), Verdict::Differ);
-        // The median alone would pass.
+        // The median alone would count as agreement.
         let scattered = run(&[92, 98, 103, 97, 99], &[100; 5], 0.8);
         assert_eq!(agreements(&scattered)[0].verdict(), Verdict::Undecided);
         let words = crate::summary::agreement(&scattered);
@@ -248,7 +248,7 @@ mod tests {
             words.contains("-2.0 % (-8.0 to +3.0") && words.contains("undecided"),
             "{words}"
         );
-        // As little as one pair says nothing, however well it agrees.
+        // One or three pairs support no verdict, however small the difference.
         for pairs in [1, 3] {
             let few = run(&[101; 5][..pairs], &[100; 5][..pairs], 0.8);
             assert_eq!(agreements(&few)[0].verdict(), Verdict::TooFew);

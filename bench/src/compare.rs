@@ -1,8 +1,9 @@
-//! Two results beside each other: what got better, what got worse, and what can't be told apart.
+//! Comparison of two results: improvements, regressions, and differences within the noise.
 //!
-//! The rounds of two runs were not interleaved, so the machine may have drifted between them, and no
-//! round of one belongs to a round of the other. Only what lies further apart than rounds scatter and
-//! machines drift is called different, and what stands in the way of comparing at all is said first.
+//! The rounds of two runs were not interleaved, so the machine may have drifted between the runs, and
+//! rounds have no counterpart in the other run. Only a difference larger than the scatter of the rounds and
+//! the usual drift of a machine is reported as a difference. Conditions that make the comparison doubtful
+//! are listed first.
 
 use crate::report::document::{Block, Document, Entry, Row, Section, Table};
 use crate::report::metric::{Better, Estimate, Metric};
@@ -12,40 +13,40 @@ use crate::result::{Run, Scenario};
 use crate::soundness::Standing;
 use crate::statistics::{self, Verdict};
 
-/// What two runs say of each other.
+/// Result of comparing two runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// Scenarios and contenders that both have.
+    /// Scenarios and contenders present in both runs.
     pub changes: Vec<Change>,
-    /// What is only in one of them: a sentence each.
+    /// Scenarios and contenders present in only one run: a sentence each.
     pub unmatched: Vec<String>,
-    /// What makes the comparison doubtful: a sentence each.
+    /// Conditions that make the comparison doubtful: a sentence each.
     pub doubts: Vec<String>,
 }
 
-/// A metric of a contender in a scenario, in both runs.
+/// One metric of a contender in a scenario, in both runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
     /// The scenario's title.
     pub scenario: String,
     /// The contender's name.
     pub contender: String,
-    /// Its title.
+    /// The contender's title.
     pub title: String,
-    /// What is compared.
+    /// The compared metric.
     pub metric: Metric,
-    /// In the first run.
+    /// Value in the first run.
     pub before: Estimate,
-    /// In the second.
+    /// Value in the second run.
     pub after: Estimate,
-    /// The second's median to the first's; `None` if the first is zero.
+    /// Median of the second run divided by the median of the first; `None` if the first is zero.
     pub ratio: Option<f64>,
-    /// Whether the second has more, less, or nothing can be said.
+    /// Whether the second run has more, has less, or the data support no conclusion.
     pub verdict: Verdict,
 }
 
 impl Change {
-    /// What it means for whoever waits for the server.
+    /// Returns the meaning of the change for a user of the server: better, worse, or a neutral remark.
     pub fn remark(&self) -> &'static str {
         match (self.verdict, self.metric.better()) {
             (Verdict::More, Some(Better::More)) | (Verdict::Less, Some(Better::Less)) => "better",
@@ -57,7 +58,7 @@ impl Change {
     }
 }
 
-/// Lays the second run beside the first.
+/// Compares the second run with the first.
 pub fn compare(before: &Run, after: &Run) -> Comparison {
     let mut comparison = Comparison {
         changes: Vec::new(),
@@ -73,11 +74,11 @@ pub fn compare(before: &Run, after: &Run) -> Comparison {
         else {
             comparison
                 .unmatched
-                .push(format!("Only the first has “{}”.", scenario.title));
+                .push(format!("Only the first run has “{}”.", scenario.title));
             continue;
         };
         if scenario.parameters != same.parameters {
-            let doubt = format!("“{}” was not asked the same way in both.", scenario.title);
+            let doubt = format!("The parameters of “{}” differ.", scenario.title);
             comparison.doubts.push(doubt);
         }
         comparison.scenario(old, new, (scenario, same));
@@ -86,7 +87,7 @@ pub fn compare(before: &Run, after: &Run) -> Comparison {
         if !old.scenarios().iter().any(|other| other.id == scenario.id) {
             comparison
                 .unmatched
-                .push(format!("Only the second has “{}”.", scenario.title));
+                .push(format!("Only the second run has “{}”.", scenario.title));
         }
     }
     comparison
@@ -103,8 +104,10 @@ impl Comparison {
         let (first, second) = (names(old, before), names(new, after));
         for name in &first {
             if !second.contains(name) {
-                self.unmatched
-                    .push(format!("Only the first has {name} in “{}”.", before.title));
+                self.unmatched.push(format!(
+                    "Only the first run has {name} in “{}”.",
+                    before.title
+                ));
                 continue;
             }
             let facts = old.run.contenders.iter().find(|facts| facts.name == *name);
@@ -123,19 +126,21 @@ impl Comparison {
                 }));
         }
         for name in second.iter().filter(|name| !first.contains(name)) {
-            self.unmatched
-                .push(format!("Only the second has {name} in “{}”.", after.title));
+            self.unmatched.push(format!(
+                "Only the second run has {name} in “{}”.",
+                after.title
+            ));
         }
     }
 
-    /// Whether any difference is more than noise.
+    /// Returns true if any metric differs by more than noise.
     pub fn differs(&self) -> bool {
         self.changes
             .iter()
             .any(|change| matches!(change.verdict, Verdict::More | Verdict::Less))
     }
 
-    /// As a document, for [`crate::report::write`].
+    /// Returns the comparison as a document for [`crate::report::write`].
     pub fn document(&self, before: &Run, after: &Run) -> Document {
         let subtitle = format!("First: {}. Second: {}.", origin(before), origin(after));
         let mut blocks: Vec<Block> = self.doubts.iter().cloned().map(Block::Warning).collect();
@@ -168,16 +173,17 @@ impl Comparison {
         let (better, worse) = (count("better"), count("worse"));
         let open = self.changes.len() - better - worse;
         match (self.changes.len(), better + worse) {
-            (0, _) => "The two have nothing in common.".to_owned(),
-            (_, 0) => format!("No difference in {open} figures that is more than noise."),
+            (0, _) => "The two runs have no scenario and contender in common.".to_owned(),
+            (_, 0) => format!("No difference in {open} figures beyond the noise."),
             _ => format!(
-                "{better} figures better, {worse} worse, {open} with no difference that is more than noise."
+                "{better} figures better, {worse} worse, {open} without a difference beyond the noise."
             ),
         }
     }
 }
 
-/// A contender in a scenario: 001's table, with the second run to the first and what it means.
+/// Makes the table of a contender in a scenario: the variance table of source document 001, with the ratio
+/// of the second run to the first and the verdict.
 fn table(changes: &[Change]) -> Table {
     let row = |change: &Change| {
         let variance = number::signed(change.after.median - change.before.median, |value| {
@@ -236,7 +242,7 @@ fn doubts(before: &Run, after: &Run) -> Vec<String> {
     let mut doubts = Vec::new();
     if before.suite != after.suite {
         doubts.push(format!(
-            "The first is of the suite {}, the second of {}.",
+            "The suites differ: {}, {}.",
             before.suite, after.suite
         ));
     }
@@ -247,7 +253,7 @@ fn doubts(before: &Run, after: &Run) -> Vec<String> {
             a.name, a.cpu, b.name, b.cpu
         ));
     }
-    // An imported result doesn't know its own.
+    // Imported results name no kernel.
     if a.kernel != b.kernel && !a.kernel.is_empty() && !b.kernel.is_empty() {
         doubts.push(format!("The kernels differ: {}, {}.", a.kernel, b.kernel));
     }
@@ -273,7 +279,10 @@ fn doubts(before: &Run, after: &Run) -> Vec<String> {
             let mut scenarios = run.scenarios.iter();
             let scenario = scenarios.find(|scenario| scenario.id == cell.scenario);
             let title = scenario.map_or(&cell.scenario, |scenario| &scenario.title);
-            format!("In the {which}, {} {mark} in “{title}”.", cell.contender)
+            format!(
+                "In the {which} run, {} {mark} in “{title}”.",
+                cell.contender
+            )
         }));
     }
     for facts in before
@@ -287,7 +296,7 @@ fn doubts(before: &Run, after: &Run) -> Vec<String> {
             .find(|other| other.name == facts.name);
         if let Some(other) = other.filter(|other| other.version != facts.version) {
             doubts.push(format!(
-                "{} was {}, then {}.",
+                "The versions of {} differ: {}, {}.",
                 facts.title, facts.version, other.version
             ));
         }
@@ -322,7 +331,8 @@ mod tests {
     use crate::report::{Format, write};
     use crate::result::{Cell, ContenderFacts, FORMAT, Machine, Round, Usage};
 
-    /// A run of one cell whose rounds answer so many requests in a second and take 20 µs for each.
+    /// Returns a run of one cell; each round lasts 1 s, has the given number of requests and uses 20 µs of
+    /// CPU time per request.
     fn run(rates: &[u64]) -> Run {
         let round = |(number, rate): (usize, &u64)| Round {
             number: number as u32,
@@ -390,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_difference_is_called_by_its_side() {
+    fn a_clear_difference_is_better_or_worse() {
         let (slow, fast) = (
             run(&[1000, 1010, 990, 1005, 995, 1002]),
             run(&[1200, 1190, 1210, 1205, 1195, 1201]),
@@ -422,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_both_and_what_differs_around_it_is_said() {
+    fn parts_of_one_run_only_and_different_machines_are_reported() {
         let before = run(&[1000, 1000]);
         let mut after = run(&[1000, 1000]);
         after.machine.name = "elsewhere".into();
@@ -433,8 +443,8 @@ mod tests {
         assert_eq!(
             found.unmatched,
             [
-                "Only the first has “ten clients”.",
-                "Only the second has “ten clients”."
+                "Only the first run has “ten clients”.",
+                "Only the second run has “ten clients”."
             ]
         );
         assert!(
@@ -443,6 +453,6 @@ mod tests {
             found.doubts
         );
         let text = write(&found.document(&before, &after), Format::Html);
-        assert!(text.contains("The two have nothing in common."));
+        assert!(text.contains("The two runs have no scenario and contender in common."));
     }
 }

@@ -1,9 +1,10 @@
-//! What a server would do if the client took nothing from it, as Spare Cores' benchmark-web reckons
-//! it, and the columns of its CSV, so that our matrix can be laid beside their three thousand.
+//! Extrapolated request rate of a server without the client's load, by the formula of Spare Cores'
+//! benchmark-web, and the CSV format of benchmark-web. With the CSV, a matrix of this kit can be compared
+//! with the roughly three thousand published by Spare Cores.
 //!
-//! The formula gives the server the client's CPU time at equal efficiency. It knows nothing of idle
-//! time, so it says too little where the machine isn't busy, and nothing about memory bandwidth or
-//! the kernel's work that is charged to nobody.
+//! The formula assigns the client's CPU time to the server at equal efficiency. Idle time is not part of
+//! the formula, so the result is too low if the machine is not fully busy. Memory bandwidth and kernel work
+//! charged to no process are not part of the formula either.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,10 +14,10 @@ use std::path::{Path, PathBuf};
 use crate::result::{Failures, Parameter, Round, Run, Scenario, Usage};
 use crate::statistics::median;
 
-/// The name of the suite whose rows the CSV has: no other's are told apart by its columns.
+/// Name of the only suite with a CSV: the columns do not distinguish scenarios of other suites.
 pub const SUITE: &str = "matrix";
 
-/// The columns of the CSV, in benchmark-web's order.
+/// Columns of the CSV, in benchmark-web's order.
 pub const COLUMNS: [&str; 10] = [
     "size",
     "threads",
@@ -30,8 +31,8 @@ pub const COLUMNS: [&str; 10] = [
     "client_sys",
 ];
 
-/// `rate / server × (server + client)`, in requests a second; `None` if the server used no CPU time
-/// that could be measured.
+/// Returns `rate / server × (server + client)`, in requests per second; `None` if the server used no
+/// measurable CPU time.
 pub fn rate(rate: f64, server: &Usage, client: &Usage) -> Option<f64> {
     let of_server = server.cpu_seconds();
     (of_server > 0.0).then(|| rate / of_server * (of_server + client.cpu_seconds()))
@@ -40,24 +41,24 @@ pub fn rate(rate: f64, server: &Usage, client: &Usage) -> Option<f64> {
 /// One point of the condensed matrix: the best of all thread counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Point {
-    /// Bytes of the file.
+    /// Size of the file in bytes.
     pub size: u64,
-    /// Connections for each of the server's processors.
+    /// Connections per processor of the server.
     pub connections_per_cpu: f64,
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// The same by [`rate`].
+    /// Requests per second, extrapolated by [`rate`].
     pub rate_extrapolated: f64,
-    /// Bytes of files a second.
+    /// Bytes of files per second.
     pub throughput: f64,
-    /// The same, extrapolated.
+    /// Bytes of files per second, extrapolated by [`rate`].
     pub throughput_extrapolated: f64,
-    /// Mean seconds of a request.
+    /// Mean duration of a request in seconds.
     pub latency_seconds: f64,
 }
 
-/// The 28 points that Spare Cores shows of its 69 runs: for each size and number of connections the
-/// row of the thread count with the most requests a second.
+/// Returns the 28 points that Spare Cores shows of its 69 runs: for each size and number of connections,
+/// the thread count with the most requests per second.
 pub fn points(run: &Run, contender: &str, cpus: u32) -> Vec<Point> {
     let mut best: BTreeMap<(String, u64, u64), Point> = BTreeMap::new();
     for (scenario, rounds) in rows(run, contender) {
@@ -91,10 +92,12 @@ pub fn points(run: &Run, contender: &str, cpus: u32) -> Vec<Point> {
     best.into_values().collect()
 }
 
-/// One contender's rows as benchmark-web writes them: a line for each size, number of threads and of
-/// connections (medians of its rounds), sizes as `1k`, the mean latency in seconds, CPU times in
-/// seconds. Its columns don't say what is over TLS, which it never measured: a table has the rows of
-/// one protocol. `None` if there are none, as of any other suite.
+/// Returns one contender's rows in benchmark-web's CSV format: a line per size, number of threads and
+/// number of connections.
+///
+/// Values are medians of the rounds. Sizes are written as `1k`, the mean latency and CPU times in seconds.
+/// The columns have no field for TLS, which benchmark-web never measured, so a table holds the rows of one
+/// protocol only. Returns `None` if the run has no rows of the protocol or is of another suite.
 pub fn csv(run: &Run, contender: &str, tls: bool) -> Option<String> {
     if run.suite != SUITE {
         return None;
@@ -113,7 +116,7 @@ pub fn csv(run: &Run, contender: &str, tls: bool) -> Option<String> {
         };
         let mean = |round: &Round| round.latency.as_ref().map_or(0.0, |l| l.mean_us / 1e6);
         let failed = |round: &Round| *round.failures.get(Failures::STATUS).unwrap_or(&0) as f64;
-        // A String takes whatever is written to it.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             text,
             "{},{},{},{:.2},{:.6},{:.0},{:.2},{:.2},{:.2},{:.2}",
@@ -132,8 +135,8 @@ pub fn csv(run: &Run, contender: &str, tls: bool) -> Option<String> {
     (!text.is_empty()).then(|| format!("{}\n{text}", COLUMNS.join(",")))
 }
 
-/// Writes a contender's tables: plain HTTP into `file`, TLS into another with `.tls` before its
-/// ending. Gives the files that were written.
+/// Writes a contender's tables and returns the written files: plain HTTP goes into `file`, TLS into a
+/// second file with `.tls` before the extension.
 pub fn write_csv(run: &Run, contender: &str, file: &Path) -> io::Result<Vec<PathBuf>> {
     let files = [
         (false, file.to_owned()),
@@ -149,7 +152,7 @@ pub fn write_csv(run: &Run, contender: &str, file: &Path) -> io::Result<Vec<Path
     Ok(written)
 }
 
-/// `512k`; what is no whole number of kilobytes stays in bytes.
+/// Formats a size: `512k`, or bytes if the size is not a whole number of kilobytes.
 fn kilobytes(bytes: u64) -> String {
     if bytes > 0 && bytes.is_multiple_of(1024) {
         format!("{}k", bytes / 1024)
@@ -199,10 +202,10 @@ mod tests {
         }
     }
 
-    /// The numbers of a row by hand: 120,000 requests a second with 6 s of the server's and 4 s of
-    /// the client's CPU are 200,000.
+    /// Checks a row calculated by hand: 120,000 requests/s with 6 s of the server's and 4 s of the client's
+    /// CPU time are 200,000 requests/s.
     #[test]
-    fn the_formula_gives_the_server_the_clients_time() {
+    fn the_formula_assigns_the_clients_cpu_time_to_the_server() {
         let found = rate(120_000.0, &usage(2.0, 4.0), &usage(1.0, 3.0)).expect("CPU was used");
         assert!((found - 200_000.0).abs() < 1e-6);
         assert_eq!(rate(1.0, &usage(0.0, 0.0), &usage(1.0, 1.0)), None);
@@ -272,9 +275,10 @@ mod tests {
         assert_eq!(kilobytes(1500), "1500");
     }
 
-    /// A key is there once in each: of several rounds the median, TLS apart.
+    /// Each combination of parameters is one line: rounds are reduced to the median, and TLS has its own
+    /// file.
     #[test]
-    fn a_table_has_no_key_twice() {
+    fn every_combination_of_parameters_is_one_row() {
         let mut run = matrix();
         let more: Vec<Round> = [420_000, 900_000]
             .map(|requests| Round {
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_thread_count_stands_for_its_connections() {
+    fn a_point_is_the_best_of_all_thread_counts() {
         let points = points(&matrix(), "nginx", 2);
         assert_eq!(points.len(), 1);
         assert_eq!(points[0].connections_per_cpu, 4.0);

@@ -1,4 +1,4 @@
-//! Measures web servers side by side, and reports it.
+//! Benchmark kit: measures web servers side by side and reports the results.
 pub mod agreement;
 pub mod browser;
 pub mod catalogue;
@@ -35,5 +35,5 @@ pub mod summary;
 pub mod template;
 pub mod work_folder;
 
-/// What results name as their writer.
+/// Program name and version, written into every result.
 pub const TOOL: &str = concat!("anthill-bench ", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! `anthill-bench`, run as `anthill bench`.
+//! The `anthill-bench` program, run as `anthill bench`.
 
 use std::process::ExitCode;
 

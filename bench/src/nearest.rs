@@ -1,6 +1,6 @@
-//! "Did you mean": the known words nearest to what was typed.
+//! "Did you mean" suggestions: the known words nearest to a mistyped word.
 
-/// The words of `known` that `typed` may have meant, the likeliest first.
+/// Returns up to three of the `known` words most similar to `typed`, the likeliest first.
 pub fn nearest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Vec<&'k str> {
     let typed = plain(typed);
     let near = |word: &&str| {
@@ -21,7 +21,7 @@ pub fn nearest<'k>(typed: &str, known: impl IntoIterator<Item = &'k str>) -> Vec
         .collect()
 }
 
-/// What differs in case and signs alone is the same word.
+/// Normalises a word for comparison: differences in case and punctuation are ignored.
 fn plain(word: &str) -> Vec<char> {
     word.chars()
         .filter(|c| c.is_alphanumeric())
@@ -34,7 +34,7 @@ fn holds(word: &[char], part: &[char]) -> bool {
     word.windows(part.len()).any(|window| window == part)
 }
 
-/// Letters to change, add or take away (Levenshtein).
+/// Returns the Levenshtein distance: letters to change, add or remove.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut last: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.iter().enumerate() {
@@ -49,7 +49,7 @@ fn distance(a: &[char], b: &[char]) -> usize {
 }
 
 const SUGGESTIONS_MAX: usize = 3;
-/// Longer words are no typing mistakes, and the comparison is quadratic.
+/// Letters compared per word: longer words are no typing mistakes, and the comparison is quadratic.
 const WORD_MAX: usize = 40;
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     ];
 
     #[test]
-    fn slips_and_parts_of_a_name_are_recognised() {
+    fn misspelt_and_partial_names_are_recognised() {
         assert_eq!(nearest("ngnix", KNOWN), ["nginx"]);
         assert_eq!(nearest("Apache2", KNOWN), ["apache"]);
         assert_eq!(

@@ -1,12 +1,12 @@
-//! What is shown while a run goes on: on a terminal a bar with the time that is left, elsewhere a
-//! plain line for each round, so that a log of a run can be read.
+//! Progress display of a run: a bar with the remaining time on a terminal, otherwise a plain line per
+//! round, so that the log of a run is readable.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use crate::result::Round;
 
-/// Where a run stands, and to whom it is shown.
+/// Progress of a run and the form of its display.
 pub struct Progress {
     shown: Shown,
     done: usize,
@@ -15,29 +15,29 @@ pub struct Progress {
 }
 
 enum Shown {
-    /// A bar in the last line of a terminal of that width, drawn over and over.
+    /// A bar in the last line of a terminal of the given width, redrawn in place.
     Bar { width: usize },
-    /// A line for each round.
+    /// A line per round.
     Lines,
-    /// Nothing but warnings, which tests and `--silent` want.
+    /// Warnings only, for tests and `--silent`.
     Nothing,
 }
 
-/// What is being measured.
+/// The measurement in progress.
 #[derive(Debug, Clone, Copy)]
 pub struct Step<'s> {
     /// The scenario's identifier.
     pub scenario: &'s str,
     /// The contender's name.
     pub contender: &'s str,
-    /// From 0.
+    /// Number of the round, from 0.
     pub round: u32,
-    /// How many there will be.
+    /// Number of rounds in total.
     pub rounds: u32,
 }
 
 impl Progress {
-    /// On standard error: a bar if that is a terminal.
+    /// Returns a display on standard error: a bar if standard error is a terminal.
     pub fn on_stderr() -> Progress {
         let terminal = std::io::stderr();
         let shown = if terminal.is_terminal() {
@@ -50,7 +50,7 @@ impl Progress {
         Progress::new(shown)
     }
 
-    /// Shows only what went wrong.
+    /// Returns a display that shows warnings only.
     pub fn silent() -> Progress {
         Progress::new(Shown::Nothing)
     }
@@ -64,12 +64,12 @@ impl Progress {
         }
     }
 
-    /// A run of so many rounds begins.
+    /// Starts the display of a run of `total` rounds.
     pub fn begin(&mut self, total: usize) {
         (self.done, self.total, self.begun) = (0, total, Instant::now());
     }
 
-    /// A round begins.
+    /// Shows the beginning of a round.
     pub fn step(&mut self, step: Step<'_>) {
         if let Shown::Bar { width } = self.shown {
             let left = time_left(self.begun.elapsed(), self.done, self.total);
@@ -78,7 +78,7 @@ impl Progress {
         }
     }
 
-    /// A round was measured.
+    /// Counts a measured round and shows its figures.
     pub fn measured(&mut self, step: Step<'_>, round: &Round) {
         self.done += 1;
         if matches!(self.shown, Shown::Lines) {
@@ -87,12 +87,12 @@ impl Progress {
         }
     }
 
-    /// So many rounds will not take place.
+    /// Counts rounds that will not take place.
     pub fn skip(&mut self, rounds: usize) {
         self.done += rounds;
     }
 
-    /// Something that the user should know, now.
+    /// Shows a warning immediately.
     pub fn warn(&mut self, text: &str) {
         let clear = if matches!(self.shown, Shown::Bar { .. }) {
             "\r\x1b[K"
@@ -102,7 +102,7 @@ impl Progress {
         say(&format!("{clear}{text}\n"));
     }
 
-    /// The run is over: the bar goes.
+    /// Ends the display: a bar is removed.
     pub fn end(&mut self) {
         if matches!(self.shown, Shown::Bar { .. }) {
             say("\r\x1b[K");
@@ -110,13 +110,13 @@ impl Progress {
     }
 }
 
-/// If nobody listens on standard error, nobody is told.
+/// Writes to standard error. Errors are ignored: a closed standard error must not end the run.
 fn say(text: &str) {
     let mut out = std::io::stderr().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// As long for each of the rest as for each so far; unknown until something is done.
+/// Estimates the remaining time from the mean duration of the finished rounds; `None` before the first.
 fn time_left(spent: Duration, done: usize, total: usize) -> Option<Duration> {
     let each = spent.checked_div(u32::try_from(done).ok()?)?;
     Some(each * u32::try_from(total.saturating_sub(done)).ok()?)
@@ -138,7 +138,7 @@ fn bar(width: usize, done: usize, total: usize, left: Option<Duration>, step: St
         step.round + 1,
         step.rounds,
     );
-    // A line that wraps can't be drawn over.
+    // A wrapped line could not be redrawn in place.
     text.chars().take(width.saturating_sub(1)).collect()
 }
 
@@ -151,7 +151,7 @@ fn line(step: Step<'_>, round: &Round) -> String {
         step.rounds,
     );
     let extra = |name: &str| round.extra.get(name).copied();
-    // A browser's round is one load of a page.
+    // A round of the page suite is one page load in a browser.
     if let Some(load) = extra("load_ms") {
         let parsed = extra("dom_content_loaded_ms").unwrap_or_default();
         line.push_str(&format!(
@@ -187,7 +187,7 @@ mod tests {
     };
 
     #[test]
-    fn the_rest_takes_as_long_as_the_past() {
+    fn remaining_rounds_are_estimated_by_the_finished_ones() {
         let spent = Duration::from_secs(30);
         assert_eq!(time_left(spent, 3, 9), Some(Duration::from_secs(60)));
         assert_eq!(time_left(spent, 0, 9), None);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_names_what_failed() {
+    fn a_line_names_the_kinds_of_failure() {
         let round = Round {
             seconds: 2.0,
             requests: 1_000,

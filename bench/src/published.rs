@@ -1,5 +1,5 @@
-//! What the source documents of this kit published: every figure of theirs that a run of ours can be
-//! laid beside. They come from other machines, and a report says so wherever it shows one.
+//! Figures published in the kit's source documents, for comparison with the kit's own runs. The figures
+//! come from other machines, and every report that shows one says so.
 
 use std::collections::BTreeMap;
 
@@ -12,79 +12,79 @@ use crate::result::{Parameter, Price, Scenario};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Its number here: `002`.
+    /// Number of the document in this kit: `002`.
     pub id: String,
-    /// Its title.
+    /// Title of the document.
     pub title: String,
-    /// Who wrote it, if it says so.
+    /// Author, or empty if the document names none.
     pub author: String,
-    /// When: a date, or a year.
+    /// Publication date, or the year alone.
     pub published: String,
-    /// The machines it measured on.
+    /// Machines on which the document's figures were measured.
     #[serde(rename = "machine")]
     pub machines: Vec<PublishedMachine>,
-    /// Its figures.
+    /// Figures of the document.
     #[serde(rename = "figure")]
     pub figures: Vec<Figure>,
 }
 
-/// A machine as a source document describes it.
+/// A machine as described in a source document.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PublishedMachine {
-    /// Unique in its document.
+    /// Identifier, unique in the document.
     pub id: String,
-    /// For tables.
+    /// Name for tables.
     pub name: String,
-    /// What kind of machine: `Legacy SBC`.
+    /// Class of machine: `Legacy SBC`.
     pub class: String,
-    /// Its processors.
+    /// Processor model.
     pub cpu: String,
-    /// Their clock.
+    /// Clock speed.
     pub speed: String,
-    /// Its memory.
+    /// Memory.
     pub memory: String,
-    /// Whether its processors have instructions for it.
+    /// Processor instructions for cryptography, if any.
     pub cryptography: String,
-    /// `fan`, `passive`
+    /// Cooling: `fan`, `passive`.
     pub cooling: String,
-    /// What it cost.
+    /// Price.
     pub price: Option<Price>,
 }
 
-/// The figures of one contender under one load.
+/// Figures of one contender under one load.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// The suite that repeats it.
+    /// Name of the suite that repeats the measurement.
     pub suite: String,
-    /// [`PublishedMachine::id`].
+    /// [`PublishedMachine::id`] of the machine.
     pub machine: String,
-    /// The contender's name in our catalogue.
+    /// The contender's name in the catalogue.
     pub contender: String,
-    /// Its name there.
+    /// The contender's name in the document.
     pub title: String,
-    /// The parameters of the scenario.
+    /// Parameters of the scenario.
     #[serde(default)]
     pub scenario: BTreeMap<String, Parameter>,
-    /// What a reader should know.
+    /// Remark for readers of the figures.
     #[serde(default)]
     pub note: String,
-    /// Whether it is in the document's summary of its machines.
+    /// True if the figure is part of the document's summary of its machines.
     #[serde(default)]
     pub summary: bool,
-    /// By [`Metric::key`], and some that are no metric of ours.
+    /// Values by [`Metric::key`]; some keys are not metrics of this kit.
     pub values: BTreeMap<String, f64>,
 }
 
-/// All source documents, in order.
+/// Returns all source documents in order of number.
 pub fn sources() -> Vec<Source> {
     let parse = |text: &str| toml::from_str(text).expect("the kit's own files are tested to parse");
     SOURCES.into_iter().map(parse).collect()
 }
 
 impl Source {
-    /// `002, Raspberry Pi httpd benchmark, 2015`
+    /// Returns a citation: `002: Raspberry Pi httpd benchmark, 2015`.
     pub fn citation(&self) -> String {
         let author = if self.author.is_empty() {
             String::new()
@@ -94,7 +94,7 @@ impl Source {
         format!("{}: {author}{}, {}", self.id, self.title, self.published)
     }
 
-    /// The machine of a figure.
+    /// Returns the machine of a figure.
     pub fn machine_of(&self, figure: &Figure) -> Option<&PublishedMachine> {
         self.machines
             .iter()
@@ -103,12 +103,13 @@ impl Source {
 }
 
 impl Figure {
-    /// A metric's value, if it was published.
+    /// Returns the value of a metric, if published.
     pub fn value(&self, metric: Metric) -> Option<f64> {
         self.values.get(&metric.key()).copied()
     }
 
-    /// Whether it is about this contender under this load: all that it says of the load agrees.
+    /// Returns true if the figure is of the contender and suite, and all its parameters equal those of the
+    /// scenario.
     pub fn is_about(&self, suite: &str, scenario: &Scenario, contender: &str) -> bool {
         self.suite == suite
             && self.contender == contender
@@ -118,7 +119,7 @@ impl Figure {
                 .all(|(key, value)| scenario.parameters.get(key) == Some(value))
     }
 
-    /// Its load in words: `200 users, 4 nodes`.
+    /// Returns the load in words: `200 users, 4 nodes`.
     pub fn load(&self) -> String {
         let part = |(key, value): (&String, &Parameter)| match (key.as_str(), value) {
             ("size", Parameter::Count(bytes)) => crate::report::number::file_size(*bytes),
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_contender_is_one_of_the_catalogue() {
+    fn every_contender_is_in_the_catalogue() {
         let catalogue = crate::catalogue::Catalogue::load(None).unwrap();
         for source in sources() {
             for figure in &source.figures {
@@ -179,9 +180,9 @@ mod tests {
         }
     }
 
-    /// The chart of 002, from the top.
+    /// Compares the figures with the chart of 002, read from the top.
     #[test]
-    fn the_bar_chart_of_002_is_whole() {
+    fn the_bar_chart_of_002_is_complete() {
         let source = sources().swap_remove(2);
         let mut rates: Vec<f64> = source
             .figures
@@ -197,7 +198,7 @@ mod tests {
         );
     }
 
-    /// 000 and 001 computed these from their rates; so do we from ours.
+    /// Documents 000 and 001 calculated requests per day from their rates, as this kit does.
     #[test]
     fn requests_a_day_are_the_rate_times_a_day() {
         for source in sources() {
@@ -207,7 +208,8 @@ mod tests {
                 else {
                     continue;
                 };
-                // 2,678,400 is 31 times a day: the Pi Zero's 31.96 was cut off. 702.19 and 10,429.40 too.
+                // The documents multiply the truncated rate: 2,678,400 is 31 × 86,400, from 31.96
+                // requests/s of the Pi Zero. The rates 702.19 and 10,429.40 were truncated likewise.
                 assert_eq!(day, rate.floor() * 86_400.0, "{}", figure.machine);
             }
         }

@@ -1,243 +1,245 @@
-//! What a run leaves behind: one JSON file with everything that was seen, so that a report can be
-//! drawn, two runs compared and every figure traced to its raw rounds without measuring again.
+//! Format of a result: one JSON file with everything measured in a run, so that reports, comparisons and
+//! the tracing of a figure to its raw rounds need no new measurement.
 //!
-//! A run is a table: scenarios down, contenders across, and in each cell its rounds. Nothing that can
-//! be derived (medians, ratios) is stored.
+//! A run is a table: one row per scenario, one column per contender, and rounds in each cell. Derived
+//! values (medians, ratios) are not stored.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The version of this format; a file with a higher one is refused.
+/// Version of the format; a file with a higher version is rejected.
 pub const FORMAT: u32 = 1;
 
-/// A whole result file.
+/// A complete result file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// [`FORMAT`] of the program that wrote it.
+    /// [`FORMAT`] of the program that wrote the file.
     pub format: u32,
-    /// Program and version that wrote it: `anthill-bench 0.1.0`.
+    /// Name and version of the program that wrote the file: `anthill-bench 0.1.0`.
     pub tool: String,
     /// The suite's name: `journal`, `hello`, …, or `import`.
     pub suite: String,
-    /// What the suite is, in one line.
+    /// One-line description of the suite.
     pub title: String,
-    /// RFC 3339, UTC.
+    /// Start of the run: RFC 3339, UTC.
     pub begun: String,
-    /// RFC 3339, UTC; when the last round ended.
+    /// End of the last round: RFC 3339, UTC.
     pub ended: String,
-    /// False if it was interrupted or a part failed: not all of it is here, or not all is sound.
+    /// False if the run was interrupted or a part failed: rounds are missing or unsound.
     pub complete: bool,
-    /// The command line that asked for it.
+    /// Command line of the run.
     pub command: String,
-    /// The machine it ran on.
+    /// The machine of the run.
     pub machine: Machine,
-    /// The contenders in the order of the tables, those that could not take part too.
+    /// Contenders in the order of the tables, including contenders that could not take part.
     pub contenders: Vec<ContenderFacts>,
-    /// The scenarios in the order of the tables.
+    /// Scenarios in the order of the tables.
     pub scenarios: Vec<Scenario>,
-    /// One for each scenario and contender that was tried.
+    /// One cell per scenario and contender tried.
     pub cells: Vec<Cell>,
-    /// What a reader of the figures should know, a sentence each.
+    /// Remarks for readers of the figures, a sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// The machine's facts; what can't be found out is left out.
+/// Facts about the machine; unknown facts are left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// A name for tables: from the machine profile, else the host's name.
+    /// Name for tables: from the machine profile, otherwise the host name.
     pub name: String,
     /// The processor's model name.
     pub cpu: String,
-    /// Processors this process may use.
+    /// Number of processors available to the kit's process.
     pub cpus: u32,
-    /// `x86_64`, `aarch64`, `armv6l`, …
+    /// Architecture: `x86_64`, `aarch64`, `armv6l`, …
     pub architecture: String,
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory_bytes: u64,
     /// Kernel release: `6.1.0-18-amd64`.
     pub kernel: String,
-    /// Name of the system: `Debian GNU/Linux 12 (bookworm)`.
+    /// Name of the operating system: `Debian GNU/Linux 12 (bookworm)`.
     pub system: String,
-    /// Frequency governor, where the kernel tells it.
+    /// CPU frequency governor, if the kernel reports one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub governor: Option<String>,
-    /// TCP congestion control.
+    /// TCP congestion control algorithm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
     /// Price, if the machine profile names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
-    /// Length of the tick in which the kernel counts CPU time, seconds.
+    /// Resolution in which the kernel counts CPU time, in seconds.
     pub tick_seconds: f64,
 }
 
-/// What a machine cost.
+/// Price of a machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Price {
-    /// How much.
+    /// Amount.
     pub amount: f64,
-    /// Of what: `GBP`, `EUR`, …
+    /// Currency code: `GBP`, `EUR`, …
     pub currency: String,
 }
 
-/// A contender as it took part, or why it did not.
+/// Facts about a contender: versions and configuration, or the reason for its absence.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContenderFacts {
-    /// Its name in the catalogue: `nginx`.
+    /// Name in the catalogue: `nginx`.
     pub name: String,
-    /// Its name in tables: `nginx`, `stunnel + busybox httpd`.
+    /// Name in tables: `nginx`, `stunnel + busybox httpd`.
     pub title: String,
-    /// What its own version flag says, the first line.
+    /// First line printed by the program's version flag.
     #[serde(default)]
     pub version: String,
-    /// The program's path.
+    /// Path of the program.
     #[serde(default)]
     pub program: String,
-    /// Size of the program's file, bytes.
+    /// Size of the program's file in bytes.
     #[serde(default)]
     pub program_bytes: u64,
-    /// Its configuration files as they were used: name and text.
+    /// Configuration files as used: name and text.
     #[serde(default)]
     pub configuration: BTreeMap<String, String>,
-    /// The commands that started it.
+    /// Commands that started the contender.
     #[serde(default)]
     pub commands: Vec<String>,
-    /// Why it took no part.
+    /// Reason why the contender took no part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<String>,
 }
 
-/// One thing that is asked of every contender: a row of the table.
+/// One measurement, repeated for every contender: a row of the table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scenario {
-    /// Unique in the run: `tls-1500`.
+    /// Identifier, unique in the run: `tls-1500`.
     pub id: String,
-    /// For tables: `TLS, 1,500 connections`.
+    /// Title for tables: `TLS, 1,500 connections`.
     pub title: String,
-    /// What varies: `protocol`, `size`, `connections`, `threads`, `users`, `nodes`, `keep_alive`, …
+    /// Parameters that vary: `protocol`, `size`, `connections`, `threads`, `users`, `nodes`, `keep_alive`,
+    /// …
     pub parameters: BTreeMap<String, Parameter>,
 }
 
-/// The value of a scenario's parameter.
+/// Value of a scenario's parameter.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Parameter {
     /// A switch.
     Flag(bool),
-    /// A count, or bytes.
+    /// A count, or a size in bytes.
     Count(u64),
-    /// A ratio, seconds.
+    /// A ratio, or a duration in seconds.
     Number(f64),
     /// A word.
     Word(String),
 }
 
-/// What one contender did in one scenario.
+/// Rounds of one contender in one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// [`Scenario::id`].
+    /// [`Scenario::id`] of the scenario.
     pub scenario: String,
-    /// [`ContenderFacts::name`].
+    /// [`ContenderFacts::name`] of the contender.
     pub contender: String,
-    /// In the order in which they were measured.
+    /// Rounds in the order of measurement.
     pub rounds: Vec<Round>,
-    /// Why there are no rounds, or fewer than asked for: with the last line of the server's log.
+    /// Reason why rounds are missing or unsound, with the last line of the server's log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 
-/// One round: a client that asked for some seconds, after its warm-up.
+/// One round: a client's requests for a number of seconds after a warm-up.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Round {
-    /// Its number among the run's interleaved rounds, from 0.
+    /// Number among the run's interleaved rounds, from 0.
     pub number: u32,
-    /// What asked: `embedded`, `wrk`, `ab`, `siege`, `h2load`, `chromium`.
+    /// Client program: `embedded`, `wrk`, `ab`, `siege`, `h2load`, `chromium`.
     pub driver: String,
     /// The client's command, or a description of the embedded generator's plan.
     pub command: String,
-    /// Seconds measured.
+    /// Measured time in seconds.
     pub seconds: f64,
-    /// Responses that were right.
+    /// Number of correct responses.
     pub requests: u64,
-    /// Bytes received, heads too where the driver counts them.
+    /// Bytes received, including headers if the driver counts headers.
     pub bytes: u64,
     /// Failures by kind ([`Failures`]); an absent kind is zero.
     #[serde(default)]
     pub failures: BTreeMap<String, u64>,
-    /// How long requests took: the right ones, and those that timed out with their timeout at least, if
-    /// our own generator asked.
+    /// Latency of correct responses. The embedded generator also includes requests that timed out, with at
+    /// least the timeout.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
-    /// The server's whole process tree.
+    /// Resource usage of the server's whole process tree.
     pub server: Usage,
-    /// The client.
+    /// Resource usage of the client.
     pub client: Usage,
-    /// What else a suite measures: `temperature_celsius`, `dom_content_loaded_ms`, …
+    /// Further measurements of a suite: `temperature_celsius`, `dom_content_loaded_ms`, …
     #[serde(default)]
     pub extra: BTreeMap<String, f64>,
 }
 
-/// Kinds of failure, as keys of [`Round::failures`].
+/// Kinds of failure: keys of [`Round::failures`].
 pub struct Failures;
 
 impl Failures {
-    /// No connection, or the handshake failed.
+    /// The connection or the handshake failed.
     pub const CONNECT: &'static str = "connect";
-    /// The connection broke off before the head of a response was whole.
+    /// The connection was closed before the header section of a response was complete.
     pub const CLOSED: &'static str = "closed";
-    /// What came is not HTTP.
+    /// The received bytes are not valid HTTP.
     pub const PROTOCOL: &'static str = "protocol";
-    /// Another status than expected.
+    /// The status differs from the expected status.
     pub const STATUS: &'static str = "status";
-    /// Another length or content than expected: cut off, too.
+    /// The length or content differs from the expected response; includes truncated responses.
     pub const LENGTH: &'static str = "length";
-    /// No response in time.
+    /// No response arrived before the timeout.
     pub const TIMEOUT: &'static str = "timeout";
-    /// The driver doesn't tell which.
+    /// The driver does not report the kind.
     pub const OTHER: &'static str = "other";
 }
 
-/// How long requests took, in microseconds.
+/// Duration of requests in microseconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
     /// Arithmetic mean.
     pub mean_us: f64,
-    /// Shortest.
+    /// Minimum.
     pub min_us: f64,
-    /// Longest.
+    /// Maximum.
     pub max_us: f64,
-    /// By percentile as written: `"50"`, `"90"`, `"99"`, `"99.9"`.
+    /// Values by percentile: `"50"`, `"90"`, `"99"`, `"99.9"`.
     pub percentiles_us: BTreeMap<String, f64>,
-    /// Whether it is counted from the time a request was due (open loop), not from when it was sent.
+    /// True if the duration counts from the time a request was due (open loop) rather than sent.
     pub from_due_time: bool,
-    /// The whole histogram, HdrHistogram V2 deflate-less in base64, where the driver has one.
+    /// Complete histogram in base64 (HdrHistogram V2 without deflate), if the driver has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<String>,
 }
 
-/// What processes used during a round.
+/// Resource usage of processes during a round.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// CPU time in user mode, seconds.
+    /// CPU time in user mode, in seconds.
     pub user_seconds: f64,
-    /// CPU time in the kernel, seconds.
+    /// CPU time in the kernel, in seconds.
     pub system_seconds: f64,
-    /// Processors it was held to; 0 if to none.
+    /// Number of processors the processes were pinned to; 0 if unpinned.
     pub cpus: u32,
-    /// Largest sum of PSS over the process tree, bytes; 0 if not taken.
+    /// Largest sum of PSS over the process tree, in bytes; 0 if not measured.
     #[serde(default)]
     pub peak_pss_bytes: u64,
 }
 
 impl Usage {
-    /// User and system time together, seconds.
+    /// Returns user and system time together, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
         self.user_seconds + self.system_seconds
     }
 
-    /// Share of its processors that was used, 0 to 1; `None` if it was held to none.
+    /// Returns the used share of the pinned processors' time, 0 to 1; `None` if the processes were
+    /// unpinned.
     pub fn busy(&self, seconds: f64) -> Option<f64> {
         (self.cpus > 0 && seconds > 0.0)
             .then(|| self.cpu_seconds() / seconds / f64::from(self.cpus))
@@ -245,7 +247,7 @@ impl Usage {
 }
 
 impl Round {
-    /// Requests a second.
+    /// Returns requests per second.
     pub fn rate(&self) -> f64 {
         if self.seconds > 0.0 {
             self.requests as f64 / self.seconds
@@ -254,12 +256,12 @@ impl Round {
         }
     }
 
-    /// CPU time of the server for each request, microseconds; `None` without requests.
+    /// Returns the server's CPU time per request in microseconds; `None` without requests.
     pub fn server_us_per_request(&self) -> Option<f64> {
         (self.requests > 0).then(|| self.server.cpu_seconds() * 1e6 / self.requests as f64)
     }
 
-    /// Failures of all kinds.
+    /// Returns the number of failures of all kinds.
     pub fn failed(&self) -> u64 {
         self.failures.values().sum()
     }

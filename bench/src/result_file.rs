@@ -1,7 +1,7 @@
-//! Result files: written whole or not at all, read with a clear word about what is wrong.
+//! Reading and writing of result files. Writes are atomic, and read errors name the file and the problem.
 //!
-//! A run takes minutes to hours, so a file that is being replaced must survive a full disk or a
-//! Ctrl-C, and a file that can't be read must say why by name rather than by a parser's phrase.
+//! A run takes minutes to hours, so the previous file must survive a full disk or a Ctrl-C during its
+//! replacement. For an unreadable file, the error gives the cause instead of a JSON parser's message.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,42 +11,42 @@ use serde::Deserialize;
 
 use crate::result::{FORMAT, Run};
 
-/// Why a result file could not be read; every message names the file.
+/// Error of reading a result file; every message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file can't be opened or read.
+    /// The file cannot be opened or read.
     #[error("{}: {source}", path.display())]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The text ends in the middle.
-    #[error("{}: the file is cut off: it ends in line {line} in the middle of a result", path.display())]
+    /// The text ends in the middle of a value.
+    #[error("{}: the file is cut off in line {line}, in the middle of a result", path.display())]
     CutOff {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The last line.
+        /// Number of the last line.
         line: usize,
     },
-    /// A later version of the kit wrote it.
+    /// The file was written by a later version of the kit.
     #[error(
-        "{}: written in format {format}, but this anthill-bench knows formats up to {FORMAT}: read it with a newer one",
+        "{}: written in format {format}, but this anthill-bench reads formats up to {FORMAT}: use a newer version",
         path.display()
     )]
     Newer {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The format that it says it has.
+        /// Format version in the file.
         format: u64,
     },
-    /// JSON, or not even that, but no result.
+    /// The content is not a result, or not JSON at all.
     #[error("{}: not a result of anthill-bench: {source}", path.display())]
     NotAResult {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong, with line and column.
+        /// The parser's error with line and column.
         source: serde_json::Error,
     },
 }
@@ -61,7 +61,8 @@ impl Run {
         parse(path, &text)
     }
 
-    /// Writes a result file beside its place first, so that what was there stays until all is on disk.
+    /// Writes a result file atomically: a temporary file in the folder is synced and then renamed, so the
+    /// previous file stays until the new file is on disk.
     pub fn write(&self, path: &Path) -> io::Result<()> {
         let folder = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -74,7 +75,7 @@ impl Run {
         serde_json::to_writer_pretty(io::BufWriter::new(&mut file), self)?;
         file.write_all(b"\n")?;
         file.as_file().sync_all()?;
-        // A temporary file is for its owner alone; a result is for whoever may see the folder.
+        // Temporary files are readable only by their owner; a result has the usual permissions.
         let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
         file.as_file().set_permissions(readable)?;
         file.persist(path)?;
@@ -82,8 +83,8 @@ impl Run {
     }
 }
 
-/// The format is looked at before anything else: what a newer program wrote may differ in every other
-/// field.
+/// Parses a result. The format version is checked first, since every other field may differ in a file of a
+/// newer version.
 fn parse(path: &Path, text: &[u8]) -> Result<Run, ReadError> {
     #[derive(Deserialize)]
     struct Head {
@@ -113,7 +114,8 @@ fn parse(path: &Path, text: &[u8]) -> Result<Run, ReadError> {
     serde_json::from_slice(text).map_err(fault)
 }
 
-/// A number cut off after its point is a syntax error to the parser, but one at the very end.
+/// Returns true if the error is at the very end of the text. The parser reports a number truncated after
+/// its decimal point as a syntax error.
 fn is_at_the_end(text: &[u8], error: &serde_json::Error) -> bool {
     let mut lines = text.split(|&byte| byte == b'\n');
     let last = lines.next_back().unwrap_or_default();
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_result_is_read_back() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep/er/hello.json");
         run().write(&path).unwrap();
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_cut_off_anywhere_is_called_so_by_name() {
+    fn a_file_cut_off_anywhere_is_reported_as_cut_off() {
         let whole = serde_json::to_string_pretty(&run()).unwrap();
         for end in 0..whole.len() {
             let error = parse(Path::new("half.json"), &whole.as_bytes()[..end]).unwrap_err();
@@ -179,17 +181,17 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused_whatever_else_it_has() {
+    fn a_newer_format_is_rejected_before_other_fields_are_read() {
         let text = br#"{"format": 7, "suite": {"entirely": "different"}}"#;
         let error = parse(Path::new("new.json"), text).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "new.json: written in format 7, but this anthill-bench knows formats up to 1: read it with a newer one"
+            "new.json: written in format 7, but this anthill-bench reads formats up to 1: use a newer version"
         );
     }
 
     #[test]
-    fn what_is_no_result_says_where() {
+    fn the_error_of_an_invalid_file_has_a_position() {
         let error = parse(Path::new("odd.json"), br#"{"format": 1, "suite": 3}"#).unwrap_err();
         assert!(
             error

@@ -1,7 +1,7 @@
-//! Going on with a run that was interrupted: what its file has isn't measured again.
+//! Resuming an interrupted run: rounds already in the result file are not measured again.
 //!
-//! Rounds of two sittings may only stand beside each other if nothing else changed, so the command,
-//! the machine and the contenders must be the same.
+//! Rounds of two sessions are comparable only if nothing else changed, so the command, the machine and the
+//! contenders must be equal.
 
 use std::path::{Path, PathBuf};
 
@@ -9,24 +9,25 @@ use crate::result::{ContenderFacts, Machine, Run};
 use crate::result_file::ReadError;
 use crate::soundness::is_sound;
 
-/// Why a run can't be gone on with; every message names the file.
+/// Reason why a run cannot be resumed; every message names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
-    /// The file can't be read.
+    /// The result file cannot be read.
     #[error(transparent)]
     Unreadable(#[from] ReadError),
-    /// It is another run's.
-    #[error("{}: {what}, so that its rounds can't stand beside new ones", path.display())]
+    /// The result file belongs to a different run.
+    #[error("{}: the run cannot be resumed: {what}", path.display())]
     Differs {
-        /// The file.
+        /// Path of the result file.
         path: PathBuf,
-        /// In what way.
+        /// The difference, in words.
         what: String,
     },
 }
 
-/// Takes what a file has into a run that is about to begin. Without a file nothing happens. What
-/// failed is tried again: its rounds go with the reason, since they would look sound without it.
+/// Copies the rounds of a result file into a new run. Without a file, the run stays as passed in. Cells
+/// with a failure are measured again: their rounds are dropped together with the failure, since the rounds
+/// alone would look sound.
 pub fn take_up(run: &mut Run, path: &Path) -> Result<(), ResumeError> {
     if !path.exists() {
         return Ok(());
@@ -55,11 +56,11 @@ pub fn take_up(run: &mut Run, path: &Path) -> Result<(), ResumeError> {
 
 fn difference(old: &Run, new: &Run) -> Option<String> {
     if asked_for(old) != asked_for(new) {
-        return Some(format!("it was asked for by `{}`", old.command));
+        return Some(format!("its command was `{}`", old.command));
     }
     let machine = |machine: &Machine| (machine.cpu.clone(), machine.cpus, machine.kernel.clone());
     if machine(&old.machine) != machine(&new.machine) {
-        return Some("it is of another machine or kernel".to_owned());
+        return Some("the machine or kernel differs".to_owned());
     }
     let changed = |facts: &&ContenderFacts| {
         let mut before = old.contenders.iter();
@@ -69,10 +70,10 @@ fn difference(old: &Run, new: &Run) -> Option<String> {
         })
     };
     let changed = new.contenders.iter().find(changed)?;
-    Some(format!("{} was another version", changed.title))
+    Some(format!("the version of {} differs", changed.title))
 }
 
-/// The words of the command but the one that goes on with it.
+/// Returns the words of the command without `--resume`.
 fn asked_for(run: &Run) -> Vec<&str> {
     let words = run.command.split_whitespace();
     words.filter(|word| *word != "--resume").collect()
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_are_kept_and_what_failed_is_tried_again() {
+    fn sound_rounds_are_kept_and_failed_cells_are_measured_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("hello.json");
         let mut begun = run("anthill bench run hello");
@@ -129,7 +130,8 @@ mod tests {
             requests: 100,
             ..Round::default()
         };
-        // Refusals are excused where there are so many connections, but not if there is nothing else.
+        // Refused connections are excused under 1,500 connections, but not in a cell without any correct
+        // response.
         let refused = Round {
             failures: [(Failures::CONNECT.to_owned(), 3_000)].into(),
             ..Round::default()
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_is_refused_by_name() {
+    fn a_different_run_is_rejected_with_the_difference() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("hello.json");
         run("anthill bench run hello --rounds 3")
@@ -164,12 +166,15 @@ mod tests {
             Ok(()) => String::new(),
         };
         let other = refused(run("anthill bench run hello --rounds 5"));
-        assert!(other.contains("hello.json: it was asked for by"), "{other}");
+        assert!(
+            other.contains("hello.json: the run cannot be resumed: its command was"),
+            "{other}"
+        );
         let mut newer = run("anthill bench run hello --rounds 3");
         newer.contenders[0].version = "1.24.0".to_owned();
-        assert!(refused(newer).contains("nginx was another version"));
+        assert!(refused(newer).contains("the version of nginx differs"));
         let mut moved = run("anthill bench run hello --rounds 3");
         moved.machine.cpus = 64;
-        assert!(refused(moved).contains("another machine"));
+        assert!(refused(moved).contains("the machine or kernel differs"));
     }
 }

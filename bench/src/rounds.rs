@@ -1,12 +1,12 @@
-//! The order in which everything is measured, and what is kept of it.
+//! Interleaved rounds: the order of all measurements, and the recording of their results.
 //!
-//! A machine's speed drifts: its neighbours, its heat, its clock. So contenders take turns, A B C A
-//! B C, and each round of one has a round of the other beside it. A contender is started for its
-//! round and stopped after it, so only one is there at a time, its memory is that round's alone, and
-//! how its addresses happened to fall is drawn anew each time instead of once for all rounds.
-//! Scenarios that share a start stand in one group.
+//! The speed of a machine drifts with neighbours, temperature and clock frequency. Contenders therefore
+//! alternate (A B C A B C), so that each round of a contender has a round of every other contender close in
+//! time. A contender is started for its round and stopped after it. Only one contender runs at a time, its
+//! memory is the memory of that round alone, and its memory layout is random in every round instead of
+//! fixed for all rounds. Scenarios measured on the same start of a server form a group.
 //!
-//! After each round the run is saved: whatever comes, what was measured isn't lost.
+//! The run is saved after each round, so an interruption or a crash loses no finished round.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,79 +15,79 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::progress::{Progress, Step};
 use crate::result::{Cell, Round, Run, Scenario};
 
-/// Scenarios that are measured on one start of a server, and who takes part.
+/// Scenarios measured on the same start of a server, and the contenders that take part.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
-    /// In the order in which they are measured.
+    /// Scenarios in the order of measurement.
     pub scenarios: Vec<Scenario>,
-    /// Names, in the order of their turns.
+    /// Names of the contenders in the order of their turns.
     pub contenders: Vec<String>,
-    /// The order of the scenarios within a turn.
+    /// Order of the scenarios within a turn.
     pub order: Order,
 }
 
-/// The order in which the scenarios of a group are measured on one start.
+/// Order in which the scenarios of a group are measured on one start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// As they are listed, but those that failed before come last.
+    /// The listed order, but scenarios that failed before come last.
     Listed,
-    /// As [`Order::Listed`], and in every second round backwards, so that none is always the first.
+    /// [`Order::Listed`], reversed in every second round, so that no scenario is always the first.
     Alternating,
-    /// As they are listed, and where failures begin, the rest isn't asked for in that turn.
+    /// The listed order; after the first failure, the remaining scenarios of the turn are skipped.
     Rising,
-    /// As they are listed, since each builds upon the one before it.
+    /// Strictly the listed order, since each scenario depends on the previous scenario.
     Chained,
 }
 
-/// What is to be measured next.
+/// The next measurement: a contender's start in one round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn<'t> {
     /// Index of the group.
     pub group: usize,
-    /// Who.
+    /// Name of the contender.
     pub contender: &'t str,
-    /// Which of the interleaved rounds, from 0.
+    /// Number of the interleaved round, from 0.
     pub round: u32,
 }
 
-/// Starts servers and asks them; tests have one that needs no processes.
+/// Starts and measures servers. Tests implement the trait without processes.
 pub trait Measure {
     /// Starts a contender for all scenarios of a group.
     fn start(&mut self, turn: Turn<'_>) -> Result<(), Trouble>;
-    /// Measures a scenario (its index in the group) on what was started.
+    /// Measures a scenario, given by its index in the group, on the started contender.
     fn measure(&mut self, turn: Turn<'_>, scenario: usize) -> Result<Round, Trouble>;
-    /// Stops it; called after each start that succeeded.
+    /// Stops the contender; called once after each successful start.
     fn stop(&mut self, turn: Turn<'_>);
-    /// Adds to the run, before it is saved, what it learnt of the contenders.
+    /// Adds facts about the contenders to the run; called before each save.
     fn describe(&self, _run: &mut Run) {}
 }
 
-/// Why there is no round.
+/// Reason why a round is missing or unsound.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Trouble {
     /// The user ended the run.
     Interrupted,
-    /// It can't do this, which is no fault: in words.
+    /// The contender lacks the ability, which is not a failure; the text names the reason.
     Unable(String),
-    /// It answers, but failed in more than chance explains: the round is kept and says so, and it is
-    /// asked on.
+    /// The contender responds, but more requests failed than chance explains. The round is kept and marked,
+    /// and the turn goes on.
     Unsound {
-        /// What is written into the cell.
+        /// Text for the cell's failure.
         why: String,
-        /// What was measured, its failures named.
+        /// The measured round, including its failures.
         round: Box<Round>,
     },
-    /// The contender died, hung, answered nothing rightly or did not start; in words.
+    /// The contender exited, hung, sent no correct response, or did not start.
     Failed {
-        /// What is written into the cell.
+        /// Text for the cell's failure.
         why: String,
-        /// What was measured all the same, its failures named.
+        /// The measured round including its failures, if any.
         round: Option<Box<Round>>,
     },
 }
 
 impl Trouble {
-    /// A failure of which nothing was measured.
+    /// Returns a failure without a measured round.
     pub fn failed(why: impl Into<String>) -> Trouble {
         Trouble::Failed {
             why: why.into(),
@@ -96,16 +96,16 @@ impl Trouble {
     }
 }
 
-/// How a collection ended.
+/// Outcome of [`collect`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ending {
-    /// The user ended it.
+    /// True if the user ended the run.
     pub interrupted: bool,
-    /// `contender, scenario: why` of each cell that failed.
+    /// A text `contender, scenario: why` for each failed cell.
     pub failures: Vec<String>,
-    /// Rounds that were measured now.
+    /// Number of rounds measured by the call.
     pub rounds: usize,
-    /// How often the cell of a scenario and a contender came to nothing.
+    /// Failed attempts by scenario and contender.
     strikes: BTreeMap<(String, String), u32>,
 }
 
@@ -121,22 +121,22 @@ impl Ending {
     }
 }
 
-/// What [`collect`] needs besides groups and a measurer.
+/// Parameters of [`collect`] besides the groups and the measurer.
 pub struct Collection<'c> {
-    /// Gets scenarios, cells and rounds; the rest of it is the caller's.
+    /// The run that receives scenarios, cells and rounds; other fields belong to the caller.
     pub run: &'c mut Run,
     /// Rounds of each cell.
     pub rounds: u32,
-    /// Set when the user wants it to end.
+    /// Flag set when the user ends the run.
     pub stop: &'c AtomicBool,
-    /// Where it is shown.
+    /// Progress display.
     pub progress: &'c mut Progress,
-    /// Called after each round.
+    /// Saves the run; called after each round.
     pub save: &'c mut dyn FnMut(&mut Run) -> io::Result<()>,
 }
 
-/// Measures all groups. Only what keeps the result from being saved is an error; everything else
-/// is in the cells and in what comes back.
+/// Measures all groups. An error means that the result could not be saved; failures of contenders are
+/// recorded in the cells and in the returned [`Ending`].
 pub fn collect(
     groups: &[Group],
     measurer: &mut dyn Measure,
@@ -172,7 +172,7 @@ pub fn collect(
 }
 
 impl Collection<'_> {
-    /// Rows and empty cells, in the order of the tables.
+    /// Adds the scenarios and empty cells of a group, in the order of the tables.
     fn lay_out(&mut self, group: &Group) {
         for scenario in &group.scenarios {
             if !self
@@ -186,7 +186,7 @@ impl Collection<'_> {
             for contender in &group.contenders {
                 let known =
                     |cell: &Cell| cell.scenario == scenario.id && cell.contender == *contender;
-                // A run that is resumed has some.
+                // A resumed run already has cells.
                 if self.run.cells.iter().any(known) {
                     continue;
                 }
@@ -200,8 +200,8 @@ impl Collection<'_> {
         }
     }
 
-    /// Writes down why nothing was measured where a contender was never asked. In a rising load that
-    /// needs no words.
+    /// Records a reason in the empty cells of contenders that failed in another scenario of the group. For
+    /// a rising load an empty cell is expected.
     fn explain(&mut self, group: &Group) {
         if group.order == Order::Rising {
             return;
@@ -218,13 +218,13 @@ impl Collection<'_> {
             };
             for cell in &mut self.run.cells {
                 if of_group(&&*cell) && cell.rounds.is_empty() && cell.failure.is_none() {
-                    cell.failure = Some(format!("not asked, since in {scenario} {why}"));
+                    cell.failure = Some(format!("not measured, since in {scenario} {why}"));
                 }
             }
         }
     }
 
-    /// One contender's turn: started, asked for each scenario, stopped.
+    /// Carries out a contender's turn: start, measurement of each scenario, stop.
     fn take(
         &mut self,
         group: &Group,
@@ -245,7 +245,8 @@ impl Collection<'_> {
             wanted.reverse();
         }
         if matches!(group.order, Order::Listed | Order::Alternating) {
-            // What the server died of before mustn't keep the rest from being asked for again.
+            // Scenarios in which the server exited before come last, so that the other scenarios are
+            // measured first.
             wanted.sort_by_key(|&nth| strikes(nth));
         }
         self.progress.skip(group.scenarios.len() - wanted.len());
@@ -263,7 +264,7 @@ impl Collection<'_> {
                 Trouble::Unable(why) | Trouble::Failed { why, .. } | Trouble::Unsound { why, .. },
             ) => {
                 self.tell(format!("{}: {why}", turn.contender), ending);
-                // What never ran won't the next time either.
+                // A contender that never ran is not expected to start in a later round.
                 let mut cells = wanted.iter();
                 let ran = cells.any(|&nth| !self.cell(group, nth, turn).rounds.is_empty());
                 let strikes = if ran { 1 } else { STRIKES_MAX };
@@ -280,7 +281,7 @@ impl Collection<'_> {
         outcome
     }
 
-    /// Whether a run that was resumed has the whole turn.
+    /// Returns true if the resumed run already has all rounds of the turn.
     fn is_measured(&mut self, group: &Group, turn: Turn<'_>) -> bool {
         for nth in 0..group.scenarios.len() {
             let rounds = &self.cell(group, nth, turn).rounds;
@@ -293,7 +294,7 @@ impl Collection<'_> {
         true
     }
 
-    /// Removes the rounds of a turn that was interrupted: all of a turn are of one start.
+    /// Removes the rounds of an interrupted turn, since all rounds of a turn must come from one start.
     fn forget(&mut self, group: &Group, turn: Turn<'_>) {
         for nth in 0..group.scenarios.len() {
             let cell = self.cell(group, nth, turn);
@@ -334,7 +335,8 @@ impl Collection<'_> {
                     continue;
                 }
                 Err(Trouble::Unsound { why, round }) => {
-                    // Said once: the other rounds have counts of their own.
+                    // A scenario is reported once: the counts of later rounds would differ in every
+                    // message.
                     if self.cell(group, nth, turn).failure.is_none() {
                         let scenario = &group.scenarios[nth].id;
                         self.tell(format!("{}, {scenario}: {why}", turn.contender), ending);
@@ -362,8 +364,8 @@ impl Collection<'_> {
                 }
             };
             if failed {
-                // What died or hangs can't be asked for the rest; in the next round it starts anew, and
-                // is asked for the rest first.
+                // After an exit or a hang the remaining scenarios of the turn are skipped. In the next
+                // round the contender starts anew, with the skipped scenarios first.
                 self.progress.skip(rest);
                 return Ok(());
             }
@@ -371,7 +373,7 @@ impl Collection<'_> {
         Ok(())
     }
 
-    /// Tells the user of a failure, now and once.
+    /// Shows a failure to the user immediately, each text once.
     fn tell(&mut self, message: String, ending: &mut Ending) {
         if !ending.failures.contains(&message) {
             self.progress.warn(&format!("failed: {message}"));
@@ -379,7 +381,7 @@ impl Collection<'_> {
         }
     }
 
-    /// Writes down why a cell isn't sound: the first reason stays.
+    /// Records why a cell is unsound; the first reason is kept.
     fn fail(&mut self, group: &Group, nth: usize, turn: Turn<'_>, why: &str) {
         let failure = &mut self.cell(group, nth, turn).failure;
         failure.get_or_insert_with(|| why.to_owned());
@@ -415,7 +417,7 @@ impl Collection<'_> {
     }
 }
 
-/// Once may be chance, and twice: a server that fails three times in the same is left out of it.
+/// Failed attempts before a contender is dropped from a scenario: one or two failures may be chance.
 const STRIKES_MAX: u32 = 3;
 
 #[cfg(test)]
@@ -425,7 +427,7 @@ mod tests {
 
     type Answers<'s> = dyn Fn(&Turn<'_>, usize) -> Result<Round, Trouble> + 's;
 
-    /// Writes down what it is asked; what it answers is told by `script`.
+    /// Measurer for tests: logs every call and takes its results from `script`.
     struct Script<'s> {
         log: Vec<String>,
         script: Box<Answers<'s>>,
@@ -499,7 +501,7 @@ mod tests {
         }
     }
 
-    /// The run, how it ended, and how often it was saved.
+    /// Collects with two rounds and returns the run, its outcome and the number of saves.
     fn run(groups: &[Group], script: &mut Script<'_>, stop: &AtomicBool) -> (Run, Ending, usize) {
         let (mut run, mut saved) = (empty_run(), 0);
         let ending = collect(
@@ -520,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn contenders_take_turns() {
+    fn contenders_alternate() {
         let mut script = script(|_, _| Ok(right()));
         let stop = AtomicBool::new(false);
         let (run, ending, saved) = run(&[group(2)], &mut script, &stop);
@@ -535,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn every_second_round_goes_backwards_if_it_is_to_alternate() {
+    fn every_second_round_of_an_alternating_group_is_reversed() {
         let mut script = script(|_, _| Ok(right()));
         let alternating = Group {
             order: Order::Alternating,
@@ -549,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_measures_what_is_missing() {
+    fn a_resumed_run_measures_only_missing_rounds() {
         let (stop, mut measured) = (AtomicBool::new(false), 0);
         let mut first = script(|turn, scenario| {
             if (turn.contender, scenario, turn.round) == ("b", 1, 0) {
@@ -586,7 +588,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_start_keeps_nobody_waiting() {
+    fn a_contender_that_does_not_start_is_dropped_at_once() {
         let mut script = script(|_, _| Ok(right()));
         script.refuses = "a";
         let stop = AtomicBool::new(false);
@@ -597,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_dies_keeps_what_was_measured() {
+    fn a_contender_that_dies_keeps_its_earlier_rounds() {
         let mut script = script(|turn, scenario| {
             if (turn.contender, scenario, turn.round) == ("a", 0, 1) {
                 return Err(Trouble::failed("it died"));
@@ -606,7 +608,7 @@ mod tests {
         });
         let stop = AtomicBool::new(false);
         let (run, ending, _) = run(&[group(2)], &mut script, &stop);
-        // It was stopped, its second scenario waits for the next start, b goes on.
+        // Contender a was stopped and its second scenario skipped; contender b goes on.
         assert!(script.log.join(" ").ends_with("+a a0.1 -a +b b0.1 b1.1 -b"));
         assert_eq!(run.cells[0].rounds.len(), 1);
         assert_eq!(run.cells[0].failure.as_deref(), Some("it died"));
@@ -614,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_answers_are_kept_with_their_names() {
+    fn wrong_responses_are_kept_by_kind() {
         let mut script = script(|_, _| {
             let round = Round {
                 failures: BTreeMap::from([(Failures::STATUS.to_owned(), 5)]),
@@ -629,7 +631,7 @@ mod tests {
         let (run, ending, _) = run(&[group(1)], &mut script, &stop);
         assert_eq!(run.cells[0].rounds[0].failures[Failures::STATUS], 5);
         assert_eq!(ending.failures.len(), 2);
-        // It starts anew in the next round.
+        // Contender a starts anew in the next round.
         assert_eq!(
             script.log.join(" "),
             "+a a0.0 -a +b b0.0 -b +a a0.1 -a +b b0.1 -b"
@@ -637,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_fails_in_part_is_asked_on_and_told_of_once() {
+    fn a_partial_failure_is_reported_once_and_the_turn_goes_on() {
         let mut script = script(|turn, scenario| {
             let round = Box::new(right());
             match (turn.contender, scenario) {
@@ -663,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_dies_starts_anew_until_it_has_failed_three_times() {
+    fn a_contender_that_dies_is_restarted_until_three_failures() {
         let mut script = script(|turn, scenario| match (turn.contender, scenario) {
             ("a", 1) => Err(Trouble::failed("it died")),
             _ => Ok(right()),
@@ -692,7 +694,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_dies_of_one_scenario_is_asked_for_the_others() {
+    fn a_contender_that_dies_in_one_scenario_is_measured_in_the_remaining_scenarios() {
         let mut script = script(|turn, scenario| match (turn.contender, scenario) {
             ("a", 0) => Err(Trouble::failed("it died")),
             _ => Ok(right()),
@@ -724,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_asked_has_a_reason() {
+    fn a_scenario_without_rounds_has_a_reason() {
         let mut script = script(|turn, _| match turn.contender {
             "a" => Err(Trouble::failed("it died")),
             _ => Ok(right()),
@@ -738,7 +740,7 @@ mod tests {
             [
                 Some("it died"),
                 Some("it died"),
-                Some("not asked, since in s0 it died")
+                Some("not measured, since in s0 it died")
             ]
         );
         assert_eq!(script.log.iter().filter(|step| *step == "a2.1").count(), 0);
@@ -762,7 +764,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_ends_where_failures_begin() {
+    fn a_rising_load_ends_at_the_first_failures() {
         let mut script = script(|_, scenario| {
             let mut round = right();
             if scenario == 1 {

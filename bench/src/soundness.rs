@@ -1,23 +1,23 @@
-//! Whether figures are those of a server that works. One that drops every third connection may answer
-//! the rest faster than one that answers all, so what it failed in decides before how fast it was.
+//! Soundness of measured figures. A server that drops every third connection may be faster than a server
+//! that responds to all, so failures rank before speed.
 
 use crate::import::is_imported;
 use crate::result::{Cell, Failures, Round, Run, Scenario};
 
-/// What failures a scenario provokes by itself.
+/// Failures that a scenario provokes by its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
-    /// None: any server bears it.
+    /// A load without excused failures: every working server can handle the requests.
     Bearable,
-    /// So many at once that a small server may refuse or close some, or leave them waiting. A wrong
-    /// answer stays a wrong answer.
+    /// A load under which a small server may refuse, close or delay some connections. Wrong responses
+    /// remain failures.
     Heavy,
-    /// It rises until failures begin: they are what is measured.
+    /// A load that rises until failures begin; the failures are the measured result.
     Rising,
 }
 
 impl Load {
-    /// Of so many connections at once; of 1,000 or more it is heavy.
+    /// Returns the load of a number of concurrent connections; 1,000 or more are heavy.
     pub fn of(connections: usize) -> Load {
         if connections >= HEAVY_CONNECTIONS {
             Load::Heavy
@@ -26,7 +26,7 @@ impl Load {
         }
     }
 
-    /// Of a scenario of a result.
+    /// Returns the load of a scenario in a result.
     pub fn of_scenario(run: &Run, scenario: &Scenario) -> Load {
         if run.suite == RISING_SUITE {
             return Load::Rising;
@@ -44,22 +44,22 @@ impl Load {
     }
 }
 
-/// What may be said of a contender in a scenario, the better before the worse.
+/// Standing of a contender in a scenario, ordered from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub enum Standing {
-    /// It works.
+    /// The contender works.
     Sound,
-    /// Under a heavy load it refused or left waiting this share of the requests, 0 to 1. That is no
-    /// fault, but one that answered all of them stands above it.
+    /// Under a heavy load the contender refused or delayed the given share of the requests, 0 to 1.
+    /// Refusals are not a fault, but a contender that responded to all requests ranks higher.
     Refused(f64),
-    /// It failed in more than chance explains.
+    /// More requests failed than chance explains.
     Failed,
 }
 
 impl Standing {
-    /// Of a cell.
+    /// Returns the standing of a cell.
     pub fn of(run: &Run, cell: &Cell) -> Standing {
-        // What others measured isn't known well enough to be judged: its failures are shown.
+        // Imported results lack the facts needed for a verdict; their failures are shown only.
         if is_imported(run) {
             return Standing::Sound;
         }
@@ -69,7 +69,7 @@ impl Standing {
         if cell.failure.is_some() || cell.rounds.iter().any(|round| failed_in_part(round, load)) {
             return Standing::Failed;
         }
-        // One failure may be chance in a round, and isn't in each of them.
+        // One failure in a single round may be chance, but not one failure in every round.
         let counts = Counts::of(&cell.rounds, load);
         if counts.failed_in_part() {
             Standing::Failed
@@ -80,7 +80,7 @@ impl Standing {
         }
     }
 
-    /// The lower, the better: nobody stands above one of a lower rank, however fast it was.
+    /// Returns the rank: contenders of a lower rank come first in tables, regardless of speed.
     pub fn rank(self) -> u8 {
         match self {
             Standing::Sound => 0,
@@ -89,7 +89,7 @@ impl Standing {
         }
     }
 
-    /// What stands beside the contender; `None` if nothing is to be said.
+    /// Returns the mark shown beside the contender, if any.
     pub fn mark(self) -> Option<String> {
         match self {
             Standing::Sound => None,
@@ -99,20 +99,22 @@ impl Standing {
     }
 }
 
-/// Whether more of a round's requests failed than a server that works would fail in under that load:
-/// more than one in a thousand, and more than one. On a machine that talks to itself nothing is lost on
-/// the way; what is left is chance, as a connection that is closed for its age just when it is asked
-/// again. A server that answered nothing doesn't work under any load.
+/// Returns true if more requests of a round failed than in a working server under the load: more than one
+/// request, and more than 0.1 % of the requests.
+///
+/// Loopback loses no packets. The remaining failures are chance, for example a connection closed for its
+/// age just as the client sends the next request. A server without any correct response fails under every
+/// load.
 pub fn failed_in_part(round: &Round, load: Load) -> bool {
     Counts::of(std::slice::from_ref(round), load).failed_in_part()
 }
 
-/// Whether nothing of a cell failed.
+/// Returns true if the cell's figures are those of a working server.
 pub fn is_sound(run: &Run, cell: &Cell) -> bool {
     Standing::of(run, cell) != Standing::Failed
 }
 
-/// Why a cell isn't sound.
+/// Returns the reason why a cell is unsound.
 pub fn reason(cell: &Cell) -> String {
     let in_words = || {
         let failed: u64 = cell.rounds.iter().map(Round::failed).sum();
@@ -122,16 +124,16 @@ pub fn reason(cell: &Cell) -> String {
     cell.failure.clone().unwrap_or_else(in_words)
 }
 
-/// Requests of some rounds.
+/// Request counts of some rounds.
 struct Counts {
     right: u64,
-    /// All of them, those that failed too.
+    /// All requests, including failed ones.
     asked: u64,
-    /// That failed in what the load doesn't excuse.
+    /// Failures not excused by the load.
     failed: u64,
-    /// That failed in what it does.
+    /// Failures excused by the load.
     excused: u64,
-    /// Whether even that has a bound.
+    /// True if the share of excused failures is bounded.
     bounded: bool,
 }
 
@@ -163,17 +165,17 @@ fn exceeds_chance(failed: u64, asked: u64) -> bool {
     failed > 1 && failed as f64 > asked as f64 * FAILED_SHARE_MAX
 }
 
-/// What stands beside a contender that isn't sound.
+/// Mark shown beside an unsound contender.
 pub const MARK: &str = "failed in part";
 
 const FAILED_SHARE_MAX: f64 = 0.001;
-/// Under a heavy load. What refuses more has shed the load that it is measured under, so that its
-/// figures are those of another one.
+/// Largest share of excused failures under a heavy load. A server that refuses more has shed the load, so
+/// its figures are those of a smaller load.
 const REFUSED_SHARE_MAX: f64 = 0.1;
-/// Twice what the documents call many, 500; they have 1,500 too, where servers with a process for
-/// each connection begin to refuse.
+/// Connections from which a load is heavy: twice the 500 that the source documents call many. The documents
+/// also use 1,500, where servers with one process per connection begin to refuse.
 const HEAVY_CONNECTIONS: usize = 1_000;
-/// The suite whose load rises until failures begin.
+/// Name of the suite with a load that rises until failures begin.
 const RISING_SUITE: &str = "growth";
 
 #[cfg(test)]
@@ -213,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn a_heavy_load_excuses_refusals_and_no_wrong_answers() {
+    fn a_heavy_load_excuses_refusals_but_no_wrong_responses() {
         let refused = round(90, &[(Failures::CONNECT, 5), (Failures::CLOSED, 5)]);
         assert!(!failed_in_part(&refused, Load::of(1_500)));
         assert!(failed_in_part(&refused, Load::of(500)));
-        // One that refuses more isn't measured under that load.
+        // A server that refuses half of the requests has shed the load.
         let most = round(50, &[(Failures::CONNECT, 50)]);
         assert!(failed_in_part(&most, Load::of(1_500)));
         assert!(!failed_in_part(&most, Load::Rising));
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_nothing_works_under_no_load() {
+    fn a_server_without_correct_responses_fails_under_every_load() {
         for load in [Load::Bearable, Load::Heavy, Load::Rising] {
             assert!(failed_in_part(
                 &round(0, &[(Failures::CONNECT, 3_000)]),
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_is_chance_in_a_short_round_and_not_in_each() {
+    fn one_failure_is_chance_in_one_short_round_but_not_in_every_round() {
         let once = round(99, &[(Failures::CLOSED, 1)]);
         assert!(!failed_in_part(&once, Load::Bearable));
         let standing = |rounds: &[Round]| {
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_refuses_some_stands_between() {
+    fn a_server_that_refuses_some_requests_ranks_between_sound_and_failed() {
         let standing = |refused: u64| {
             let (run, cell) = run(
                 "journal",
@@ -274,13 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn what_others_measured_is_not_judged() {
+    fn imported_results_are_not_judged() {
         let half = round(50, &[(Failures::CLOSED, 50)]);
         let (run, cell) = run("import", 10, &[half]);
         assert_eq!(Standing::of(&run, &cell), Standing::Sound);
     }
 
-    /// A run of one cell.
+    /// Returns a run of one cell, and the cell.
     fn run(suite: &str, connections: u64, rounds: &[Round]) -> (Run, Cell) {
         let cell = Cell {
             scenario: "s".to_owned(),

@@ -1,8 +1,8 @@
-//! The stage on which real contenders are measured: started on their processors, looked at whether
-//! they answer rightly, asked from the other processors, and looked at again.
+//! Measurement of real contenders: start on the server's processors, check of a response, load from the
+//! client's processors, and a second check after failures.
 //!
-//! The window that is counted is the same on both sides: the driver says when it begins and ends, and
-//! just then the CPU time of the server's whole tree is taken.
+//! The measured window is the same on both sides: the driver reports its beginning and end, and at both
+//! moments the CPU time of the server's whole process tree is read.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -26,41 +26,41 @@ use crate::site::Site;
 use crate::soundness::{self, Load};
 use crate::suite::{Act, Case, Setting};
 
-/// Everything that a turn needs.
+/// State and settings of all turns of a run.
 pub struct Stage<'s> {
-    /// Who is known.
+    /// Known contenders.
     pub catalogue: &'s Catalogue,
-    /// What is served.
+    /// The served site.
     pub site: Site,
-    /// What is measured; groups have the same index.
+    /// The suite's acts, with the same indices as the groups.
     pub acts: Vec<Act>,
-    /// Who runs where.
+    /// Processors of server and client.
     pub cores: Cores,
-    /// Whether they are held there.
+    /// True if processes are pinned to their processors.
     pub pinned: bool,
-    /// Who asks.
+    /// Load generator, unless a case names its own.
     pub driver: Driver,
-    /// The servers' port (and the next, with TLS), instead of a free one.
+    /// Port of the servers, with TLS on the next port; a free port if `None`.
     pub port: Option<u16>,
-    /// What the nodes of a cluster run.
+    /// Catalogue name of the server on the nodes of a cluster.
     pub node: String,
-    /// For configurations, logs and the drivers' files.
+    /// Folder for configurations, logs and the drivers' files.
     pub folder: PathBuf,
-    /// Whether what contenders leave in it stays.
+    /// True if the contenders' files in the folder are kept.
     pub keep: bool,
-    /// Set when the user wants it to end.
+    /// Flag set when the user ends the run.
     pub stop: &'s AtomicBool,
-    /// Who is there now.
+    /// The running contender.
     pub playing: Option<Playing>,
-    /// What contenders were started with, by name.
+    /// Facts about each contender's start, by name.
     pub facts: BTreeMap<String, ContenderFacts>,
-    /// The browser of the suite that needs one.
+    /// The browser of the page suite.
     pub pages: PageStage,
-    /// Why CPU time isn't counted by control groups, if it isn't.
+    /// Reason why CPU time is not counted by control groups, if so.
     pub coarse: Option<String>,
 }
 
-/// A contender on the stage, and the nodes behind it.
+/// A running contender and the nodes behind it.
 pub struct Playing {
     contender: Contender,
     nodes: Vec<Contender>,
@@ -141,7 +141,7 @@ impl Measure for Stage<'_> {
             node.stop();
         }
         if !self.keep {
-            // Whatever is left there goes with the work folder.
+            // Remaining files are removed with the work folder.
             let _ = std::fs::remove_dir_all(&playing.folder);
         }
     }
@@ -161,7 +161,7 @@ impl Stage<'_> {
         entry.map_err(|unknown| Trouble::failed(unknown.to_string()))
     }
 
-    /// A setup on our processors and ports, for the act's connections.
+    /// Returns a setup on the server's processors and ports for the connections of the act.
     fn setup<'a>(&'a self, act: &Act, folder: &'a std::path::Path) -> Setup<'a> {
         let (tls, keep_alive) = match act.setting {
             Setting::Single {
@@ -211,7 +211,7 @@ impl Stage<'_> {
         Ok(started)
     }
 
-    /// Keeps what a contender was started with: of several settings each configuration once.
+    /// Records a contender's facts: each distinct configuration once.
     fn note(&mut self, contender: &Contender) {
         let seen = contender.facts();
         if let Counting::Processes { why } = contender.tree().counting() {
@@ -230,7 +230,7 @@ impl Stage<'_> {
         }
     }
 
-    /// The case's plan for the server that runs, after one answer of it was looked at closely.
+    /// Returns the case's plan for the running server, after a check of one response.
     fn plan(
         &self,
         case: &Case,
@@ -261,7 +261,8 @@ impl Stage<'_> {
         Ok(plan)
     }
 
-    /// Asks once, compares the answer with what is served, and gives its length.
+    /// Sends one request, compares the response with the served file, and returns the length of the
+    /// content.
     fn look(
         &self,
         plan: &Plan,
@@ -272,17 +273,17 @@ impl Stage<'_> {
         let path = &plan.paths[0];
         let authority = self.site.certificate.authority_pem.as_str();
         let answer = probe::get(address, path, plan.tls.is_some().then_some(authority));
-        let answer = answer
-            .map_err(|error| Trouble::failed(format!("it doesn't answer {path}: {error}")))?;
+        let answer =
+            answer.map_err(|error| Trouble::failed(format!("no response to {path}: {error}")))?;
         if answer.status != 200 {
             return Err(Trouble::failed(format!(
-                "it answers wrongly: {path} with status {}",
+                "wrong response to {path}: status {}",
                 answer.status
             )));
         }
         match self.served(path, act, entry) {
             Some(right) if right != answer.body => Err(Trouble::failed(format!(
-                "it answers wrongly: {path} with {} bytes that are not the {} of the page",
+                "wrong response to {path}: {} bytes that differ from the {} bytes of the page",
                 answer.body.len(),
                 right.len()
             ))),
@@ -290,8 +291,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Requests that were given up may be those of a server that is overloaded, or of one that hangs:
-    /// it is asked once more.
+    /// Checks that the server still responds after timeouts: an overloaded server does, a hanging server
+    /// does not.
     fn still_answers(
         &self,
         round: &Round,
@@ -309,14 +310,14 @@ impl Stage<'_> {
         };
         Err(Trouble::Failed {
             why: format!(
-                "it hangs: {given_up} requests had no answer within {} s; asked once more, {why}",
+                "it hangs: {given_up} requests had no response within {} s; a further request: {why}",
                 plan.timeout_seconds
             ),
             round: Some(Box::new(round.clone())),
         })
     }
 
-    /// What a path should give, if it is known beforehand.
+    /// Returns the expected content of a path, if known in advance.
     fn served(&self, path: &str, act: &Act, entry: &Entry) -> Option<Vec<u8>> {
         let published = matches!(
             act.setting,
@@ -340,7 +341,7 @@ impl Stage<'_> {
         std::fs::read(self.site.root.join(file.trim_start_matches('/'))).ok()
     }
 
-    /// Whether it can do this at all, by one request.
+    /// Checks with one request whether the contender supports the plan.
     fn try_once(&self, plan: &Plan) -> Result<(), Trouble> {
         let once = Plan {
             connections: 1,
@@ -355,21 +356,21 @@ impl Stage<'_> {
             Ok(outcome) => {
                 let why = outcome.first_failures.into_values().next();
                 Err(Trouble::Unable(
-                    why.unwrap_or_else(|| "no answer".to_owned()),
+                    why.unwrap_or_else(|| "no response".to_owned()),
                 ))
             }
             Err(error) => Err(Trouble::Unable(error.to_string())),
         }
     }
 
-    /// Has the browser load the page: cold, and in the same breath again for the scenario after it.
+    /// Loads the page in the browser: cold, and immediately again for the cached scenario.
     fn open_page(&mut self, scenario: usize) -> Result<Round, Trouble> {
         let Some(playing) = &self.playing else {
             return Err(Trouble::failed("it is not running"));
         };
         if scenario > 0 {
             let cached = self.pages.cached();
-            let cached = cached.ok_or_else(|| Trouble::failed("the page did not load before"))?;
+            let cached = cached.ok_or_else(|| Trouble::failed("the cold page load failed"))?;
             return cached.map_err(|error| Trouble::failed(error.to_string()));
         }
         let address = playing.contender.address(true);
@@ -384,7 +385,7 @@ impl Stage<'_> {
         round.map_err(|error| Trouble::failed(error.to_string()))
     }
 
-    /// What started just as the user ended it goes at once.
+    /// Stops a contender that started just as the user ended the run.
     fn leave_if_interrupted(&mut self, turn: Turn<'_>) -> Result<(), Trouble> {
         if self.stop.load(Ordering::Relaxed) {
             self.stop(turn);
@@ -394,7 +395,7 @@ impl Stage<'_> {
     }
 }
 
-/// Looks at the servers while they are asked.
+/// Observes the servers during a measurement.
 struct Audience<'p> {
     playing: &'p Playing,
     cpus: usize,
@@ -428,7 +429,7 @@ impl<'p> Audience<'p> {
         tree.measure(MEMORY_EVERY, self.cpus)
     }
 
-    /// Adds to a round what was seen.
+    /// Adds the observations to a round.
     fn applaud(self, mut round: Round) -> Round {
         let seen = self
             .seen
@@ -490,7 +491,7 @@ impl Watch for Audience<'_> {
     }
 }
 
-/// Whether a round is one of a server that works.
+/// Returns the round of a working server, or the failure.
 fn judge(measured: Measured, plan: &Plan, load: Load) -> Result<Round, Trouble> {
     let Measured { round, details } = measured;
     let failed = round.failed();
@@ -502,12 +503,12 @@ fn judge(measured: Measured, plan: &Plan, load: Load) -> Result<Round, Trouble> 
     if round.requests == 0 {
         let timeouts = round.failures.get(Failures::TIMEOUT).copied();
         let why = match failed {
-            0 => format!("it is too slow: no answer in {:.1} s", round.seconds),
+            0 => format!("it is too slow: no response in {:.1} s", round.seconds),
             _ if timeouts == Some(failed) => format!(
-                "it is too slow: no answer within {} s, {failed} times",
+                "it is too slow: no response within {} s, {failed} times",
                 plan.timeout_seconds
             ),
-            _ => format!("nothing it answered was right: {}", words(&round, &detail)),
+            _ => format!("no correct response: {}", words(&round, &detail)),
         };
         return Err(Trouble::Failed {
             why,
@@ -528,7 +529,7 @@ fn judge(measured: Measured, plan: &Plan, load: Load) -> Result<Round, Trouble> 
     Ok(round)
 }
 
-/// `12 status (503), 3 timeout`
+/// Lists failures: `12 status (503), 3 timeout`.
 fn words(round: &Round, detail: &dyn Fn(&str) -> String) -> String {
     let failures = round.failures.iter();
     let words: Vec<String> = failures
@@ -552,29 +553,31 @@ fn role(setting: Setting, nodes: &[Contender]) -> Role {
 
 fn cannot_start(entry: &Entry, error: StartError) -> Trouble {
     let text = error.to_string();
-    // Whose it is, is said by who shows it.
+    // The caller of the message adds the name itself.
     let text = text
         .strip_prefix(&format!("{}: ", entry.name))
         .unwrap_or(&text);
     Trouble::failed(format!("it doesn't start: {text}"))
 }
 
-/// 127.0.1.1 and on: a loopback address of its own for each node.
+/// Returns the loopback address of a node: 127.0.1.1, 127.0.1.2, …
 fn node_address(number: usize) -> IpAddr {
     let last = u8::try_from(number + 1).unwrap_or(u8::MAX);
     IpAddr::V4(Ipv4Addr::new(127, 0, 1, last))
 }
 
-/// Two starts differ in ports and folders; that makes no other configuration.
+/// Returns a configuration without digits: ports and folders differ between starts of the same
+/// configuration.
 fn without_numbers(text: &str) -> String {
     text.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// Of the last minute.
+/// Returns the load average of the last minute.
 fn load_average() -> Option<f64> {
     let text = std::fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Often enough for a peak; each look takes the server's memory map for a moment.
+/// Interval between samples of the server's memory. 200 ms is short enough to find a peak; each sample
+/// locks the server's memory map for a moment.
 const MEMORY_EVERY: Duration = Duration::from_millis(200);

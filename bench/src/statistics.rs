@@ -1,20 +1,20 @@
-//! What may be said of a few rounds: their median, how far it can be trusted, and whether two sets
-//! of rounds differ by more than the noise between them.
+//! Statistics of a few rounds: the median, its confidence interval, and whether two sets of rounds differ
+//! by more than noise.
 //!
-//! Nothing is assumed about how rounds are distributed: a machine that drifts or is disturbed gives
-//! no bell curve. The interval is that of the order statistics, which needs only that rounds are
-//! independent, and it says how sure it is: three rounds can't be 95 % sure of anything.
+//! No distribution is assumed: a drifting or disturbed machine does not produce a normal distribution. The
+//! interval lies between order statistics, which requires only independent rounds, and states its
+//! confidence: three rounds cannot reach 95 %.
 
-/// The confidence that is aimed at; fewer than six rounds can't reach it.
+/// Confidence aimed at by intervals; fewer than six rounds cannot reach 95 %.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// What calling something a difference needs: five pairs that all say so (94 %). Of three, all say the
-/// same by chance in one case of four.
+/// Confidence required to report a difference: five pairs that all agree (94 %). Three pairs agree by
+/// chance in one case out of four.
 pub const CONFIDENCE_OF_A_DIFFERENCE: f64 = 0.9;
 
-/// The middle of some values, or the mean of the two in the middle; `None` of nothing.
+/// Returns the median: the middle value, or the mean of the two middle values; `None` without values.
 ///
-/// Values that aren't finite are left out.
+/// Values that are not finite are left out.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let middle = sorted.len() / 2;
@@ -25,23 +25,24 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// Where the true median lies.
+/// Confidence interval of the median.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
-    /// Its lower end: one of the values.
+    /// Lower end: one of the values.
     pub low: f64,
-    /// Its upper end: one of the values.
+    /// Upper end: one of the values.
     pub high: f64,
-    /// How sure that is, 0 to 1: [`CONFIDENCE`] or more if there are enough values, else what the
-    /// smallest and the largest give.
+    /// Confidence, 0 to 1: at least [`CONFIDENCE`] with enough values, otherwise the confidence of the
+    /// interval from the smallest to the largest value.
     pub confidence: f64,
 }
 
-/// The narrowest interval of the median between two order statistics that reaches [`CONFIDENCE`],
-/// else from the smallest to the largest. `None` of fewer than two values.
+/// Returns the narrowest interval of the median between two order statistics with a confidence of at least
+/// [`CONFIDENCE`], or the interval from the smallest to the largest value if none reaches it; `None` for
+/// fewer than two values.
 ///
-/// The true median lies below the kth smallest of n values with the probability that fewer than k
-/// of n coins show tails (binomial, one half), and above the kth largest with the same.
+/// The true median lies below the kth smallest of n values with the probability that fewer than k of n
+/// coins show tails (binomial, one half), and above the kth largest with the same probability.
 pub fn interval(values: &[f64]) -> Option<Interval> {
     let sorted = sorted(values);
     let n = sorted.len();
@@ -64,22 +65,22 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
     })
 }
 
-/// Whether one contender differs from another.
+/// Result of comparing two contenders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The first has more.
+    /// The first contender has more.
     More,
-    /// The first has less.
+    /// The first contender has less.
     Less,
     /// The difference is within the noise: another run could show the opposite.
     WithinNoise,
-    /// So few rounds that two contenders that are the same would often look different: fewer than
-    /// five ([`CONFIDENCE_OF_A_DIFFERENCE`]) that don't lie far apart either.
+    /// Too few rounds: with fewer than five ([`CONFIDENCE_OF_A_DIFFERENCE`]), equal contenders would often
+    /// look different unless their values lie far apart.
     TooFew,
 }
 
 impl Verdict {
-    /// In words, for tables: empty if there is a difference, since the figures show it.
+    /// Returns a remark for tables, empty for a difference, since the figures show it.
     pub fn remark(self) -> &'static str {
         match self {
             Self::More | Self::Less => "",
@@ -89,23 +90,24 @@ impl Verdict {
     }
 }
 
-/// Two sets of rounds beside each other.
+/// Comparison of two sets of rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Comparison {
-    /// First to second: the median of the ratios if rounds are pairs, else the ratio of medians.
+    /// Ratio of first to second: the median of the ratios if rounds are pairs, otherwise the ratio of the
+    /// medians.
     pub ratio: f64,
     /// Lower end of the ratio's interval.
     pub low: f64,
     /// Upper end of the ratio's interval.
     pub high: f64,
-    /// How sure the interval is.
+    /// Confidence of the interval, 0 to 1.
     pub confidence: f64,
-    /// What follows from it.
+    /// Conclusion from the interval.
     pub verdict: Verdict,
 }
 
 impl Comparison {
-    /// What is to be said beside the ratio: that nothing follows, or from how little something does.
+    /// Returns the remark beside the ratio: no conclusion, or a conclusion from few rounds.
     pub fn remark(&self) -> &'static str {
         match self.verdict {
             Verdict::More | Verdict::Less if self.confidence < CONFIDENCE_OF_A_DIFFERENCE => {
@@ -115,7 +117,7 @@ impl Comparison {
         }
     }
 
-    /// What too few rounds don't tell by their number they may tell by their distance.
+    /// Replaces the verdict [`Verdict::TooFew`] if the values of few rounds lie far apart.
     fn or_far_apart(mut self, first: &[f64], second: &[f64]) -> Comparison {
         if self.verdict == Verdict::TooFew && first.len().min(second.len()) >= ROUNDS_MIN {
             self.verdict = FEW.judge(first, second).unwrap_or(Verdict::TooFew);
@@ -124,11 +126,11 @@ impl Comparison {
     }
 }
 
-/// Compares interleaved rounds. The nth of both were measured one after the other, so what drifts
-/// on the machine is in both and falls out of their ratio; if one has fewer rounds, they are no
-/// pairs any more. Three or four rounds tell only what lies far apart.
+/// Compares interleaved rounds. The nth rounds of both contenders were measured one after the other, so the
+/// machine's drift is in both and cancels out in their ratio. If the numbers of rounds differ, the rounds
+/// are not pairs. Three or four rounds show only large differences.
 ///
-/// `None` if either has no values, or the second is zero.
+/// Returns `None` if either side has no values, or if the second median is zero.
 pub fn compare(first: &[f64], second: &[f64]) -> Option<Comparison> {
     if median(second)? == 0.0 {
         return None;
@@ -141,7 +143,7 @@ pub fn compare(first: &[f64], second: &[f64]) -> Option<Comparison> {
     compare_unpaired(first, second)
 }
 
-/// Only intervals that don't meet are called a difference.
+/// Compares rounds that are not pairs: only disjoint intervals are a difference.
 fn compare_unpaired(first: &[f64], second: &[f64]) -> Option<Comparison> {
     let (of_first, of_second) = (median(first)?, median(second)?);
     if of_second == 0.0 {
@@ -156,8 +158,8 @@ fn compare_unpaired(first: &[f64], second: &[f64]) -> Option<Comparison> {
     Some(comparison(of_first / of_second, ratios).or_far_apart(first, second))
 }
 
-/// [`compare`] of rounds by their numbers: those of the same number were measured one after the other.
-/// If one has a round that the other lacks, they are no pairs.
+/// Compares rounds by their numbers, like [`compare`]: rounds of the same number were measured one after
+/// the other. If either side lacks a round of the other side, the rounds are not pairs.
 pub fn compare_rounds(first: &[Numbered], second: &[Numbered]) -> Option<Comparison> {
     let by_number = |rounds: &[Numbered]| {
         let mut rounds = rounds.to_vec();
@@ -172,11 +174,11 @@ pub fn compare_rounds(first: &[Numbered], second: &[Numbered]) -> Option<Compari
     }
 }
 
-/// A round's number and its value.
+/// Number and value of a round.
 pub type Numbered = (u32, f64);
 
-/// Compares rounds that were not interleaved, as those of two runs: so many figures are that what one
-/// pair in a hundred shows by chance would be shown each time.
+/// Compares rounds of two runs, which were not interleaved. The criteria are stricter, since a comparison
+/// of runs has so many figures that a false alarm in one pair of a hundred would appear every time.
 pub fn compare_runs(first: &[f64], second: &[f64]) -> Verdict {
     let (Some(one), Some(other)) = (interval(first), interval(second)) else {
         return Verdict::TooFew;
@@ -191,12 +193,12 @@ pub fn compare_runs(first: &[f64], second: &[f64]) -> Verdict {
     }
 }
 
-/// How far apart two sets of rounds must lie to be called different.
+/// Distance at which two sets of rounds count as different.
 #[derive(Debug, Clone, Copy)]
 struct Distance {
-    /// The larger median to the smaller, at least.
+    /// Smallest ratio of the larger to the smaller median.
     ratio: f64,
-    /// The gap between their intervals to the wider of these, at least.
+    /// Smallest gap between the two intervals, as a multiple of the wider interval.
     gap: f64,
 }
 
@@ -213,22 +215,21 @@ impl Distance {
     }
 }
 
-/// For three or four rounds: of two contenders that are the same, and whose rounds scatter by a tenth
-/// (standard deviation), one pair in five thousand lies so far apart, and by a fifth one in eight
-/// hundred.
+/// Distance for three or four rounds. Two equal contenders with rounds that scatter by 10 % (standard
+/// deviation) lie this far apart in one pair of 5,000, and with a scatter of 20 % in one pair of 800.
 const FEW: Distance = Distance {
     ratio: 1.25,
     gap: 2.0,
 };
-/// For two runs of five rounds or more: what drifts between runs, a few percent, isn't in the rounds of
-/// either.
+/// Distance for two runs of five rounds or more: the drift between runs, a few percent, is not visible
+/// within either run.
 const RUNS: Distance = Distance {
     ratio: 1.05,
     gap: 1.0,
 };
-/// Two rounds lie close together by chance often enough.
+/// Fewest rounds for a difference by distance: two rounds often lie close together by chance.
 const ROUNDS_MIN: usize = 3;
-/// From so many on an interval is sure enough for [`CONFIDENCE_OF_A_DIFFERENCE`].
+/// Number of rounds from which an interval reaches [`CONFIDENCE_OF_A_DIFFERENCE`].
 const ROUNDS_OF_AN_INTERVAL: usize = 5;
 
 fn comparison(ratio: f64, interval: Option<Interval>) -> Comparison {
@@ -271,7 +272,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The probability that `n` fair coins show fewer than `k` tails.
+/// Returns the probability that `n` fair coins show fewer than `k` tails.
 fn fewer_tails_than(k: usize, n: usize) -> f64 {
     let mut term = 0.5f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
     let mut sum = 0.0;
@@ -295,9 +296,10 @@ mod tests {
         assert_eq!(median(&[f64::NAN, 2.0, f64::INFINITY]), Some(2.0));
     }
 
-    /// Tables of the sign test give these: e.g. Conover, Practical Nonparametric Statistics, §3.2.
+    /// The expected values are from tables of the sign test, e.g. Conover, Practical Nonparametric
+    /// Statistics, §3.2.
     #[test]
-    fn the_interval_is_that_of_the_order_statistics() {
+    fn the_interval_lies_between_order_statistics() {
         let upto = |n: u32| (1..=n).map(f64::from).collect::<Vec<_>>();
         let of = |n: u32| interval(&upto(n)).expect("an interval");
         assert_eq!(interval(&[1.0]), None);
@@ -319,13 +321,13 @@ mod tests {
     }
 
     #[test]
-    fn drift_that_both_have_is_no_noise() {
+    fn drift_common_to_both_contenders_is_not_noise() {
         let first = [100.0, 80.0, 60.0, 90.0, 70.0, 50.0];
         let second: Vec<f64> = first.iter().map(|value| value * 0.9).collect();
         let found = compare(&first, &second).expect("a comparison");
         assert_eq!(found.verdict, Verdict::More);
         assert!((found.ratio - 1.0 / 0.9).abs() < 1e-9);
-        // Without pairs the same difference drowns in the drift.
+        // Without pairs the difference is smaller than the drift.
         let unpaired = compare(&first, &second[..5]).expect("a comparison");
         assert_eq!(unpaired.verdict, Verdict::WithinNoise);
     }
@@ -335,12 +337,12 @@ mod tests {
         let first = [100.0, 80.0, 60.0, 90.0, 70.0, 50.0];
         let mut one: Vec<Numbered> = (0..).zip(first).collect();
         let other: Vec<Numbered> = one.iter().map(|(n, value)| (*n, value * 0.9)).collect();
-        // A run that was resumed has them in another order.
+        // A resumed run has its rounds in a different order.
         one.rotate_left(2);
         let found = compare_rounds(&one, &other).expect("a comparison");
         assert_eq!(found.verdict, Verdict::More);
         assert!((found.low - found.high).abs() < 1e-9);
-        // As many, but not the same: the first of one stands beside the second of the other.
+        // Both sides have five rounds, but of different numbers, so the rounds are not pairs.
         let (without_first, without_last) = (&other[1..], &other[..5]);
         let found = compare_rounds(without_first, without_last).expect("a comparison");
         assert_eq!(found.verdict, Verdict::WithinNoise);
@@ -355,12 +357,12 @@ mod tests {
     }
 
     #[test]
-    fn few_rounds_tell_no_difference() {
+    fn few_rounds_show_no_difference() {
         let found = compare(&[10.0], &[20.0]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::TooFew);
         let found = compare(&[10.0; 2], &[20.0; 2]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::TooFew);
-        // Three that agree may do so by chance; five hardly.
+        // Three pairs may agree by chance; five hardly.
         let found = compare(&[10.0, 10.1, 10.2], &[11.0, 11.1, 11.2]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::TooFew);
         let found = compare(&[10.0; 5], &[20.0; 5]).expect("a comparison");
@@ -371,18 +373,18 @@ mod tests {
     }
 
     #[test]
-    fn three_rounds_tell_what_lies_far_apart() {
+    fn three_rounds_show_a_large_difference() {
         let found = compare(&[10.0, 10.5, 11.0], &[15.0, 15.5, 16.0]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::Less);
         assert_eq!(found.remark(), "apart in all rounds");
-        // As far, but scattered more widely: the next three could lie elsewhere.
+        // The medians are as far apart, but the scatter is wider, so another three rounds could differ.
         let found = compare(&[8.0, 10.5, 12.0], &[14.0, 15.5, 19.0]).expect("a comparison");
         assert_eq!(found.verdict, Verdict::TooFew);
         assert_eq!(found.remark(), "too few rounds to tell");
     }
 
     #[test]
-    fn two_runs_differ_by_more_than_chance_and_drift() {
+    fn two_runs_differ_only_by_more_than_chance_and_drift() {
         let (calm, later) = ([10.0, 10.1, 10.2], [10.6, 10.7, 10.8]);
         assert_eq!(compare_runs(&calm, &later), Verdict::TooFew);
         assert_eq!(compare_runs(&calm, &[20.0, 20.1, 20.2]), Verdict::Less);
@@ -396,8 +398,8 @@ mod tests {
         assert_eq!(compare_runs(&[1.0], &[2.0]), Verdict::TooFew);
     }
 
-    /// A server that didn't change, a hundred figures of it, fifty times over: all scatter by a tenth
-    /// around the same value (by a generator whose row is always the same).
+    /// Compares an unchanged server with itself: 100 figures, 50 times, with a scatter of 10 % around the
+    /// same value, from a generator with a fixed seed.
     #[test]
     fn an_unchanged_server_gives_no_alarm() {
         let mut state = 1u64;

@@ -1,12 +1,12 @@
-//! The last lines on the terminal: a table of medians, for those who don't make a report of it.
+//! Summary printed at the end of a run: tables of medians for the terminal.
 
 use crate::agreement::{Agreement, agreements};
 use crate::result::{Cell, Round, Run};
 use crate::soundness::Standing;
 use crate::statistics::{Numbered, compare_rounds, interval, median};
 
-/// One table for each scenario, fastest first; below them those that refused a part, and last those that
-/// failed in part.
+/// Returns one table per scenario: sound contenders first, fastest first, then contenders that refused
+/// requests, then contenders that failed in part.
 pub fn text(run: &Run) -> String {
     let mut text = String::new();
     for scenario in &run.scenarios {
@@ -40,16 +40,16 @@ pub fn text(run: &Run) -> String {
     text
 }
 
-/// What a contender did in a scenario.
+/// Figures of a contender in a scenario.
 struct Row<'r> {
     cell: &'r Cell,
-    /// The median of its requests/s.
+    /// Median of the requests/s.
     rate: f64,
     standing: Standing,
 }
 
 impl Row<'_> {
-    /// `None` if nothing was measured.
+    /// Returns the row of a cell; `None` if the cell has no rounds.
     fn of<'r>(run: &Run, cell: &'r Cell) -> Option<Row<'r>> {
         Some(Row {
             cell,
@@ -58,7 +58,7 @@ impl Row<'_> {
         })
     }
 
-    /// `before` is the one above it, if that didn't fail.
+    /// Formats the row. `before` is the row above, unless its contender failed.
     fn line(&self, before: Option<&Row>, failures: bool) -> String {
         let Row {
             cell,
@@ -84,7 +84,7 @@ impl Row<'_> {
         ) {
             (Some(mark), _) => format!("  {mark}"),
             (None, "") => String::new(),
-            (None, remark) => format!("  (to the one above: {remark})"),
+            (None, remark) => format!("  (compared with the row above: {remark})"),
         };
         let failed = match (failures, failed(cell)) {
             (false, _) => String::new(),
@@ -105,7 +105,7 @@ impl Row<'_> {
     }
 }
 
-/// In all rounds, of all kinds.
+/// Returns the number of failures of all rounds and kinds.
 fn failed(cell: &Cell) -> u64 {
     cell.rounds.iter().map(Round::failed).sum()
 }
@@ -116,7 +116,7 @@ fn loads_pages(cell: &Cell) -> bool {
         .all(|round| round.extra.contains_key(LOAD))
 }
 
-/// A browser's figures: what one visitor waits for, who waits least first.
+/// Returns the table of the page suite: load times as seen by one visitor, shortest first.
 fn pages(title: &str, rows: &mut [Row]) -> String {
     let mut text = format!(
         "\n{title}\n  {:<26}{:>20}{:>12}\n",
@@ -143,14 +143,14 @@ fn pages(title: &str, rows: &mut [Row]) -> String {
     text
 }
 
-/// Of the suite that has our generator beside wrk: how far they agree; empty of any other.
+/// Returns the agreement between the kit's load generator and wrk; empty for other suites.
 pub fn agreement(run: &Run) -> String {
     let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let line = |agreement: Agreement| {
         let (found, ours, wrks) = (agreement.found, agreement.ours, agreement.wrks);
         format!(
-            "\n{}, {}: ours to wrk {:+.1} % ({:+.1} to {:+.1}, {:.0} % sure, {}): {}\n  busy: \
-             the server {:.0} % and {:.0} %, our generator {:.0} %, wrk {:.0} %\n",
+            "\n{}, {}: our generator against wrk {:+.1} % ({:+.1} to {:+.1}, {:.0} % confidence, {}): {}\n  \
+             CPU use: server {:.0} % (our generator) and {:.0} % (wrk), our generator {:.0} %, wrk {:.0} %\n",
             agreement.contender,
             agreement.protocol,
             percent(found.ratio),
@@ -188,5 +188,5 @@ fn memory(round: &Round) -> Option<f64> {
     }
 }
 
-/// What only rounds of the page suite have.
+/// Name of a value present only in rounds of the page suite.
 const LOAD: &str = "load_ms";

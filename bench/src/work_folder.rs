@@ -1,8 +1,8 @@
-//! The folder in which a run keeps its site, configurations and logs, and the browser its profile.
-//! It goes away with the run; what a run that was killed could not remove, the next one does.
+//! Work folder of a run: a temporary folder for the site, configurations, logs and the browser's profile.
 //!
-//! A lock tells which folders are in use. Process ids would not: they are given out again, and
-//! containers that share a folder have their own.
+//! The folder is removed at the end of the run. A folder left by a killed run is removed by the next run. A
+//! file lock marks folders in use; process ids would not do, since ids are reused, and containers that
+//! share a folder have separate ids.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock, fstat, open};
 use tempfile::TempDir;
 
-/// A temporary folder that is locked as long as this lives.
+/// A temporary folder, locked and kept for the lifetime of the value.
 #[derive(Debug)]
 pub struct WorkFolder {
     folder: TempDir,
@@ -19,10 +19,11 @@ pub struct WorkFolder {
 }
 
 impl WorkFolder {
-    /// A new one below a folder for temporary files.
+    /// Creates a work folder below a folder for temporary files.
     pub fn create(below: &Path) -> io::Result<WorkFolder> {
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(below)?;
-        // Under its name only once it is held: until then nobody may think that it is stale.
+        // The lock file gets its final name only once locked: until then no other run may take the folder
+        // for stale.
         let unnamed = folder.path().join("lock.new");
         let lock = File::create(&unnamed)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
@@ -33,12 +34,12 @@ impl WorkFolder {
         })
     }
 
-    /// Where it is.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Removes those of runs that were killed. What isn't ours to remove stays.
+    /// Removes the work folders of killed runs: folders with the kit's prefix and an unlocked lock file.
     pub fn remove_stale(below: &Path) {
         for entry in fs::read_dir(below).into_iter().flatten().flatten() {
             let folder = entry.path();
@@ -46,7 +47,8 @@ impl WorkFolder {
             if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            // Anybody may write there: a pipe would keep us waiting.
+            // The parent folder may be writable by all users: opening a FIFO without `NONBLOCK` would
+            // block.
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let Ok(lock) = open(folder.join(LOCK), flags, Mode::empty()) else {
                 continue;
@@ -71,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_uses_is_removed() {
+    fn only_unused_work_folders_are_removed() {
         let temporary = tempfile::tempdir().expect("a folder");
         let used = WorkFolder::create(temporary.path()).expect("a folder");
         let dead = temporary.path().join("anthill-bench-dead");

@@ -1,5 +1,5 @@
-//! What the real program reads and writes: nothing of the user's is lost, and a report says no more
-//! than is known.
+//! Tests of the files that the real program reads and writes: user files are never lost, and reports show
+//! known values only.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,8 @@ struct Home {
 }
 
 impl Home {
-    /// A folder with some of the outputs and samples in it: as they are called there, here.
+    /// Returns a folder with copies of test files; each pair is the path below `tests` and the name of the
+    /// copy.
     fn with(files: &[(&str, &str)]) -> Home {
         let folder = tempfile::tempdir().expect("a folder");
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
@@ -39,14 +40,14 @@ impl Home {
             .expect("the program")
     }
 
-    /// What it prints; it must end well.
+    /// Returns the standard output of a command that must succeed.
     fn prints(&self, line: &str) -> String {
         let output = self.bench(line);
         assert_eq!(output.status.code(), Some(0), "{line}: {}", stderr(&output));
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// What it says is wrong.
+    /// Returns the standard error of a command that must fail with status 2.
     fn refuses(&self, line: &str) -> String {
         let output = self.bench(line);
         assert_eq!(output.status.code(), Some(2), "{line}: {}", stderr(&output));
@@ -59,14 +60,14 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn an_import_replaces_nothing() {
+fn an_import_never_replaces_a_file_unasked() {
     let home = Home::with(&[
         ("drivers/siege.txt", "siege.json"),
         ("drivers/wrk.txt", "hello.txt"),
     ]);
     let siege = home.read("siege.json");
     home.prints("import siege.json");
-    assert_eq!(home.read("siege.json"), siege, "the user's own");
+    assert_eq!(home.read("siege.json"), siege, "the user's file");
     assert!(Run::read(&home.path("siege-2.json")).is_ok());
     home.prints("import siege.json");
     assert!(Run::read(&home.path("siege-3.json")).is_ok());
@@ -74,7 +75,7 @@ fn an_import_replaces_nothing() {
     home.prints("import hello.txt");
     assert_eq!(home.read("hello.json"), "a run of an hour");
     assert!(Run::read(&home.path("hello-2.json")).is_ok());
-    // As `run` does: what is named is replaced, but never what is read.
+    // An existing file given by `-o` is replaced, as with `run`, but never an input.
     home.prints("import hello.txt -o hello.json");
     assert!(Run::read(&home.path("hello.json")).is_ok());
     let refused = home.refuses("import siege.json -o ./siege.json");
@@ -85,9 +86,10 @@ fn an_import_replaces_nothing() {
     assert_eq!(home.read("siege.json"), siege);
 }
 
-/// Nine servers as nine files: one table and one chart, with all that is known and no more.
+/// Outputs of one generator become one table and one chart with the known values only, whether imported
+/// together or file by file.
 #[test]
-fn imports_of_one_shape_are_one_table() {
+fn imports_of_one_generator_are_one_table() {
     let home = Home::with(&[
         ("drivers/wrk-without-latency.txt", "nginx.txt"),
         ("drivers/wrk-without-latency.txt", "go.txt"),
@@ -135,7 +137,7 @@ fn imports_of_one_shape_are_one_table() {
 }
 
 #[test]
-fn an_output_cut_off_is_refused_by_name() {
+fn a_truncated_output_is_rejected_by_name() {
     let home = Home::with(&[("drivers/wrk-without-latency.txt", "wrk.txt")]);
     let whole = home.read("wrk.txt");
     let end = whole.find("Requests/sec").expect("a line");
@@ -149,7 +151,7 @@ fn an_output_cut_off_is_refused_by_name() {
 }
 
 #[test]
-fn a_report_is_what_its_name_says() {
+fn the_file_name_decides_the_report_format() {
     let home = Home::with(&[("samples/sample-hello.json", "hello.json")]);
     for line in [
         "report hello.json -o x.pdf",
@@ -157,7 +159,7 @@ fn a_report_is_what_its_name_says() {
     ] {
         let refused = home.refuses(line);
         assert!(
-            refused.contains("x.pdf: `.pdf` is no format that is written"),
+            refused.contains("x.pdf: unknown report format `.pdf`"),
             "{refused}"
         );
         assert!(!home.path("x.pdf").exists());
@@ -170,7 +172,7 @@ fn a_report_is_what_its_name_says() {
 }
 
 #[test]
-fn a_csv_is_plain_and_another_of_tls() {
+fn plain_and_tls_rows_go_into_separate_csv_files() {
     let home = Home::with(&[("samples/sample-matrix.json", "matrix.json")]);
     let mut run = Run::read(&home.path("matrix.json")).expect("a sample");
     run.cells.retain(|cell| cell.contender == "lighttpd");
@@ -195,12 +197,12 @@ fn a_csv_is_plain_and_another_of_tls() {
     hello.prints("import wrk.txt");
     let refused = hello.refuses("report wrk.json -o wrk.csv");
     assert!(
-        refused.contains("`import` has no rows for a CSV"),
+        refused.contains("`import` cannot be written as CSV"),
         "{refused}"
     );
 }
 
-/// A run of a minute that has begun, with a folder of its own for temporary files.
+/// Starts a run of 60 s with its own folder for temporary files, and waits for its first line.
 fn begun(home: &Home, temporary: &Path) -> (Child, BufReader<ChildStderr>) {
     fs::create_dir_all(temporary).expect("a folder");
     let line = "run hello --with python --rounds 1 --seconds 60 --warm-up 0";
@@ -212,16 +214,16 @@ fn begun(home: &Home, temporary: &Path) -> (Child, BufReader<ChildStderr>) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program");
-    let mut said = BufReader::new(run.stderr.take().expect("its words"));
-    // `Hello: …: about 2 min`, once the folder is there.
+    let mut messages = BufReader::new(run.stderr.take().expect("standard error"));
+    // The line `Hello: …: about 2 min` follows the creation of the work folder.
     let mut words = String::new();
-    said.read_line(&mut words).expect("a line");
+    messages.read_line(&mut words).expect("a line");
     assert!(words.contains("about"), "{words}");
     assert_eq!(work_folders(temporary), 1);
-    (run, said)
+    (run, messages)
 }
 
-/// Work folders; programs that are asked for their version have others for a moment.
+/// Counts the work folders. Other temporary folders exist briefly while programs print their versions.
 fn work_folders(temporary: &Path) -> usize {
     let files = fs::read_dir(temporary).expect("a folder").flatten();
     let names = files.map(|file| file.file_name());
@@ -230,16 +232,16 @@ fn work_folders(temporary: &Path) -> usize {
 }
 
 #[test]
-fn the_next_run_removes_what_a_killed_one_left() {
+fn a_run_removes_the_work_folder_of_a_killed_run() {
     let home = Home::with(&[]);
     let temporary = home.path("temporary");
-    let (mut run, _said) = begun(&home, &temporary);
-    run.kill().expect("it was running");
-    run.wait().expect("its end");
+    let (mut run, _messages) = begun(&home, &temporary);
+    run.kill().expect("a running process");
+    run.wait().expect("an exit status");
     assert_eq!(
         work_folders(&temporary),
         1,
-        "killed, it could remove nothing"
+        "a killed run cannot remove its folder"
     );
     let next = "run hello --with python --rounds 1 --seconds 1 --warm-up 0";
     let output = Command::new(env!("CARGO_BIN_EXE_anthill-bench"))
@@ -253,10 +255,10 @@ fn the_next_run_removes_what_a_killed_one_left() {
 }
 
 #[test]
-fn a_second_interrupt_leaves_at_once_and_nothing_behind() {
+fn a_second_interrupt_exits_at_once_and_removes_the_work_folder() {
     let home = Home::with(&[]);
     let temporary = home.path("temporary");
-    let (mut run, mut said) = begun(&home, &temporary);
+    let (mut run, mut messages) = begun(&home, &temporary);
     let interrupt = || {
         let id = run.id().to_string();
         let kill = Command::new("kill").args(["-INT", &id]).status();
@@ -265,11 +267,11 @@ fn a_second_interrupt_leaves_at_once_and_nothing_behind() {
     assert!(interrupt().success());
     let mut words = String::new();
     while !words.contains("interrupt again to exit at once") {
-        let read = said.read_line(&mut words).expect("a line");
+        let read = messages.read_line(&mut words).expect("a line");
         assert!(read > 0, "{words}");
     }
-    // It may have ended by itself meanwhile.
+    // The run may have ended after the first signal.
     interrupt();
-    assert_eq!(run.wait().expect("its end").code(), Some(130));
+    assert_eq!(run.wait().expect("an exit status").code(), Some(130));
     assert_eq!(work_folders(&temporary), 0);
 }

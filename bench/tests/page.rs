@@ -1,7 +1,7 @@
-//! The suite `page` end to end: a real server, a real browser, a certificate that it trusts; the
-//! second load comes from the cache.
+//! End-to-end tests of the suite `page` with a real server and a real browser: the browser trusts the test
+//! certificate, and the second load comes from the cache.
 
-// The whole file is tests, helpers too.
+// The whole file is test code, including helpers.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -12,7 +12,7 @@ use anthill_bench::contender::{Contender, Setup};
 use anthill_bench::page_stage::{self, PageStage};
 use anthill_bench::site::Site;
 
-/// The first of them that is here.
+/// Returns the first installed server.
 fn server(catalogue: &Catalogue) -> &Entry {
     let names = ["anthill", "nginx", "lighttpd", "apache"];
     let known = names
@@ -20,7 +20,7 @@ fn server(catalogue: &Catalogue) -> &Entry {
         .filter_map(|name| catalogue.contender(name).ok());
     let mut here = known.filter(|entry| entry.find().is_ok());
     here.next()
-        .unwrap_or_else(|| panic!("none of {names:?} is here: apt-get install nginx-light"))
+        .unwrap_or_else(|| panic!("none of {names:?} is installed: apt-get install nginx-light"))
 }
 
 #[test]
@@ -43,10 +43,10 @@ fn the_second_load_comes_from_the_cache() {
             .cold(&site, contender.address(true))
             .unwrap_or_else(|e| panic!("{e}"));
         let cached = stage.cached().unwrap().unwrap_or_else(|e| panic!("{e}"));
-        assert!(stage.cached().is_none(), "each load is told once");
+        assert!(stage.cached().is_none(), "each load is reported once");
         assert_eq!((cold.failed(), cached.failed()), (0, 0));
         let figures = (&cold.extra, &cached.extra);
-        // The document, its style, script and font.
+        // The document, its style sheet, script and font.
         assert!(cold.extra["requests"] >= 4.0, "{figures:?}");
         assert_eq!(cold.extra["from_cache"], 0.0, "{figures:?}");
         assert!(cold.extra["transferred_bytes"] > 50_000.0, "{figures:?}");

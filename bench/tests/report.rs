@@ -1,7 +1,7 @@
-//! Reports of sample runs, opened in a headless Chromium on a wide screen and on a telephone: the
-//! figures must be in the page as a reader sees it.
+//! Reports of sample runs, opened in headless Chromium on a wide and on a narrow screen: the figures must
+//! be visible to a reader.
 
-// The whole file is tests, helpers too.
+// The whole file is test code, including helpers.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -13,7 +13,7 @@ use anthill_bench::report::{self, Format, Published};
 use anthill_bench::result::Run;
 use serde_json::json;
 
-/// The sample of that name: made-up figures, for tests.
+/// Returns the sample result of a name, with invented figures.
 fn sample(name: &str) -> Run {
     Run::read(&samples().join(format!("sample-{name}.json"))).unwrap()
 }
@@ -22,7 +22,7 @@ fn samples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/samples")
 }
 
-/// A browser with a page of these runs in it, and what it is asked.
+/// Opens a report of the runs in a browser of the given width and passes the tab to `ask`.
 fn with_page(runs: &[Run], width: u32, ask: impl FnOnce(&mut Tab)) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.html");
@@ -76,7 +76,7 @@ fn the_bars_of_hello_have_names_figures_and_whiskers() {
             ),
             10.0
         );
-        // 002's own figure below, and said to be so.
+        // The published rate of 002 is below the bar, and marked as published.
         let published = text(
             tab,
             &format!("{rows}[0].querySelector('.published-value').textContent"),
@@ -87,7 +87,7 @@ fn the_bars_of_hello_have_names_figures_and_whiskers() {
             note.contains("published, other machine") && note.contains("Raspberry Pi"),
             "{note}"
         );
-        // The bars' lengths on the screen have the figures' proportions.
+        // The widths of the bars on the screen are proportional to the figures.
         let widths =
             format!("{rows}.map(row => row.querySelector('.fill').getBoundingClientRect().width)");
         let ratio = number(tab, &format!("(w => w[4] / w[0])({widths})"));
@@ -96,7 +96,7 @@ fn the_bars_of_hello_have_names_figures_and_whiskers() {
 }
 
 #[test]
-fn what_results_contain_is_text_and_never_markup() {
+fn texts_of_results_are_never_markup() {
     let mut run = sample("hello");
     run.title = "<img src=x onerror=\"document.title='broken'\">".into();
     run.contenders[0].title = "</title><script>document.title='broken'</script>".into();
@@ -117,7 +117,7 @@ fn what_results_contain_is_text_and_never_markup() {
 }
 
 #[test]
-fn the_machines_of_a_journal_stand_beside_each_other() {
+fn machines_of_a_journal_are_shown_side_by_side() {
     let runs = ["journal-desktop", "journal-board", "journal-tiny"].map(sample);
     with_page(&runs, 1280, |tab| {
         let section = text(tab, "document.querySelector('main section').innerText");
@@ -151,7 +151,7 @@ fn the_machines_of_a_journal_stand_beside_each_other() {
 }
 
 #[test]
-fn every_sample_fits_a_telephone_and_draws_nothing_outside() {
+fn every_sample_fits_a_narrow_screen() {
     for name in [
         "hello",
         "journal-desktop",
@@ -169,7 +169,7 @@ fn every_sample_fits_a_telephone_and_draws_nothing_outside() {
                 390.0,
                 "{name}"
             );
-            // Text that leaves the screen, but for what scrolls in a box of its own.
+            // Texts outside the screen, except for texts in a scrolling box.
             let outside = "[...document.querySelectorAll('figure text, .name, p, h1, h2, h3, li, summary')]\
                 .filter(e => !e.closest('.scroll') && getComputedStyle(e).display != 'none')\
                 .filter(e => { const r = e.getBoundingClientRect(); return r.left < -1 || r.right > 391 })\
@@ -183,10 +183,10 @@ fn every_sample_fits_a_telephone_and_draws_nothing_outside() {
     }
 }
 
-/// A wide screen shows a wide table whole; a narrower one shows that there is more at the right, in
-/// light and in dark, and keeps the names in sight.
+/// A wide screen shows a wide table completely. A narrow screen shows a shadow at the right edge, in light
+/// and dark mode, and the first column stays visible.
 #[test]
-fn a_wide_table_uses_the_window_or_says_that_it_goes_on() {
+fn a_wide_table_uses_the_window_or_marks_hidden_columns() {
     const WIDEST: &str = "[...document.querySelectorAll('.scroll')]\
         .sort((a, b) => b.scrollWidth - a.scrollWidth)[0]";
     with_page(&[sample("hello")], 1900, |tab| {
@@ -202,7 +202,7 @@ fn a_wide_table_uses_the_window_or_says_that_it_goes_on() {
             let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
             tab.command("Emulation.setEmulatedMedia", media).unwrap();
             let hidden = format!("{WIDEST}.scrollWidth - {WIDEST}.clientWidth");
-            assert!(number(tab, &hidden) > 0.0, "no test: all is in sight");
+            assert!(number(tab, &hidden) > 0.0, "the test needs hidden columns");
             let style = format!("getComputedStyle({WIDEST})");
             let shadow = text(tab, &format!("{style}.backgroundAttachment"));
             assert!(shadow.contains("local, scroll"), "{shadow}");
@@ -285,9 +285,9 @@ fn markdown_has_the_same_figures() {
     );
 }
 
-/// A contender that failed is marked in the tables and charts of every suite.
+/// A failed contender is marked in the tables and charts of every suite.
 #[test]
-fn what_failed_in_part_is_marked_everywhere() {
+fn a_partial_failure_is_marked_everywhere() {
     let failed = |name: &str, contender: &str| {
         let mut run = sample(name);
         let cells = run.cells.iter_mut();
@@ -302,7 +302,7 @@ fn what_failed_in_part_is_marked_everywhere() {
             vec![failed("page", "nginx")],
             "nginx (failed in part), cold",
         ),
-        // In the legend, and at a point.
+        // The mark is in the legend and in the tooltip of a point.
         (
             vec![failed("growth", "apache")],
             "Apache event (failed in part), 200 users",
@@ -324,6 +324,6 @@ fn what_failed_in_part_is_marked_everywhere() {
         .count();
     let page = html(&[failed("hello", "nginx")]);
     assert!(page.contains("nginx (failed in part)"));
-    // Its published figure is still there.
+    // The published figure is still shown.
     assert_eq!(page.matches("class=\"published").count(), published);
 }

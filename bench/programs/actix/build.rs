@@ -1,4 +1,4 @@
-//! Tells the program which actix-web it was built with, from the lock file beside it.
+//! Passes the version of actix-web from the lock file to the program.
 
 fn main() {
     println!("cargo::rerun-if-changed=Cargo.lock");

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# A content management system's page: metadata from two XML files, snippets of HTML from the file
-# system, put together and printed.
+# Page of a content management system, assembled from metadata in two XML files and from HTML snippets.
 import os
 import sys
 from xml.dom import minidom

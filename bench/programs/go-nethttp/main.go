@@ -1,5 +1,5 @@
 // Go's net/http: one page from memory, for every path.
-// Arguments: host, port, page, and "published" for the source document's form, a line of text.
+// Arguments: host, port, page, and "published" for the source document's variant with a line of text.
 package main
 
 import (

@@ -1,4 +1,4 @@
-//! `anthill bench import`: outputs of others become a result.
+//! `anthill bench import`: makes a result from the output of other load generators.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -31,14 +31,15 @@ pub(super) fn run(typed: &Typed) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the user names may be there already, but not what was just read: it can't be measured again.
+/// Returns the output path unless it is one of the inputs. Another existing file may be replaced, but an
+/// input cannot be measured again.
 fn apart(output: PathBuf, inputs: &[String]) -> Result<PathBuf, Problem> {
     let file = output.canonicalize().ok();
     let same = |input: &&String| file.is_some() && Path::new(input).canonicalize().ok() == file;
     match inputs.iter().find(same) {
         Some(input) => {
             let text = format!("`--output {}` would replace {input}", output.display());
-            Err(Problem::usage(text).help("name another file"))
+            Err(Problem::usage(text).help("choose another file"))
         }
         None => Ok(output),
     }
@@ -54,7 +55,7 @@ fn read(name: &str) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The result's name without its ending: that of the only file, beside it.
+/// Returns the result's name without extension: the name of a single input file, otherwise `imported`.
 fn stem(inputs: &[String]) -> String {
     match inputs {
         [name] if name != "-" => Path::new(name).with_extension("").display().to_string(),

@@ -1,4 +1,4 @@
-//! `anthill bench list`: what can be measured here.
+//! `anthill bench list`: lists suites, contenders and drivers, with versions or reasons for absence.
 
 use super::typed::Typed;
 use super::{Done, Problem, print};
@@ -30,7 +30,7 @@ pub(super) fn run(typed: &Typed) -> Done {
     text.push_str("\nDrivers\n");
     for driver in DRIVERS {
         let found = match driver.find() {
-            Ok(()) => "here".to_owned(),
+            Ok(()) => "installed".to_owned(),
             Err(error) => error.to_string(),
         };
         text.push_str(&format!("  {:<12}{found}\n", driver.name()));

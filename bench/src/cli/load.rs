@@ -1,4 +1,4 @@
-//! `anthill bench load`: our load generator by itself, against a server that runs already.
+//! `anthill bench load`: runs the kit's load generator alone, against a running server.
 
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use crate::load::{self, Error, Expect, Length, Outcome, Pace, Plan, Protocol, Re
 use crate::report::number;
 use crate::result::Failures;
 
-/// Set by Ctrl-C.
+/// Flag set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn run(typed: &Typed) -> Done {
@@ -39,7 +39,7 @@ pub(super) fn run(typed: &Typed) -> Done {
     })
 }
 
-/// The plan that was typed.
+/// Makes the plan from the command line.
 fn plan(typed: &Typed) -> Result<Plan, Problem> {
     let url = Url::parse(&typed.operands[0])?;
     let protocol = protocol(typed.value("http"))?;
@@ -51,7 +51,7 @@ fn plan(typed: &Typed) -> Result<Plan, Problem> {
     })?;
     let length = match (seconds("seconds")?, requests) {
         (Some(_), Some(_)) => {
-            let text = "`--seconds` and `--requests` are two different ends";
+            let text = "`--seconds` and `--requests` exclude each other";
             return Err(Problem::usage(text));
         }
         (_, Some(requests)) => Length::Requests(requests),
@@ -100,9 +100,10 @@ fn protocol(version: Option<&str>) -> Result<Protocol, Problem> {
         None | Some("1" | "1.1") => Ok(Protocol::Http1),
         Some("2") => Ok(Protocol::Http2),
         Some("3") => Ok(Protocol::Http3),
-        Some(other) => {
-            Err(Problem::usage(format!("`--http {other}`: no version of HTTP")).help("1.1, 2 or 3"))
-        }
+        Some(other) => Err(
+            Problem::usage(format!("`--http {other}`: unknown version of HTTP"))
+                .help("1.1, 2 or 3"),
+        ),
     }
 }
 
@@ -111,17 +112,17 @@ fn cpus(typed: &Typed) -> Result<Vec<usize>, Problem> {
         return Ok(Vec::new());
     };
     cores::parse_list(list)
-        .ok_or_else(|| Problem::usage(format!("`--cpus {list}`: not as in 0-3,8")))
+        .ok_or_else(|| Problem::usage(format!("`--cpus {list}`: not a list such as 0-3,8")))
 }
 
-/// Whom to ask for what.
+/// Parts of the URL to load.
 #[derive(Debug, PartialEq, Eq)]
 struct Url {
     tls: bool,
     address: SocketAddr,
-    /// As it stands in the `Host` field.
+    /// Value of the `Host` field.
     authority: String,
-    /// The name alone, for TLS.
+    /// Host name without port, for TLS.
     host: String,
     path: String,
 }
@@ -129,7 +130,7 @@ struct Url {
 impl Url {
     fn parse(text: &str) -> Result<Url, Problem> {
         let wrong = |why: &str| {
-            Problem::usage(format!("`{text}`: {why}")).help("as in https://localhost:8443/")
+            Problem::usage(format!("`{text}`: {why}")).help("example: https://localhost:8443/")
         };
         let uri: http::Uri = text.parse().map_err(|_| wrong("not a URL"))?;
         let tls = match uri.scheme_str() {
@@ -144,7 +145,7 @@ impl Url {
         let addresses = (host, port)
             .to_socket_addrs()
             .map_err(|error| wrong(&error.to_string()))?;
-        let address = reachable(addresses).ok_or_else(|| wrong("it has no address"))?;
+        let address = reachable(addresses).ok_or_else(|| wrong("the host has no address"))?;
         Ok(Url {
             tls,
             address,
@@ -158,14 +159,15 @@ impl Url {
     }
 }
 
-/// Of several addresses the first where somebody listens: a name may have one of IPv6 too.
+/// Returns the first address that accepts a connection, otherwise the first address. A host name may
+/// resolve to an IPv6 address without a listener.
 fn reachable(mut addresses: impl Iterator<Item = SocketAddr> + Clone) -> Option<SocketAddr> {
     let first = addresses.clone().next();
     let listens = |address: &SocketAddr| TcpStream::connect_timeout(address, REACH).is_ok();
     addresses.find(listens).or(first)
 }
 
-/// For people.
+/// Formats the outcome as text.
 fn words(outcome: &Outcome, plan: &Plan) -> String {
     let mut text = format!("{plan}\n");
     let mut line = |what: &str, value: String| text.push_str(&format!("  {what:<14}{value}\n"));
@@ -195,7 +197,7 @@ fn words(outcome: &Outcome, plan: &Plan) -> String {
     };
     if !outcome.latency.is_empty() {
         let late = match outcome.failures.contains_key(Failures::TIMEOUT) {
-            true => ", those that timed out too",
+            true => ", including timeouts",
             false => "",
         };
         line("latency", percentiles(&outcome.latency) + late);
@@ -215,7 +217,7 @@ fn words(outcome: &Outcome, plan: &Plan) -> String {
         line("handshakes", format!("{full} full, {resumed} resumed"));
     }
     let limit = if outcome.client_bound {
-        ": it was the limit"
+        ": the client was the limit"
     } else {
         ""
     };
@@ -230,11 +232,11 @@ fn words(outcome: &Outcome, plan: &Plan) -> String {
     text
 }
 
-/// As wrk takes them.
+/// Default number of connections and seconds, as in wrk.
 const CONNECTIONS: usize = 10;
 const SECONDS: f64 = 10.0;
 
-/// How long an address may take to answer before the next is tried.
+/// Timeout of the connection attempt per address.
 const REACH: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -242,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_say_whom_to_ask() {
+    fn a_url_gives_address_host_and_path() {
         let url = |text: &str| Url::parse(text).unwrap_or_else(|problem| panic!("{problem}"));
         let plain = url("http://127.0.0.1:8080/a?b=c");
         assert_eq!(plain.address, SocketAddr::from(([127, 0, 0, 1], 8080)));

@@ -1,4 +1,4 @@
-//! The command line: one table describes it, one file carries out each command.
+//! Command line: a table describes all commands, and each command has a file.
 
 mod import;
 mod list;
@@ -21,10 +21,10 @@ use crate::nearest::nearest;
 pub use problem::{INTERRUPTED, Problem};
 use table::{COMMANDS, Command};
 
-/// What a command comes to: an exit status, or what went wrong.
+/// Result of a command: an exit status, or a problem to report.
 pub type Done = Result<ExitCode, Problem>;
 
-/// Runs what was typed after the program's name.
+/// Runs the command given by the arguments after the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let done = match arguments.next() {
@@ -32,7 +32,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(word) => carry_out(&word.to_string_lossy(), arguments.collect()),
     };
     done.unwrap_or_else(|problem| {
-        // If nobody listens there, nobody is told.
+        // Errors are ignored: no other place is left for the message.
         let _ = writeln!(std::io::stderr(), "{problem}");
         ExitCode::from(problem.code())
     })
@@ -68,7 +68,7 @@ fn find(word: &str) -> Result<&'static Command, Problem> {
     })
 }
 
-/// Prints a result; whoever reads it may stop early.
+/// Prints to standard output. A closed pipe is not an error, since the reader may stop early.
 fn print(text: &str) -> Done {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -79,7 +79,7 @@ fn print(text: &str) -> Done {
     }
 }
 
-/// Writes a text to a file, or prints it.
+/// Writes a text to a file, or to standard output without a file.
 fn put(text: &str, file: Option<&Path>) -> Done {
     let Some(file) = file else {
         return print(text);

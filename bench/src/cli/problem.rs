@@ -1,8 +1,8 @@
-//! What is said to the user when something isn't right, and with which exit status.
+//! Error messages of the command line and their exit statuses.
 
 use std::fmt;
 
-/// A message, perhaps with advice, and an exit status.
+/// An error message with optional help and an exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     text: String,
@@ -10,15 +10,15 @@ pub struct Problem {
     code: u8,
 }
 
-/// Something was measured or made, but not all of it.
+/// Exit status for partial success: some results are missing or unsound.
 pub const INCOMPLETE: u8 = 1;
-/// What was asked for makes no sense; nothing was done.
+/// Exit status for invalid input; nothing was measured.
 pub const USAGE: u8 = 2;
-/// The user ended it: as shells report a program that SIGINT ended.
+/// Exit status after Ctrl-C: 128 + SIGINT, as in shells.
 pub const INTERRUPTED: u8 = 130;
 
 impl Problem {
-    /// What the user typed or wrote can't be done.
+    /// Returns a problem with the command line or an input file.
     pub fn usage(text: impl Into<String>) -> Problem {
         Problem {
             text: text.into(),
@@ -27,7 +27,7 @@ impl Problem {
         }
     }
 
-    /// It was right, and went wrong all the same.
+    /// Returns a problem that occurred in spite of valid input.
     pub fn failure(text: impl Into<String>) -> Problem {
         Problem {
             code: INCOMPLETE,
@@ -35,13 +35,13 @@ impl Problem {
         }
     }
 
-    /// With what would be right.
+    /// Adds a hint on valid input.
     pub fn help(mut self, help: impl Into<String>) -> Problem {
         self.help = Some(help.into());
         self
     }
 
-    /// The exit status.
+    /// Returns the exit status.
     pub fn code(&self) -> u8 {
         self.code
     }

@@ -1,4 +1,4 @@
-//! `anthill bench report` and `compare`: result files become something to read.
+//! `anthill bench report` and `anthill bench compare`: make reports from result files.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ pub(super) fn report(typed: &Typed) -> Done {
             written = true;
         }
     }
-    // Who wants tables in a file doesn't want them on the terminal too.
+    // With tables written into files, nothing is printed unless an output or format is given.
     if written && output.is_none() && !typed.has("format") {
         return Ok(ExitCode::SUCCESS);
     }
@@ -64,7 +64,7 @@ pub(super) fn compare(typed: &Typed) -> Done {
     put(&report::write(&document, format), output.as_deref())
 }
 
-/// What is written.
+/// Kind of output.
 enum Form {
     Report(Format),
     Csv,
@@ -88,15 +88,12 @@ fn form(named: Option<&str>, output: Option<&Path>) -> Result<Form, Problem> {
 fn of_file(path: &Path) -> Result<Format, Problem> {
     Format::of_file(path).ok_or_else(|| {
         let ending = path.extension().unwrap_or_default().to_string_lossy();
-        let text = format!(
-            "{}: `.{ending}` is no format that is written",
-            path.display()
-        );
-        Problem::usage(text).help("a report is .html or .md, and of a matrix also .csv")
+        let text = format!("{}: unknown report format `.{ending}`", path.display());
+        Problem::usage(text).help("reports are .html or .md, and .csv for `matrix`")
     })
 }
 
-/// Writes a contender's rows, those over TLS into a file of their own, and says where.
+/// Writes a contender's rows, with TLS rows in a separate file, and prints the file names.
 pub(super) fn write_csv(run: &Run, contender: &str, file: &Path) -> Result<(), Problem> {
     let written = extrapolate::write_csv(run, contender, file);
     let written =
@@ -110,17 +107,18 @@ pub(super) fn write_csv(run: &Run, contender: &str, file: &Path) -> Result<(), P
     Ok(())
 }
 
-/// The columns tell rows of no other suite apart.
+/// Returns the error for suites other than `matrix`: the CSV columns cannot distinguish their scenarios.
 pub(super) fn no_csv(suite: &str) -> Problem {
-    Problem::usage(format!("`{suite}` has no rows for a CSV")).help("`matrix` has")
+    Problem::usage(format!("`{suite}` cannot be written as CSV")).help("only `matrix` can")
 }
 
 fn nothing_in_csv() -> Problem {
     Problem::usage("no rows over plain HTTP were measured")
-        .help("of those over TLS `-o FILE.csv` makes a file of their own, FILE.tls.csv")
+        .help("with `-o FILE.csv`, rows over TLS are written into FILE.tls.csv")
 }
 
-/// Spare Cores' columns hold one server's rows, and nothing says whose they are.
+/// Returns the only contender with rounds. The columns of Spare Cores' CSV have no field for the server's
+/// name, so a file holds the rows of one server.
 fn one_contender(runs: &[Run]) -> Result<(&Run, &str), Problem> {
     let measured = |run: &Run, name: &str| {
         let has = |cell: &Cell| cell.contender == name && !cell.rounds.is_empty();
@@ -134,9 +132,9 @@ fn one_contender(runs: &[Run]) -> Result<(&Run, &str), Problem> {
     });
     match (tables.next(), tables.next()) {
         (Some(only), None) => Ok(only),
-        (None, _) => Err(Problem::usage("nothing was measured in it")),
+        (None, _) => Err(Problem::usage("the result has no rounds")),
         (Some(_), Some(_)) => Err(Problem::usage("a CSV holds the rows of one contender")
-            .help("anthill bench run matrix --csv FILE writes one for each")),
+            .help("`anthill bench run matrix --csv FILE` writes a file per contender")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `anthill bench run`: from what was typed to a result file.
+//! `anthill bench run`: measures a suite and writes the result file.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -34,9 +34,9 @@ use crate::stage::Stage;
 use crate::suite::{Act, Extent, Programme, SUITES, Suite, Wishes};
 use crate::work_folder::WorkFolder;
 
-/// Set by Ctrl-C.
+/// Flag set by Ctrl-C.
 static STOP: AtomicBool = AtomicBool::new(false);
-/// What a second Ctrl-C still removes.
+/// Work folder to remove on a second Ctrl-C.
 static WORK_FOLDER: OnceLock<PathBuf> = OnceLock::new();
 
 pub(super) fn run(typed: &Typed) -> Done {
@@ -55,7 +55,7 @@ pub(super) fn run(typed: &Typed) -> Done {
     if typed.has("resume") {
         let resumed = resume::take_up(&mut run, &order.output);
         resumed.map_err(|error| {
-            Problem::usage(error.to_string()).help("without --resume it begins anew")
+            Problem::usage(error.to_string()).help("without --resume the run starts anew")
         })?;
     }
     interrupt::watch(&STOP, leave_nothing).map_err(failed)?;
@@ -64,8 +64,8 @@ pub(super) fn run(typed: &Typed) -> Done {
     order.end(&ending, &mut run, &cast)
 }
 
-/// Who is being ended may still write there, or remove it too, so it is tried for a moment. What that
-/// leaves, the next run removes.
+/// Removes the work folder. Processes that are being killed may still write into the folder or remove it,
+/// so the removal is retried for up to 500 ms. The next run removes any remainder.
 fn leave_nothing() {
     let Some(folder) = WORK_FOLDER.get() else {
         return;
@@ -94,7 +94,7 @@ fn find(name: &str) -> Result<&'static Suite, Problem> {
     })
 }
 
-/// What was typed, understood.
+/// Settings from the command line.
 struct Order<'t> {
     typed: &'t Typed,
     suite: &'static Suite,
@@ -130,10 +130,13 @@ impl<'t> Order<'t> {
                 .unwrap_or(NODE_SHARE),
         };
         if wishes.as_published && !suite.as_published {
-            let text = format!("`{}` can't be run as published", suite.name);
+            let text = format!("`{}` has no published settings", suite.name);
             let able = SUITES.iter().filter(|suite| suite.as_published);
             let names: Vec<&str> = able.map(|suite| suite.name).collect();
-            return Err(Problem::usage(text).help(format!("{} can", names.join(", "))));
+            return Err(Problem::usage(text).help(format!(
+                "suites with published settings: {}",
+                names.join(", ")
+            )));
         }
         if typed.has("csv") && suite.name != extrapolate::SUITE {
             return Err(super::report::no_csv(suite.name));
@@ -162,8 +165,7 @@ impl<'t> Order<'t> {
         })
     }
 
-    /// Better now than after an hour: whether the result can be written, without touching what may
-    /// be there.
+    /// Checks before the run whether the result can be written, without changing an existing file.
     fn try_output(&self) -> std::io::Result<()> {
         let folder = self
             .output
@@ -177,7 +179,7 @@ impl<'t> Order<'t> {
         tempfile::tempfile_in(folder).map(drop)
     }
 
-    /// Better before the first round than in the middle of the run.
+    /// Checks before the run whether all drivers are installed and support their plans.
     fn check_driver(&self, programme: &Programme) -> Result<(), Problem> {
         let wrong = |error: crate::driver::DriverError| Problem::usage(error.to_string());
         self.driver.find().map_err(wrong)?;
@@ -186,13 +188,13 @@ impl<'t> Order<'t> {
             driver.find().map_err(wrong)?;
             driver.can(&case.plan).map_err(|error| {
                 let text = format!("{}, {}: {error}", self.suite.name, case.scenario.id);
-                Problem::usage(text).help("without --driver our own generator asks")
+                Problem::usage(text).help("without --driver the kit's own generator is used")
             })?;
         }
         Ok(())
     }
 
-    /// Better once, and now, than by every contender.
+    /// Checks once before the run that the ports are free, so that not every contender fails.
     fn check_port(&self) -> Result<(), Problem> {
         let Some(port) = self.port else {
             return Ok(());
@@ -200,14 +202,14 @@ impl<'t> Order<'t> {
         let mut ports = ports::Free::new(IpAddr::V4(Ipv4Addr::LOCALHOST));
         for port in [port, port + 1] {
             ports.take(port).map_err(|error| {
-                let help = "--port takes another and the next, and without it free ones are found";
+                let help = "choose another --port N with N and N+1 free, or leave --port out to use free ports";
                 Problem::usage(error.to_string()).help(help)
             })?;
         }
         Ok(())
     }
 
-    /// The run before anything is measured.
+    /// Returns the run before the first measurement.
     fn begin(&self, suite: &Suite, programme: &Programme, cast: &Cast<'_>) -> Run {
         let now = Timestamp::now().to_string();
         let mut notes = programme.notes.clone();
@@ -242,18 +244,18 @@ impl<'t> Order<'t> {
         let (server, client) = (list(&self.cores.server), list(&self.cores.client));
         notes.push(match (programme.pinned, self.cores.disjoint()) {
             (true, true) => format!(
-                "The server was held to processor {server} and the client to processor {client}; \
-                 rounds were interleaved, and each began with a fresh start of the server."
+                "The server was pinned to processor {server} and the client to processor {client}; \
+                 rounds were interleaved, and each began with a new start of the server."
             ),
             (true, false) => format!(
-                "Server and client share processor {server}, since there is no other: each takes \
-                 the other's time. Rounds were interleaved."
+                "Server and client share processor {server}, the only one, and reduce each other's CPU \
+                 time. Rounds were interleaved."
             ),
-            (false, _) => "Server and client were not held to processors.".to_owned(),
+            (false, _) => "Server and client were not pinned to processors.".to_owned(),
         });
         if self.driver != Driver::Embedded {
             notes.push(format!(
-                "Asked by {}: the responses' lengths are checked as far as it tells them.",
+                "Load by {}: lengths of responses are checked as far as the driver reports them.",
                 self.driver
             ));
         }
@@ -268,11 +270,11 @@ impl<'t> Order<'t> {
         run: &mut Run,
     ) -> Result<Ending, Problem> {
         let failed = |error: std::io::Error| Problem::failure(format!("the work folder: {error}"));
-        // Until the end of the run; dropped, it is removed.
+        // The temporary folder is removed when dropped at the end of the run.
         let (folder, _temporary) = self.work_folder().map_err(failed)?;
         let site = Site::create(&folder, &programme.sizes()).map_err(failed)?;
         if programme.pinned {
-            // What we do besides asking must not cost the server.
+            // All work of the kit runs on the client's processors, so that the server is not slowed down.
             process::pin(&self.cores.client).map_err(failed)?;
         }
         let (groups, acts) = cast.groups(programme);
@@ -302,7 +304,7 @@ impl<'t> Order<'t> {
         let output = self.output.clone();
         let mut save = |run: &mut Run| {
             run.ended = Timestamp::now().to_string();
-            // What was measured earlier isn't replaced by nothing.
+            // An existing file is not replaced by a result without rounds.
             if run.cells.iter().all(|cell| cell.rounds.is_empty()) {
                 return Ok(());
             }
@@ -323,7 +325,7 @@ impl<'t> Order<'t> {
         Ok(ending)
     }
 
-    /// The one that the user names, else one that goes away.
+    /// Returns the folder named by the user, or a temporary folder.
     fn work_folder(&self) -> std::io::Result<(PathBuf, Option<WorkFolder>)> {
         if let Some(folder) = self.typed.path("keep") {
             std::fs::create_dir_all(&folder)?;
@@ -336,13 +338,13 @@ impl<'t> Order<'t> {
         Ok((path, Some(temporary)))
     }
 
-    /// The last word: the file complete or not, a table, an exit status.
+    /// Finishes the run: writes the result, prints the summary and returns the exit status.
     fn end(&self, ending: &Ending, run: &mut Run, cast: &Cast<'_>) -> Done {
         let untold = untold(ending, run);
         run.complete = !ending.interrupted && ending.failures.is_empty() && untold.is_empty();
         run.ended = Timestamp::now().to_string();
         let failed = |error| Problem::failure(format!("{}: {error}", self.output.display()));
-        // With those of a run that was resumed.
+        // The count includes rounds measured before the run was resumed.
         let rounds: usize = run.cells.iter().map(|cell| cell.rounds.len()).sum();
         if rounds > 0 {
             run.write(&self.output).map_err(failed)?;
@@ -375,7 +377,7 @@ impl<'t> Order<'t> {
         Ok(ExitCode::from(INCOMPLETE))
     }
 
-    /// Files for each contender: with its name before the ending if there are several.
+    /// Writes the CSV files of all contenders; with several contenders, the name is part of the file name.
     fn write_csv(&self, run: &Run, file: &Path) -> Result<(), Problem> {
         let measured = |name: &str| {
             let has = |cell: &Cell| cell.contender == name && !cell.rounds.is_empty();
@@ -398,8 +400,8 @@ impl<'t> Order<'t> {
     }
 }
 
-/// What is known of a cell only when all its rounds are there, or was before the run was resumed: written
-/// into it, and given to be told.
+/// Records the failures that show only in all rounds of a cell, or that a resumed run already had. Returns
+/// their messages unless already reported.
 fn untold(ending: &Ending, run: &mut Run) -> Vec<String> {
     let unsound = |cell: &Cell| !cell.rounds.is_empty() && !is_sound(run, cell);
     let unsound: Vec<bool> = run.cells.iter().map(unsound).collect();
@@ -418,15 +420,15 @@ fn untold(ending: &Ending, run: &mut Run) -> Vec<String> {
     untold
 }
 
-/// Who takes part.
+/// Contenders of the run.
 struct Cast<'c> {
-    /// In the order of the tables; those that are missing too.
+    /// Facts in the order of the tables, including missing contenders.
     facts: Vec<ContenderFacts>,
-    /// Those that are here.
+    /// Installed contenders.
     present: Vec<&'c Entry>,
-    /// Whether the user named them.
+    /// True if the user named the contenders.
     named: bool,
-    /// Messages about those that the user named and that aren't here.
+    /// Messages about missing contenders named by the user.
     missing_by_name: Vec<String>,
 }
 
@@ -471,26 +473,28 @@ impl<'c> Cast<'c> {
             cast.facts.push(facts);
         }
         if cast.groups(programme).0.is_empty() {
-            let problem = Problem::usage("none of the contenders is here");
-            return Err(problem.help("`anthill bench list` says which are, and why not"));
+            let problem = Problem::usage("none of the contenders is installed");
+            return Err(
+                problem.help("`anthill bench list` shows all contenders and the missing programs")
+            );
         }
         Ok(cast)
     }
 
-    fn has_part(&self, act: &Act, entry: &Entry) -> bool {
+    fn takes_part(&self, act: &Act, entry: &Entry) -> bool {
         let usual = &act.cast.usual;
         act.cast.lacking(entry).is_none()
             && (self.named || usual.is_empty() || usual.contains(&entry.name))
     }
 
-    /// The acts in which anybody has a part, as groups and as they are.
+    /// Returns the acts with at least one contender, as groups and as acts with equal indices.
     fn groups(&self, programme: &Programme) -> (Vec<Group>, Vec<Act>) {
         let (mut groups, mut acts) = (Vec::new(), Vec::new());
         for act in &programme.acts {
             let with_part = self
                 .present
                 .iter()
-                .filter(|entry| self.has_part(act, entry));
+                .filter(|entry| self.takes_part(act, entry));
             let contenders: Vec<String> = with_part.map(|entry| entry.name.clone()).collect();
             if contenders.is_empty() {
                 continue;
@@ -506,7 +510,7 @@ impl<'c> Cast<'c> {
     }
 }
 
-/// The entries of these names, and those without which the suite makes no sense.
+/// Returns the entries of the names, plus the contenders required by the suite.
 fn named<'c>(
     catalogue: &'c Catalogue,
     programme: &Programme,
@@ -547,7 +551,7 @@ fn named<'c>(
     }
 }
 
-/// All entries that have a part in the suite, in the catalogue's order.
+/// Returns all entries of the suite's default selection, in the catalogue's order.
 fn usual<'c>(catalogue: &'c Catalogue, programme: &Programme) -> Vec<&'c Entry> {
     let has_part = |entry: &&Entry| {
         programme.acts.iter().any(|act| {
@@ -559,7 +563,8 @@ fn usual<'c>(catalogue: &'c Catalogue, programme: &Programme) -> Vec<&'c Entry> 
     catalogue.entries().iter().filter(has_part).collect()
 }
 
-/// `hello.json`, or `hello-2.json` if that is there: an earlier result isn't overwritten unasked.
+/// Returns an unused file name: `hello.json`, or `hello-2.json` if the first exists, so that earlier
+/// results are not overwritten.
 pub(super) fn unused(stem: &str) -> PathBuf {
     let mut path = PathBuf::from(format!("{stem}.json"));
     let mut number = 1;
@@ -577,14 +582,14 @@ fn names(list: Option<&str>) -> Result<Option<Vec<String>>, Problem> {
     let names = list.split(',').map(|name| name.trim().to_owned());
     let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
     if names.is_empty() {
-        return Err(Problem::usage("`--with` names nobody").help("--with anthill,nginx"));
+        return Err(Problem::usage("`--with` names no contender").help("--with anthill,nginx"));
     }
     Ok(Some(names))
 }
 
 fn extent(typed: &Typed) -> Result<Extent, Problem> {
     match (typed.has("quick"), typed.has("full")) {
-        (true, true) => Err(Problem::usage("`--quick` and `--full` are opposites")),
+        (true, true) => Err(Problem::usage("`--quick` and `--full` exclude each other")),
         (true, false) => Ok(Extent::Quick),
         (false, true) => Ok(Extent::Full),
         (false, false) => Ok(Extent::Usual),
@@ -611,11 +616,11 @@ fn cores(typed: &Typed) -> Result<Cores, Problem> {
         let Some(text) = typed.value(option) else {
             return Ok(usual);
         };
-        let wrong = || Problem::usage(format!("`--{option} {text}`: not a list as 0-3,8"));
+        let wrong = || Problem::usage(format!("`--{option} {text}`: not a list such as 0-3,8"));
         let list = cores::parse_list(text).ok_or_else(wrong)?;
         match list.iter().find(|cpu| !allowed.contains(cpu)) {
             Some(cpu) => Err(Problem::usage(format!(
-                "`--{option} {text}`: processor {cpu} isn't there, or not ours to use"
+                "`--{option} {text}`: processor {cpu} does not exist or is not available to this process"
             ))),
             None => Ok(list),
         }
@@ -627,7 +632,7 @@ fn cores(typed: &Typed) -> Result<Cores, Problem> {
     })
 }
 
-/// How long it will take, before it does.
+/// Prints an estimate of the duration.
 fn announce(programme: &Programme, groups: &[Group]) {
     let acts = programme.acts.iter();
     let mut seconds = 0.0;
@@ -646,45 +651,45 @@ fn announce(programme: &Programme, groups: &[Group]) {
     eprintln!("{}: about {minutes} min", programme.title);
 }
 
-/// What the percentiles say of requests that were given up, if there are any.
+/// Returns the note on timeouts in the percentiles, if requests timed out.
 fn late(run: &Run) -> Option<String> {
     let mut rounds = run.cells.iter().flat_map(|cell| &cell.rounds);
     let late = rounds.any(|round| {
         round.driver == Driver::Embedded.name() && round.failures.contains_key(Failures::TIMEOUT)
     });
     late.then(|| {
-        "A request that timed out counts in the percentiles with the time until then, which is \
-         its timeout at least."
+        "Requests that timed out are included in the percentiles with their duration, at least the \
+         timeout."
             .to_owned()
     })
 }
 
-/// How finely CPU time was counted, in words.
+/// Returns the note on the resolution of CPU time.
 fn resolution(run: &Run, coarse: Option<&str>) -> String {
     let rounds = run.cells.iter().flat_map(|cell| &cell.rounds);
     let used = rounds.map(|round| round.server.cpu_seconds());
     let least = used.filter(|seconds| *seconds > 0.0).reduce(f64::min);
     let tick = run.machine.tick_seconds;
     match (coarse, least) {
-        (None, _) => "CPU time is that of the server's control group: every process that was ever \
-                      in it, in microseconds; what it uses between the client's last request and \
-                      our look is in it too."
+        (None, _) => "CPU time is read from the server's control group in microseconds. The group \
+                      includes every process of the server, and the reading follows shortly after \
+                      the client's last request."
             .to_owned(),
         (Some(why), Some(least)) => format!(
-            "CPU time is counted in ticks of {:.0} ms ({why}); the least of a round here was {:.2} s, \
-             so it is known to {:.1} %.",
+            "CPU time is counted in ticks of {:.0} ms ({why}); the smallest value of a round was {:.2} s, \
+             so the resolution is {:.1} %.",
             tick * 1e3,
             least,
             tick / least * 100.0
         ),
-        (Some(why), None) => format!("CPU time was too little to be counted ({why})."),
+        (Some(why), None) => format!("CPU time was too short to be counted ({why})."),
     }
 }
 
-/// A hundredth of a processor: about as many requests of a static page as a Raspberry Pi of 2013
-/// answered.
+/// Default CPU share of a node: with 1 % of a processor, a node serves about as many requests for a static
+/// page as a Raspberry Pi of 2013.
 const NODE_SHARE: f64 = 0.01;
-/// What starting and stopping a server takes, roughly.
+/// Estimated seconds to start and stop a server.
 const START_SECONDS: f64 = 0.7;
-/// Ten milliseconds each.
+/// Attempts to remove the work folder, 10 ms apart.
 const LAST_TRIES: usize = 50;

@@ -1,35 +1,35 @@
-//! The one table of commands and their options: the parser and the help are made from it.
+//! Table of commands and options, from which the parser and the help texts are made.
 
 use super::Done;
 use super::typed::Typed;
 
-/// One command: `anthill bench NAME …`.
+/// A command: `anthill bench NAME …`.
 pub struct Command {
-    /// What is typed.
+    /// Name of the command.
     pub name: &'static str,
-    /// One line, without a full stop.
+    /// One-line description without a full stop.
     pub about: &'static str,
-    /// Paragraphs, one a line.
+    /// Paragraphs of the help text, one per element.
     pub details: &'static [&'static str],
-    /// What stands after it: `SUITE`, `RESULT…`.
+    /// Operands for the usage line: `SUITE`, `RESULT…`.
     pub operands: &'static str,
-    /// How few and how many operands.
+    /// Smallest and largest number of operands.
     pub count: (usize, usize),
-    /// Its options.
+    /// Options of the command.
     pub options: &'static [Opt],
-    /// What it does.
+    /// Function that runs the command.
     pub run: fn(&Typed) -> Done,
 }
 
 /// An option: `--long`, or `--long VALUE`.
 pub struct Opt {
-    /// What is typed after two dashes.
+    /// Long name without dashes.
     pub long: &'static str,
-    /// What may be typed after one.
+    /// Short name without dash.
     pub short: Option<char>,
-    /// The value's name, if it has one.
+    /// Name of the value for the help text, if the option takes one.
     pub value: Option<&'static str>,
-    /// One line, without a full stop.
+    /// One-line description without a full stop.
     pub about: &'static str,
 }
 
@@ -60,43 +60,39 @@ const fn output(about: &'static str) -> Opt {
     }
 }
 
-/// Every command has it.
+/// The `--help` option of every command.
 pub static HELP: Opt = Opt {
     long: "help",
     short: Some('h'),
     value: None,
-    about: "Show what this command does",
+    about: "Show the help of this command",
 };
 
 const CATALOGUE: Opt = option(
     "catalogue",
     "FILE",
-    "More contenders, or other settings of the known ones (TOML, as contenders.toml)",
+    "Additional contenders, or other settings of known ones (TOML, as contenders.toml)",
 );
 
-/// Every command, in the order of the help.
+/// All commands, in the order of the help text.
 pub static COMMANDS: &[Command] = &[
     Command {
         name: "run",
-        about: "Measure contenders side by side by a suite",
+        about: "Measure a suite with several contenders side by side",
         details: &[
-            "Servers and client are held to different processors. Rounds are interleaved: every \
-             contender has its turn before the next round begins, so that what drifts is in all.",
-            "After each round the result is written, so that Ctrl-C loses nothing; --resume goes on.",
-            "Exit status: 0; 1 if a contender failed, were it in part; 2 if nothing could be measured; 130 after Ctrl-C.",
+            "Servers and client are pinned to different processors. Rounds are interleaved: every \
+             contender is measured before the next round begins, so that drift affects all equally.",
+            "The result is written after each round, so Ctrl-C loses no finished round; --resume continues.",
+            "Exit status: 0; 1 if a contender failed, even in part; 2 if nothing could be measured; 130 after Ctrl-C.",
         ],
         operands: "SUITE",
         count: (1, 1),
         options: &[
-            option(
-                "with",
-                "A,B,C",
-                "These contenders, instead of the suite's own",
-            ),
+            option("with", "A,B,C", "Contenders, instead of the suite's own"),
             option(
                 "rounds",
                 "N",
-                "Rounds of each, instead of the suite's own (3, 5 or 9)",
+                "Rounds of each contender, instead of the suite's own (3 to 11)",
             ),
             option(
                 "seconds",
@@ -106,45 +102,41 @@ pub static COMMANDS: &[Command] = &[
             option(
                 "warm-up",
                 "S",
-                "Seconds before each round that don't count, instead of 0.5",
+                "Seconds of warm-up before each round, instead of 0.5",
             ),
-            option(
-                "timeout",
-                "S",
-                "Seconds until a response is given up, instead of 10",
-            ),
+            option("timeout", "S", "Response timeout in seconds, instead of 10"),
             switch(
                 "quick",
-                "Fewer scenarios, 3 rounds of 1 s: to see that it works",
+                "Fewer scenarios, 3 rounds of 1 s, to see that everything works",
             ),
             switch(
                 "full",
-                "Every scenario of the source document, 5 longer rounds: takes hours",
+                "Every scenario of the source document, 5 longer rounds; takes hours",
             ),
             switch(
                 "as-published",
-                "With the settings of the source document, unequal as they were",
+                "Use the source document's settings, which are not equal for all contenders",
             ),
             option(
                 "driver",
                 "NAME",
-                "Ask by embedded (our own), wrk, ab, siege or h2load",
+                "Load generator: embedded (default), wrk, ab, siege or h2load",
             ),
-            output("Where the result goes, instead of SUITE.json (or SUITE-2.json)"),
+            output("Result file, instead of SUITE.json (or SUITE-2.json)"),
             switch(
                 "resume",
-                "Go on with what that file has: the same command, interrupted before",
+                "Continue an interrupted run of the same command from its result file",
             ),
             option(
                 "csv",
                 "FILE",
-                "matrix: also as CSV with Spare Cores' columns, as matrix.csv; what is over TLS into \
-                 matrix.tls.csv, and of several contenders matrix.NAME.csv each",
+                "matrix: also write CSV with Spare Cores' columns, such as matrix.csv; TLS rows go into \
+                 matrix.tls.csv, and several contenders into matrix.NAME.csv each",
             ),
             option(
                 "machine",
                 "FILE",
-                "A profile of this machine (TOML: name, price)",
+                "Profile of this machine (TOML: name, price)",
             ),
             CATALOGUE,
             option("server-cpus", "LIST", "The server's processors: 0-3,8"),
@@ -152,19 +144,19 @@ pub static COMMANDS: &[Command] = &[
             option(
                 "port",
                 "N",
-                "The servers listen there (and with TLS on the next) instead of on free ports",
+                "Port of the servers (TLS on the next port), instead of free ports",
             ),
             option(
                 "node",
                 "NAME",
-                "growth: what the nodes run, instead of anthill",
+                "growth: server on the nodes, instead of anthill",
             ),
             option(
                 "node-share",
                 "S",
                 "growth: each node's share of a processor, instead of 0.01",
             ),
-            option("keep", "FOLDER", "Keep configurations and logs there"),
+            option("keep", "FOLDER", "Keep configurations and logs in FOLDER"),
             switch("silent", "Show no progress"),
         ],
         run: super::run::run,
@@ -172,7 +164,7 @@ pub static COMMANDS: &[Command] = &[
     Command {
         name: "list",
         about: "Show the suites, and the contenders with their versions",
-        details: &["Of a contender that can't take part it says why, and how to install it."],
+        details: &["For a missing contender, the reason and the way to install it are shown."],
         operands: "",
         count: (0, 0),
         options: &[CATALOGUE],
@@ -180,118 +172,110 @@ pub static COMMANDS: &[Command] = &[
     },
     Command {
         name: "report",
-        about: "Draw tables and charts from results",
-        details: &["Several results of one suite are laid beside each other, machine by machine."],
+        about: "Make tables and charts from results",
+        details: &["Several results of one suite are shown side by side, machine by machine."],
         operands: "RESULT…",
         count: (1, usize::MAX),
         options: &[
-            output("Where it goes, instead of standard output: .html, .md or .csv"),
+            output("Report file, instead of standard output: .html, .md or .csv"),
             option(
                 "format",
                 "NAME",
-                "markdown, html or csv, whatever the file's name",
+                "markdown, html or csv, instead of the format by file name",
             ),
             option(
                 "figures",
                 "FILE",
-                "Write the tables between the marks of that Markdown file (docs/performance.md)",
+                "Write the tables between the marks of a Markdown file (docs/performance.md)",
             ),
             option(
                 "summary",
                 "FILE",
-                "Write the short table between the marks of that Markdown file (README.md)",
+                "Write the short table between the marks of a Markdown file (README.md)",
             ),
             switch(
                 "published",
-                "Lay the source documents' figures beneath, marked as such",
+                "Add the source documents' figures, marked as published",
             ),
         ],
         run: super::report::report,
     },
     Command {
         name: "compare",
-        about: "Say what changed between two results",
-        details: &["Differences within the noise are called so."],
+        about: "Show the differences between two results",
+        details: &["Differences within the noise are marked."],
         operands: "BEFORE AFTER",
         count: (2, 2),
         options: &[output(
-            "Where it goes, instead of standard output: .html or .md",
+            "Report file, instead of standard output: .html or .md",
         )],
         run: super::report::compare,
     },
     Command {
         name: "load",
-        about: "Ask a server that runs already, by our load generator alone",
+        about: "Load a running server with the kit's own load generator",
         details: &[
-            "Status 200 is what is right, and with --bytes the content's length. A certificate is not \
-             verified.",
+            "A response is correct with status 200 and, with --bytes, the given length. Certificates are \
+             not verified.",
             "Exit status: 0; 1 if a request failed; 130 after Ctrl-C.",
         ],
         operands: "URL",
         count: (1, 1),
         options: &[
             option("http", "VERSION", "1.1, 2 or 3, instead of 1.1"),
-            option("connections", "N", "So many connections, instead of 10"),
+            option("connections", "N", "Number of connections, instead of 10"),
             option(
                 "streams",
                 "N",
-                "Requests at once on each (HTTP/2 and 3), instead of 1",
+                "Concurrent requests per connection (HTTP/2 and 3), instead of 1",
             ),
             option(
                 "threads",
                 "N",
                 "Threads that share the connections, instead of 1",
             ),
-            option("cpus", "LIST", "Processors they are held to: 0-3,8"),
-            option("seconds", "S", "How long, instead of 10"),
-            option("requests", "N", "So many requests, instead of a time"),
-            option(
-                "warm-up",
-                "S",
-                "Seconds before that don't count, instead of 0",
-            ),
-            option(
-                "timeout",
-                "S",
-                "Seconds until a response is given up, instead of 10",
-            ),
+            option("cpus", "LIST", "Processors of the threads: 0-3,8"),
+            option("seconds", "S", "Duration in seconds, instead of 10"),
+            option("requests", "N", "Number of requests, instead of a duration"),
+            option("warm-up", "S", "Seconds of warm-up, instead of 0"),
+            option("timeout", "S", "Response timeout in seconds, instead of 10"),
             option(
                 "rate",
                 "R",
-                "Requests a second that fall due whatever is answered (open loop)",
+                "Requests per second, sent without waiting for responses (open loop)",
             ),
-            switch("close", "A connection for each request"),
-            switch("resumed", "TLS sessions are taken up again"),
-            option("bytes", "N", "Length of the content that is expected"),
-            switch("json", "Print the round as results have it, in JSON"),
+            switch("close", "Open a new connection for each request"),
+            switch("resumed", "Resume TLS sessions"),
+            option("bytes", "N", "Expected length of the content"),
+            switch("json", "Print the round in JSON, as in a result file"),
         ],
         run: super::load::run,
     },
     Command {
         name: "import",
-        about: "Make a result of what wrk, ab, siege or h2load printed",
+        about: "Make a result from the output of wrk, ab, siege or h2load",
         details: &[
-            "A text may hold several outputs among other words. - is standard input.",
-            "Outputs of one generator are rows of one table, named by the heading (##) above them, \
-             else by their file.",
+            "A file may contain several outputs among other text. - is standard input.",
+            "Outputs of one generator become rows of one table, named by the heading (##) above the \
+             output, otherwise by the file.",
         ],
         operands: "FILE…",
         count: (1, usize::MAX),
         options: &[output(
-            "Where the result goes, instead of FILE.json (FILE-2.json if that is there; of several \
-             files imported.json)",
+            "Result file, instead of FILE.json (FILE-2.json if the first exists, imported.json for \
+             several files)",
         )],
         run: super::import::run,
     },
 ];
 
 impl Command {
-    /// Its options, with those that every command has.
+    /// Returns the options of the command and `--help`.
     pub fn options(&self) -> impl Iterator<Item = &'static Opt> + use<> {
         self.options.iter().chain([&HELP])
     }
 
-    /// `run [OPTIONS] SUITE`
+    /// Returns the usage line: `run [OPTIONS] SUITE`.
     pub fn usage(&self) -> String {
         let options = if self.options.is_empty() {
             ""
@@ -305,7 +289,7 @@ impl Command {
 }
 
 impl Opt {
-    /// `-o, --output FILE`
+    /// Returns the option for the help text: `-o, --output FILE`.
     pub fn usage(&self) -> String {
         let short = self
             .short
@@ -315,10 +299,10 @@ impl Opt {
     }
 }
 
-/// What `anthill bench --help` prints.
+/// Returns the text of `anthill bench --help`.
 pub fn overview() -> String {
     let mut text = format!(
-        "{}\nMeasures web servers side by side, and reports it\n\nUsage: anthill bench COMMAND [OPTIONS]\n\nCommands:\n",
+        "{}\nMeasures web servers side by side and reports the results\n\nUsage: anthill bench COMMAND [OPTIONS]\n\nCommands:\n",
         crate::TOOL
     );
     for command in COMMANDS {
@@ -328,11 +312,11 @@ pub fn overview() -> String {
     for suite in crate::suite::SUITES {
         text.push_str(&format!("  {:<10}{}\n", suite.name, suite.about));
     }
-    text.push_str("\nOf one command: anthill bench COMMAND --help\n");
+    text.push_str("\nHelp of a command: anthill bench COMMAND --help\n");
     text
 }
 
-/// What `anthill bench COMMAND --help` prints.
+/// Returns the text of `anthill bench COMMAND --help`.
 pub fn help(command: &Command) -> String {
     let mut text = format!(
         "{}\n\nUsage: anthill bench {}\n",

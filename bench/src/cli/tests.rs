@@ -13,7 +13,7 @@ fn problem(command: &str, line: &str) -> String {
 }
 
 #[test]
-fn what_was_typed_is_told_apart() {
+fn operands_and_options_are_parsed() {
     let command = find("run").expect("a command");
     let typed = parse(
         command,
@@ -31,9 +31,9 @@ fn what_was_typed_is_told_apart() {
 }
 
 #[test]
-fn bad_input_is_named() {
+fn invalid_input_is_named() {
     assert!(problem("run", "").starts_with("error: `anthill bench run` needs SUITE"));
-    assert!(problem("run", "a b").starts_with("error: `b` is too much"));
+    assert!(problem("run", "a b").starts_with("error: unexpected argument `b`"));
     assert!(problem("run", "a --rouds 1").ends_with("help: did you mean `--rounds`?"));
     assert!(problem("run", "a --rounds").starts_with("error: `--rounds` needs a value: N"));
     assert!(problem("compare", "a").starts_with("error: `anthill bench compare` needs BEFORE"));
@@ -49,7 +49,7 @@ fn bad_input_is_named() {
 }
 
 #[test]
-fn the_help_tells_all_of_the_table() {
+fn the_help_lists_the_whole_table() {
     let all = overview();
     for command in COMMANDS {
         assert!(all.contains(command.about));

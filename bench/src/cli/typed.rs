@@ -1,4 +1,4 @@
-//! From the words of a command line to what was typed, by the table.
+//! Parser of the command line, driven by the table of commands.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,18 +10,18 @@ use super::problem::Problem;
 use super::table::{Command, Opt};
 use crate::nearest::nearest;
 
-/// What was typed: it fits the table.
+/// A parsed command line that matches the table.
 pub struct Typed {
     /// The command.
     pub command: &'static Command,
-    /// The words that are no options.
+    /// Arguments other than options.
     pub operands: Vec<String>,
     options: Vec<(&'static str, String)>,
-    /// All of it, as one would type it again.
+    /// The complete command line.
     pub line: String,
 }
 
-/// Reads what stands after the command's name.
+/// Parses the arguments after the command's name.
 pub fn parse(command: &'static Command, arguments: Vec<OsString>) -> Result<Typed, Problem> {
     let words: Vec<_> = arguments
         .iter()
@@ -37,7 +37,7 @@ pub fn parse(command: &'static Command, arguments: Vec<OsString>) -> Result<Type
         Problem::usage(text).help(format!("see `anthill bench {} --help`", command.name))
     };
     let utf8 = |value: OsString| {
-        let not_text = |value: OsString| see(format!("`{}` isn't UTF-8", value.to_string_lossy()));
+        let not_text = |value: OsString| see(format!("`{}` is not UTF-8", value.to_string_lossy()));
         value.into_string().map_err(not_text)
     };
     let mut parser = lexopt::Parser::from_args(arguments);
@@ -64,7 +64,7 @@ pub fn parse(command: &'static Command, arguments: Vec<OsString>) -> Result<Type
             }
         };
         typed.options.push((option.long, value));
-        // Help is wanted, whatever else is missing.
+        // `--help` needs no operands.
         if option.long == "help" {
             return Ok(typed);
         }
@@ -78,7 +78,10 @@ pub fn parse(command: &'static Command, arguments: Vec<OsString>) -> Result<Type
         return Err(see(needs));
     }
     if typed.operands.len() > most {
-        return Err(see(format!("`{}` is too much", typed.operands[most])));
+        return Err(see(format!(
+            "unexpected argument `{}`",
+            typed.operands[most]
+        )));
     }
     Ok(typed)
 }
@@ -97,12 +100,12 @@ fn unknown_option(command: &Command, long: &str) -> Problem {
 }
 
 impl Typed {
-    /// Whether an option was given.
+    /// Returns true if the option was given.
     pub fn has(&self, long: &str) -> bool {
         self.value(long).is_some()
     }
 
-    /// The value of an option; if it was given several times, the last.
+    /// Returns the value of an option; of repeated options, the last.
     pub fn value(&self, long: &str) -> Option<&str> {
         debug_assert!(
             self.command.options().any(|option| option.long == long),
@@ -114,12 +117,13 @@ impl Typed {
             .map(|(_, value)| value.as_str())
     }
 
-    /// The value of an option as a path.
+    /// Returns the value of an option as a path.
     pub fn path(&self, long: &str) -> Option<PathBuf> {
         self.value(long).map(PathBuf::from)
     }
 
-    /// The value of an option as a number that `right` takes.
+    /// Returns the value of an option as a number accepted by `right`; `what` describes valid values in the
+    /// error.
     pub fn number<N: FromStr>(
         &self,
         long: &str,
@@ -130,7 +134,7 @@ impl Typed {
             return Ok(None);
         };
         let number = value.parse().ok().filter(right);
-        let wrong = || Problem::usage(format!("`--{long} {value}`: that is not {what}"));
+        let wrong = || Problem::usage(format!("`--{long} {value}`: expected {what}"));
         number.map(Some).ok_or_else(wrong)
     }
 }

@@ -1,26 +1,26 @@
-//! From values to places on an axis, and the round numbers that are written at it.
+//! Scales and axes of charts: positions of values, and round numbers for the ticks.
 
 use crate::report::document::Axis;
 
-/// How values become places from 0 to 1.
+/// Mapping of values to positions from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Scale {
-    /// From zero to an end.
+    /// Linear scale from zero to an end.
     Linear {
-        /// The value at 1.
+        /// Value at position 1.
         end: f64,
     },
-    /// Equal steps are equal ratios.
+    /// Logarithmic scale: equal distances are equal ratios.
     Logarithmic {
-        /// The value at 0, above zero.
+        /// Value at position 0, above zero.
         begin: f64,
-        /// The value at 1.
+        /// Value at position 1.
         end: f64,
     },
 }
 
 impl Scale {
-    /// A linear scale that reaches a round number at or above all values.
+    /// Returns a linear scale that ends at a round number not below any value.
     pub fn linear(values: impl Iterator<Item = f64>) -> Scale {
         let largest = values.filter(|value| value.is_finite()).fold(0.0, f64::max);
         let step = round_step(largest / 4.0);
@@ -33,7 +33,7 @@ impl Scale {
         }
     }
 
-    /// A logarithmic scale between powers of ten around all values above zero.
+    /// Returns a logarithmic scale between powers of ten around all values above zero.
     pub fn logarithmic(values: impl Iterator<Item = f64> + Clone) -> Scale {
         let positive = values.filter(|value| value.is_finite() && *value > 0.0);
         let smallest = positive.clone().fold(f64::INFINITY, f64::min);
@@ -52,7 +52,8 @@ impl Scale {
         }
     }
 
-    /// Logarithmic where values differ so much that the small ones would lie on the ground.
+    /// Returns a logarithmic scale if the largest value is more than 30 times the smallest, so that small
+    /// values remain visible, otherwise a linear scale.
     pub fn fitting(values: impl Iterator<Item = f64> + Clone) -> Scale {
         let positive = values
             .clone()
@@ -66,7 +67,7 @@ impl Scale {
         }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// Returns the position of a value, from 0 to 1.
     pub fn place(self, value: f64) -> f64 {
         let place = match self {
             Scale::Linear { end } => value / end,
@@ -76,7 +77,7 @@ impl Scale {
         place.clamp(0.0, 1.0)
     }
 
-    /// The axis with its round numbers.
+    /// Returns the axis with ticks at round numbers.
     pub fn axis(self, title: &str, format: impl Fn(f64) -> String) -> Axis {
         let values: Vec<f64> = match self {
             Scale::Linear { end } => {
@@ -98,7 +99,7 @@ impl Scale {
     }
 }
 
-/// `1 ms` for `1.00 ms`: what stands at an axis is round.
+/// Removes trailing zeros after the decimal point: `1.00 ms` becomes `1 ms`, since ticks are round numbers.
 fn without_empty_decimals(text: &str) -> String {
     let Some((whole, rest)) = text.split_once('.') else {
         return text.to_owned();
@@ -113,7 +114,7 @@ fn without_empty_decimals(text: &str) -> String {
     }
 }
 
-/// The smallest of 1, 2, 2.5 and 5 times a power of ten that is not below a step.
+/// Returns the smallest of 1, 2, 2.5 and 5 times a power of ten not below `step`.
 fn round_step(step: f64) -> f64 {
     if !(step.is_finite() && step > 0.0) {
         return 0.25;
@@ -149,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_at_an_axis_is_short() {
+    fn ticks_have_short_texts() {
         let short = ["1.00k", "10.0 ms", "2.50k", "0", "0.250", "100"].map(without_empty_decimals);
         assert_eq!(short, ["1k", "10 ms", "2.5k", "0", "0.25", "100"]);
     }
 
     #[test]
-    fn nothing_and_zero_have_a_place() {
+    fn zero_and_empty_values_have_a_position() {
         for values in [vec![], vec![0.0], vec![f64::NAN]] {
             for scale in [
                 Scale::linear(values.clone().into_iter()),

@@ -1,14 +1,14 @@
-//! Charts as inline SVG that fit a telephone as well as a wide screen: what lies across is in per
-//! cent, what is high is in pixels, and only curves are stretched, so that text is never scaled.
+//! Charts as inline SVG for wide and narrow screens. Horizontal positions are in percent and vertical
+//! positions in pixels. Only curves are stretched, so text is never scaled.
 //!
-//! Colours, weights and what a narrow screen leaves out are in style.css.
+//! Colours, line widths and the rules for narrow screens are in style.css.
 
 use std::fmt::Write;
 
 use crate::report::document::{Bar, Bars, Curve, Curves, Groups, Point, Series};
 use crate::report::html::escape;
 
-/// Bars that lie: a row of the page for each, its name beside or above the bar.
+/// Draws horizontal bars: one row of the page per bar, with the name beside or above the bar.
 pub fn bars(chart: &Bars) -> String {
     let longest = chart.bars.iter().map(reach).fold(0.0, f64::max);
     let published = chart
@@ -91,7 +91,7 @@ fn lying_whisker(out: &mut String, low: f64, high: f64) {
     );
 }
 
-/// Bars that stand, in groups, each with its figure written upwards above it.
+/// Draws vertical bars in groups, with each figure rotated above its bar.
 pub fn groups(chart: &Groups) -> String {
     let all = chart.groups.iter().flat_map(|(_, bars)| bars);
     let highest = all.map(reach).fold(0.0, f64::max);
@@ -160,7 +160,7 @@ fn standing_bar(out: &mut String, bar: &Bar, x: f64, step: f64, highest: f64) {
         );
     }
     let above = GROUPS_HEIGHT - share(reach(bar), highest) * room - 5.0;
-    // A place in per cent that its text can be turned around.
+    // A nested `svg` positions the text in percent, so that the text can rotate around its own origin.
     let _ = write!(
         out,
         "<svg class=\"turned\" x=\"{middle:.2}%\" y=\"{above:.1}\"><text transform=\"rotate(-90)\" dy=\"4\">{}</text></svg></g>",
@@ -168,8 +168,8 @@ fn standing_bar(out: &mut String, bar: &Bar, x: f64, step: f64, highest: f64) {
     );
 }
 
-/// Curves, their names at their ends; a narrow screen has the names above instead. So has one that ends
-/// within the plot, where its name would lie on the others.
+/// Draws curves with the names at their ends. A narrow screen has the names in the legend above, as has a
+/// curve that ends within the plot, where the name would overlap other curves.
 pub fn curves(chart: &Curves) -> String {
     let mut out = format!(
         "<figure class=\"curves\"><figcaption>{}</figcaption>\n",
@@ -243,7 +243,7 @@ fn grid(out: &mut String, chart: &Curves) {
 fn one_curve(out: &mut String, curve: &Curve) {
     let class = series_class(&curve.series);
     let _ = write!(out, "<g class=\"{class}\">");
-    // Stretched to the plot's width; the line's own width is not.
+    // The curve is stretched to the plot's width, but its line width is not.
     let _ = write!(
         out,
         "<svg viewBox=\"0 0 1000 {CURVES_HEIGHT}\" width=\"100%\" height=\"{CURVES_HEIGHT}\" preserveAspectRatio=\"none\"><polyline points=\""
@@ -279,7 +279,8 @@ fn mark(out: &mut String, point: &Point) {
     );
 }
 
-/// Of each series also whether its name stands in the chart itself, if there is room.
+/// Draws the legend. The flag of a series says that its name is also at the end of its curve on wide
+/// screens.
 fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, bool)>) {
     out.push_str("<ul class=\"legend\">");
     for (one, named) in series {
@@ -294,8 +295,9 @@ fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, bool)>
     out.push_str("</ul>\n");
 }
 
-/// Where the names at the curves' ends go so that none lies on another: in the order of the ends,
-/// each at least a line below the one before, and all moved up if the last would leave the plot.
+/// Returns the vertical positions of the names at the ends of the curves, without overlaps: in the order of
+/// the ends, each at least one line below the previous name. If the last name would leave the plot, the
+/// names move up.
 fn name_places(curves: &[Curve]) -> Vec<Option<f64>> {
     let mut ends: Vec<(usize, f64)> = curves
         .iter()
@@ -325,7 +327,7 @@ fn reaches_the_edge(curve: &Curve) -> bool {
     curve.points.last().is_some_and(|last| last.across > 0.97)
 }
 
-/// How far a bar reaches with its whisker.
+/// Returns the length of a bar including its whisker.
 fn reach(bar: &Bar) -> f64 {
     bar.whisker
         .map_or(bar.value, |(_, high)| high.max(bar.value))
@@ -351,7 +353,7 @@ fn series_class(series: &Series) -> String {
     colour(series.colour, series.ours, series.published)
 }
 
-/// The classes of a series: one of seven colours, and dashed from the eighth on.
+/// Returns the CSS classes of a series: one of seven colours, dashed from the eighth series on.
 fn colour(number: usize, ours: bool, published: bool) -> String {
     match (ours, published) {
         (_, true) => "series published".to_owned(),
@@ -361,14 +363,14 @@ fn colour(number: usize, ours: bool, published: bool) -> String {
     }
 }
 
-/// How much of a row's width its longest bar takes, per cent; the rest is for the figure.
+/// Percentage of a row's width for the longest bar; the remaining width is for the figure.
 const BAR_SHARE: f64 = 74.0;
 const GROUPS_HEIGHT: f64 = 230.0;
-/// Room for a figure above the highest standing bar.
+/// Height in pixels for a figure above the highest vertical bar.
 const LABEL_HEIGHT: f64 = 46.0;
 const CURVES_HEIGHT: f64 = 280.0;
 const NAME_HEIGHT: f64 = 15.0;
-/// How many colours style.css has.
+/// Number of colours in style.css.
 const COLOURS: usize = 7;
 
 #[cfg(test)]
@@ -376,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_at_the_ends_keep_apart_and_inside() {
+    fn names_of_curves_do_not_overlap_or_leave_the_plot() {
         let curve = |up: f64| Curve {
             points: vec![Point {
                 across: 1.0,
@@ -431,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_of_nothing_is_drawn() {
+    fn an_empty_chart_is_drawn() {
         for svg in [
             bars(&Bars::default()),
             groups(&Groups::default()),

@@ -1,79 +1,79 @@
-//! A report before it is Markdown or HTML: headings, sentences, tables and charts. What is said is
-//! decided once, in the sections; how it looks, in the two writers.
+//! Structure of a report, independent of Markdown and HTML: headings, paragraphs, tables and charts. The
+//! sections define the content; the two writers define the appearance.
 
-/// A whole report.
+/// A complete report.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Document {
-    /// Its heading.
+    /// Main heading.
     pub title: String,
-    /// One line below the heading.
+    /// Line below the main heading.
     pub subtitle: String,
-    /// In order.
+    /// Sections in order.
     pub sections: Vec<Section>,
 }
 
-/// A part of it with a heading.
+/// A section of the report.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Section {
-    /// Its heading.
+    /// Heading of the section.
     pub heading: String,
-    /// In order.
+    /// Blocks in order.
     pub blocks: Vec<Block>,
 }
 
-/// What a section is made of.
+/// An element of a section.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Block {
     /// A paragraph.
     Text(String),
-    /// A paragraph that a reader should not miss: what failed, what limits the figures.
+    /// A highlighted paragraph: failures, and limits of the figures.
     Warning(String),
-    /// A smaller heading.
+    /// A subheading.
     Heading(String),
     /// A table.
     Table(Table),
-    /// Bars that lie, one below the other.
+    /// Horizontal bars, one below the other.
     Bars(Bars),
-    /// Bars that stand, in groups.
+    /// Vertical bars in groups.
     Groups(Groups),
     /// Curves.
     Curves(Curves),
-    /// A text as it was: a configuration, a command.
+    /// Preformatted text: a configuration, a command.
     Verbatim(String),
-    /// What is there for those who ask for it.
+    /// Blocks hidden until opened by the reader.
     Folded(Folded),
 }
 
-/// Blocks below a line that opens them.
+/// Blocks below a summary line, closed at first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Folded {
-    /// The line.
+    /// The summary line.
     pub summary: String,
-    /// What it opens.
+    /// The hidden blocks.
     pub blocks: Vec<Block>,
 }
 
 /// A table; its first column names the rows.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Table {
-    /// What it shows, above it; empty if the heading says it.
+    /// Caption above the table; empty if the heading suffices.
     pub caption: String,
-    /// The columns' titles.
+    /// Titles of the columns.
     pub head: Vec<String>,
-    /// As many cells in each as there are titles.
+    /// Rows, with as many cells as titles.
     pub rows: Vec<Row>,
-    /// The columns that are about us.
+    /// Indices of the columns about anthill.
     pub our_columns: Vec<usize>,
 }
 
 /// A row of a table.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
-    /// Its cells.
+    /// Cells of the row.
     pub cells: Vec<Entry>,
-    /// Whether it is about us.
+    /// True if the row is about anthill.
     pub ours: bool,
-    /// Whether it was published elsewhere and not measured here.
+    /// True if the figures were published elsewhere rather than measured.
     pub published: bool,
 }
 
@@ -82,116 +82,116 @@ pub struct Row {
 pub struct Entry {
     /// The figure.
     pub text: String,
-    /// What belongs to it in smaller print: its interval.
+    /// Detail in small print, such as the interval.
     pub detail: String,
 }
 
-/// Bars that lie, one below the other, each with its name and its figure.
+/// Horizontal bars, one below the other, each with name and figure.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bars {
-    /// What is drawn, with its unit.
+    /// Title of the chart with the unit.
     pub caption: String,
-    /// In order.
+    /// Bars in order.
     pub bars: Vec<Bar>,
-    /// What the thin bars are; empty if there are none.
+    /// Explanation of the thin bars; empty without thin bars.
     pub published: String,
-    /// Whether Markdown draws it too, from blocks.
+    /// True if the Markdown writer also draws the chart, with block characters.
     pub in_markdown: bool,
 }
 
-/// A bar.
+/// A bar of a chart.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Bar {
-    /// Whose it is, as it is written there.
+    /// Label of the bar.
     pub name: String,
     /// The contender's name in the result.
     pub contender: String,
-    /// Its length.
+    /// Length of the bar.
     pub value: f64,
-    /// The figure at its end.
+    /// Figure at the end of the bar.
     pub text: String,
-    /// The whisker: the interval's ends.
+    /// Ends of the interval, drawn as a whisker.
     pub whisker: Option<(f64, f64)>,
-    /// The colour of its series; lying bars need none, since each has its name.
+    /// Colour number of the series; unused by horizontal bars, which have names.
     pub series: usize,
-    /// Whether it is ours.
+    /// True for a bar of anthill.
     pub ours: bool,
-    /// A thin bar below, on a scale of its own: its length and its figure.
+    /// Published value and figure, drawn as a thin bar below on a separate scale.
     pub published: Option<(f64, String)>,
 }
 
-/// Bars that stand, in groups.
+/// Vertical bars in groups.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Groups {
-    /// What is drawn, with its unit.
+    /// Title of the chart with the unit.
     pub caption: String,
-    /// The groups, each with its name below.
+    /// Groups with the names below them.
     pub groups: Vec<(String, Vec<Bar>)>,
-    /// Who is drawn, in the order of the bars.
+    /// Series for the legend, in the order of the bars.
     pub series: Vec<Series>,
 }
 
-/// A name and its colour.
+/// Name and colour of a series.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Series {
-    /// Its name.
+    /// Name of the series.
     pub name: String,
-    /// The number of its colour.
+    /// Number of the colour.
     pub colour: usize,
-    /// Whether it is ours.
+    /// True for a series of anthill.
     pub ours: bool,
-    /// Whether it was published elsewhere: drawn dashed and grey.
+    /// True for published figures, drawn dashed and grey.
     pub published: bool,
 }
 
-/// Curves over an axis.
+/// A chart of curves.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Curves {
-    /// What is drawn, with its unit.
+    /// Title of the chart with the unit.
     pub caption: String,
-    /// The axis below.
+    /// Horizontal axis.
     pub across: Axis,
-    /// The axis at the left.
+    /// Vertical axis.
     pub up: Axis,
     /// The curves.
     pub curves: Vec<Curve>,
 }
 
-/// An axis: how long it is and what is written at it.
+/// An axis with its ticks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Axis {
-    /// What it counts.
+    /// Title of the axis.
     pub title: String,
-    /// Where (0 to 1) something is written, and what.
+    /// Positions (0 to 1) and texts of the ticks.
     pub ticks: Vec<(f64, String)>,
 }
 
 /// A curve.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Curve {
-    /// Whose it is.
+    /// Name and colour of the curve.
     pub series: Series,
-    /// Its points.
+    /// Points of the curve.
     pub points: Vec<Point>,
-    /// Whether the points are marked: measured ones are, those of a fine curve aren't.
+    /// True if the points are marked: measured points are, points of a histogram's curve are not.
     pub marked: bool,
 }
 
-/// A point of a curve; both axes go from 0 to 1.
+/// A point of a curve; both coordinates are from 0 to 1.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Point {
-    /// Along the axis below.
+    /// Horizontal position.
     pub across: f64,
-    /// Along the axis at the left.
+    /// Vertical position.
     pub up: f64,
-    /// The interval's ends along the axis at the left.
+    /// Ends of the interval on the vertical axis.
     pub whisker: Option<(f64, f64)>,
-    /// What it says when pointed at.
+    /// Tooltip text.
     pub text: String,
 }
 
 impl Entry {
-    /// A figure alone.
+    /// Returns a cell with a figure only.
     pub fn new(text: impl Into<String>) -> Entry {
         Entry {
             text: text.into(),
@@ -199,7 +199,7 @@ impl Entry {
         }
     }
 
-    /// A figure and its smaller print.
+    /// Returns a cell with a figure and a detail in small print.
     pub fn with(text: impl Into<String>, detail: impl Into<String>) -> Entry {
         Entry {
             text: text.into(),
@@ -207,7 +207,7 @@ impl Entry {
         }
     }
 
-    /// Nothing was measured.
+    /// Returns the cell for a missing value.
     pub fn none() -> Entry {
         Entry::new("–")
     }

@@ -1,5 +1,5 @@
-//! What stands behind the figures: how sure they are, what went wrong, the machine, the versions, the
-//! configurations, the commands and every raw round.
+//! Background of the figures: confidence, failures, machine, versions, configurations, commands and every
+//! raw round.
 
 use crate::import;
 use crate::report::document::{Block, Entry, Folded, Row, Table};
@@ -10,7 +10,7 @@ use crate::report::view::View;
 use crate::result::{Cell, ContenderFacts, Parameter, Round, Run, Scenario, Usage};
 use crate::statistics;
 
-/// How it was measured, in a sentence or three.
+/// Returns a paragraph on the number of rounds and the confidence of the figures.
 pub fn method(run: &Run) -> Block {
     let rounds = || run.cells.iter().filter(|cell| !cell.rounds.is_empty());
     let counts = || rounds().map(|cell| cell.rounds.len());
@@ -26,11 +26,11 @@ pub fn method(run: &Run) -> Block {
         .collect();
     let mut text = match most {
         0 => "Nothing was measured.".to_owned(),
-        1 => "One round: no figure here says how far it can be trusted.".to_owned(),
+        1 => "One round: the figures have no confidence interval.".to_owned(),
         _ => format!("Medians of {number} interleaved rounds"),
     };
     if most > 1 {
-        // A page's rounds are over before a reader could count.
+        // Page loads are shorter than 0.5 s; their duration is left out.
         if let Some(seconds) = statistics::median(&seconds).filter(|seconds| *seconds >= 0.5) {
             text += &format!(" of {} s", number::plain(seconds));
         }
@@ -39,19 +39,19 @@ pub fn method(run: &Run) -> Block {
         if let Some(interval) = statistics::interval(&values) {
             let sure = (interval.confidence * 100.0).floor();
             text += &format!(
-                "Small print and whiskers show where the true median lies, {sure} % sure; \
-                 the marks of a comparison say “within the noise” where it can't be told."
+                "Small print and whiskers show the interval of the median with {sure} % confidence; \
+                 comparisons without a proven difference are marked “within the noise”."
             );
         }
     }
     Block::Text(text)
 }
 
-/// What a reader must know before the figures: what is missing, what failed, what limits them.
+/// Returns the warnings shown before the figures: missing parts, failures, limits of the figures.
 pub fn warnings(run: &Run) -> Vec<Block> {
     let mut warnings = Vec::new();
     if !run.complete {
-        warnings.push("The run was interrupted or a part of it failed: not all of it is here, and what is marked “failed in part” tells little of how fast a server is.".to_owned());
+        warnings.push("The run was interrupted or a part of it failed: results are missing, and figures marked “failed in part” say little about a server's speed.".to_owned());
     }
     let title = |name: &str| {
         let facts = run.contenders.iter().find(|facts| facts.name == name);
@@ -59,7 +59,7 @@ pub fn warnings(run: &Run) -> Vec<Block> {
     };
     for (contenders, scenarios, failure) in failures(run) {
         let names: Vec<String> = contenders.into_iter().map(title).collect();
-        // A scenario's title may have commas of its own.
+        // Titles of scenarios may contain commas.
         let several = names.len() + scenarios.len() > 2;
         let between = if several { "; " } else { ", " };
         warnings.push(format!(
@@ -78,7 +78,7 @@ pub fn warnings(run: &Run) -> Vec<Block> {
     bound.dedup();
     if !bound.is_empty() {
         warnings.push(format!(
-            "The client was the limit in at least one row of {}: its requests/s there are the client's, and CPU per request is what tells servers apart.",
+            "The client was the limit in at least one row of {}: there requests/s measure the client, and only CPU per request distinguishes servers.",
             bound.join(", ")
         ));
     }
@@ -89,7 +89,7 @@ pub fn warnings(run: &Run) -> Vec<Block> {
         .collect()
 }
 
-/// Who failed in what (titles of scenarios) and why: said once for all that failed alike.
+/// Returns failures as contenders, scenario titles and reason; equal failures are merged.
 fn failures(run: &Run) -> Vec<(Vec<&str>, Vec<&str>, &str)> {
     let mut by_scenario: Vec<(Vec<&str>, &str, &str)> = Vec::new();
     for cell in &run.cells {
@@ -118,7 +118,7 @@ fn failures(run: &Run) -> Vec<(Vec<&str>, Vec<&str>, &str)> {
     all
 }
 
-/// Whether the client had no processor left while the server had.
+/// Returns true if in most rounds the client's processors were busy and the server's were not.
 fn is_client_bound(cell: &Cell) -> bool {
     let bound = |round: &Round| {
         let client = round.client.busy(round.seconds).unwrap_or(0.0);
@@ -129,7 +129,7 @@ fn is_client_bound(cell: &Cell) -> bool {
         && cell.rounds.iter().filter(|round| bound(round)).count() * 2 > cell.rounds.len()
 }
 
-/// The folded rest.
+/// Returns the folded background sections.
 pub fn details(run: &Run) -> Vec<Block> {
     let mut blocks = vec![
         fold("The machine", vec![Block::Table(machine(run))]),
@@ -162,7 +162,7 @@ fn machine(run: &Run) -> Table {
     } else {
         "measured with"
     };
-    // An imported result has no processors and knows nothing else.
+    // Imported results have zero processors and no other facts about the machine.
     let known = |cpus: u32, fact: String| if cpus > 0 { fact } else { String::new() };
     let facts = [
         ("name", machine.name.clone()),
@@ -224,7 +224,7 @@ fn versions(run: &Run) -> Table {
             published: false,
         }
     };
-    let head = ["server", "version", "program", "its size"]
+    let head = ["server", "version", "program", "program size"]
         .map(str::to_owned)
         .to_vec();
     known_columns(Table {
@@ -234,7 +234,7 @@ fn versions(run: &Run) -> Table {
     })
 }
 
-/// Without the columns in which nothing is known of anybody.
+/// Removes the columns without any known value.
 fn known_columns(mut table: Table) -> Table {
     let unknown = |entry: &Entry| entry.text.is_empty() || entry.text == "–";
     for column in (1..table.head.len()).rev() {
@@ -264,7 +264,7 @@ fn configuration(facts: &ContenderFacts) -> Vec<Block> {
     blocks
 }
 
-/// A table for each scenario: nothing is left out of it but the histograms.
+/// Returns a table of raw rounds per scenario, complete except for the histograms.
 fn rounds(run: &Run) -> Vec<Block> {
     let view = View { run };
     let mut blocks = Vec::new();
@@ -294,7 +294,8 @@ fn rounds(run: &Run) -> Vec<Block> {
     blocks
 }
 
-/// Who asked, and how: by one command for all who took part, but of imported outputs each has its own.
+/// Returns the client commands of a scenario: one for all contenders, but one per output in imported
+/// results.
 fn asked(run: &Run, scenario: &Scenario) -> Option<Block> {
     let cells = run.cells.iter().filter(|c| c.scenario == scenario.id);
     let rounds = cells.filter_map(|cell| cell.rounds.first());
@@ -357,7 +358,7 @@ fn raw(facts: &ContenderFacts, round: &Round) -> Row {
     }
 }
 
-/// `1.20 + 0.31`; nobody uses none, so that it wasn't counted.
+/// Formats CPU time as `1.20 + 0.31`, user and system; zero means that CPU time was not measured.
 fn cpu_seconds(usage: &Usage) -> String {
     if usage.cpu_seconds() == 0.0 {
         return "–".to_owned();
@@ -378,5 +379,5 @@ const RAW: [&str; 13] = [
     "99 %",
     "longest",
     "failures",
-    "also",
+    "other values",
 ];

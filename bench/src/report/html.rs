@@ -1,12 +1,12 @@
-//! A document as one page that needs nothing else: its styles and charts are in it, it runs no
-//! script, and its policy forbids it to fetch anything.
+//! HTML writer: a self-contained page with embedded styles and charts, without scripts. The page's
+//! Content-Security-Policy forbids all requests.
 
 use std::fmt::Write;
 
 use crate::report::chart;
 use crate::report::document::{Block, Document, Entry, Folded, Row, Section, Table};
 
-/// The whole page.
+/// Returns the complete page.
 pub fn document(document: &Document) -> String {
     let title = escape(&document.title);
     let mut out = format!(
@@ -28,7 +28,7 @@ pub fn document(document: &Document) -> String {
     out
 }
 
-/// The way to the sections, if there are enough to lose one's way.
+/// Writes links to the sections, from four sections on.
 fn contents(out: &mut String, sections: &[Section]) {
     if sections.len() < 4 {
         return;
@@ -140,7 +140,7 @@ fn entry_html(entry: &Entry) -> String {
     }
 }
 
-/// A text in an element or an attribute: nothing in it is markup.
+/// Escapes a text for use in elements and attributes.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -156,7 +156,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// Longer, a column's title would make a tower of words of a narrow column.
+/// Number of characters from which a column title gets a wider column, to avoid one word per line.
 const LONG_TITLE: usize = 30;
 
 const STYLE: &str = include_str!("style.css");
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_text_is_escaped_wherever_it_stands() {
+    fn texts_are_escaped_in_all_blocks() {
         let bad = "<script>alert(\"1\")</script>'&";
         let table = Table {
             caption: bad.into(),

@@ -1,5 +1,5 @@
-//! 000's summary: one setup on several machines, a machine a column, down to what a day of requests
-//! costs on each.
+//! Summary of source document 000: one setup on several machines, a column per machine, including the cost
+//! of the requests of a day.
 
 use crate::published::Source;
 use crate::report::document::{Block, Entry, Folded, Row, Section, Table};
@@ -8,7 +8,7 @@ use crate::report::number;
 use crate::report::view::{View, is_ours};
 use crate::result::{Machine, Price, Run, Scenario};
 
-/// The summary of runs of one suite on more than one machine; `None` if it was one machine.
+/// Returns the summary of runs of one suite on several machines; `None` for a single machine.
 pub fn summary(runs: &[&Run], sources: &[Source]) -> Option<Section> {
     let first = runs.first()?;
     if runs
@@ -39,7 +39,7 @@ pub fn summary(runs: &[&Run], sources: &[Source]) -> Option<Section> {
     })
 }
 
-/// A machine a column: how it is called, what it is, and the figures of its heaviest load.
+/// Column of a machine: name, facts, and figures under the heaviest load.
 struct Column {
     name: String,
     facts: Vec<Entry>,
@@ -154,7 +154,7 @@ fn published_columns(source: &Source) -> Vec<Column> {
         .collect()
 }
 
-/// The scenario with the most connections that a contender was measured in.
+/// Returns the scenario with the most connections in which the contender was measured.
 fn most_loaded<'r>(run: &'r Run, contender: &str) -> Option<&'r Scenario> {
     let view = View { run };
     let measured = view
@@ -165,7 +165,7 @@ fn most_loaded<'r>(run: &'r Run, contender: &str) -> Option<&'r Scenario> {
     measured.max_by(|a, b| connections(a).total_cmp(&connections(b)))
 }
 
-/// Requests a day for each unit of the price.
+/// Returns requests per day for each unit of the price.
 pub fn for_money(requests_a_day: f64, price: &Price) -> String {
     if price.amount > 0.0 {
         number::whole(requests_a_day / price.amount)
@@ -174,7 +174,7 @@ pub fn for_money(requests_a_day: f64, price: &Price) -> String {
     }
 }
 
-/// `£2,500`, `14.40 CHF`
+/// Formats a price: `£2,500`, `14.40 CHF`.
 pub fn cost(price: &Price) -> String {
     let amount = match price.amount.fract() == 0.0 {
         true => number::whole(price.amount),
@@ -186,7 +186,7 @@ pub fn cost(price: &Price) -> String {
     }
 }
 
-/// The sign of a currency, if everybody knows it.
+/// Returns the sign of a widely known currency, otherwise its code.
 pub fn currency(code: &str) -> &str {
     match code {
         "GBP" => "£",

@@ -1,11 +1,11 @@
-//! A document as Markdown: for a README, an issue or a terminal, so tables are aligned in the text
-//! itself. Charts are left to the page, but for the bars of 002, which were made of blocks already.
+//! Markdown writer for a README, an issue or a terminal: tables are aligned in the source text. Charts are
+//! left to HTML, except for the bar chart of source document 002, which consists of block characters.
 
 use std::fmt::Write;
 
 use crate::report::document::{Bars, Block, Document, Entry, Folded, Row, Section, Table};
 
-/// The whole document.
+/// Returns the complete document.
 pub fn document(document: &Document) -> String {
     let mut out = format!("# {}\n", line(&document.title));
     if !document.subtitle.is_empty() {
@@ -17,7 +17,7 @@ pub fn document(document: &Document) -> String {
     out
 }
 
-/// Some sections, their headings at a level.
+/// Returns sections with headings of the given level.
 pub fn sections(sections: &[Section], level: usize) -> String {
     let mut out = String::new();
     for part in sections {
@@ -48,7 +48,7 @@ fn block(out: &mut String, block: &Block, level: usize) {
         }
         Block::Table(table) => table_text(out, table),
         Block::Bars(bars) if bars.in_markdown => bars_text(out, bars),
-        // The tables say the same.
+        // The tables contain the figures of the charts.
         Block::Bars(_) | Block::Groups(_) | Block::Curves(_) => {}
         Block::Verbatim(text) => verbatim(out, text),
         Block::Folded(folded) => folded_text(out, folded, level),
@@ -69,7 +69,7 @@ fn folded_text(out: &mut String, folded: &Folded, level: usize) {
     }
 }
 
-/// A fence longer than any run of backticks in the text.
+/// Writes a code block with a fence longer than any run of backticks in the text.
 fn verbatim(out: &mut String, text: &str) {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
@@ -126,7 +126,7 @@ fn table_text(out: &mut String, table: &Table) {
     out.push('\n');
     table_line(out, &head, &widths);
     for (column, width) in widths.iter().enumerate() {
-        // The first column holds names, the others figures.
+        // The first column, with names, is left-aligned; figures are right-aligned.
         let rule = "-".repeat(width - 1);
         let _ = if column == 0 {
             write!(out, "| {rule}- ")
@@ -171,7 +171,7 @@ fn entry_text(entry: &Entry) -> String {
     }
 }
 
-/// A text in a line of its own or in a cell: nothing in it is Markdown or HTML.
+/// Escapes a text for a line or a cell: no character remains Markdown or HTML markup.
 fn line(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = ' ';
@@ -181,7 +181,7 @@ fn line(text: &str) -> String {
             before.is_alphanumeric() && characters.peek().is_some_and(|c| c.is_alphanumeric());
         before = character;
         match character {
-            // Inside a word it is nothing else, and is easier to read on a terminal.
+            // Underscores inside words are not markup, and stay unescaped for readability on a terminal.
             '_' if in_word => out.push('_'),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' => out.extend(['\\', character]),
             '<' => out.push_str("&lt;"),
@@ -193,7 +193,7 @@ fn line(text: &str) -> String {
     out
 }
 
-/// The longest bar.
+/// Number of block characters of the longest bar.
 const BLOCKS: f64 = 50.0;
 
 #[cfg(test)]

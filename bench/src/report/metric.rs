@@ -1,24 +1,25 @@
-//! What is read off a round, with its unit and which way is better: the one place that knows, so that
-//! every table, chart and comparison says the same of the same rounds.
+//! Metrics of a round, with units and direction. All tables, charts and comparisons take their values from
+//! here, so they agree.
 
 use crate::report::number;
 use crate::result::{Cell, Round};
 use crate::statistics::{self, Interval, Numbered};
 
-/// A figure that a round gives.
+/// A figure derived from a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Metric {
-    /// Requests a second.
+    /// Requests per second.
     Rate,
-    /// What the server would answer if it had the client's CPU time too (COMPAT.md K4).
+    /// Extrapolated requests per second, as if the server also had the client's CPU time
+    /// ([`crate::extrapolate`]).
     Extrapolated,
-    /// Bytes a second.
+    /// Bytes per second.
     Throughput,
-    /// Requests for each second of the server's CPU time.
+    /// Requests for each second of CPU time that the server used.
     PerCpuSecond,
-    /// CPU time of the server for each request, µs.
+    /// CPU time of the server per request, µs.
     CpuPerRequest,
-    /// Processors that the server kept busy, percent; 100 is one processor.
+    /// CPU use of the server in percent; 100 is one processor.
     CpuShare,
     /// Largest PSS of the server's process tree, bytes.
     Memory,
@@ -26,42 +27,42 @@ pub enum Metric {
     Mean,
     /// Latency at a percentile as written in the result (`"99.9"`), µs.
     Percentile(&'static str),
-    /// Shortest request, µs.
+    /// Smallest latency, µs.
     Shortest,
-    /// Longest request, µs.
+    /// Largest latency, µs.
     Longest,
-    /// Requests that failed.
+    /// Number of failed requests.
     Failed,
-    /// Share of the requests that did not fail, percent.
+    /// Share of successful requests, percent.
     Availability,
-    /// Requests in a day at this rate.
+    /// Requests per day at the measured rate.
     PerDay,
-    /// One of [`Round::extra`].
+    /// A value of [`Round::extra`].
     Extra(&'static str),
 }
 
-/// Which way is better.
+/// Direction of improvement of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Better {
-    /// More is.
+    /// Larger values are better.
     More,
-    /// Less is.
+    /// Smaller values are better.
     Less,
 }
 
-/// What the rounds of a cell say about a metric.
+/// Estimate of a metric from the rounds of a cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// Their median.
+    /// Median of the values.
     pub median: f64,
-    /// Where the true median lies; `None` of one round.
+    /// Confidence interval of the median; `None` for a single round.
     pub interval: Option<Interval>,
-    /// The values with the numbers of their rounds.
+    /// Values with the numbers of their rounds.
     pub values: Vec<Numbered>,
 }
 
 impl Metric {
-    /// What a table calls it.
+    /// Returns the title for tables.
     pub fn title(self) -> String {
         match self {
             Metric::Rate => "requests/s".into(),
@@ -83,7 +84,7 @@ impl Metric {
         }
     }
 
-    /// Which way is better; `None` of what is neither good nor bad by itself.
+    /// Returns the direction of improvement; `None` for neutral metrics.
     pub fn better(self) -> Option<Better> {
         match self {
             Metric::Rate | Metric::Extrapolated | Metric::Throughput | Metric::PerCpuSecond => {
@@ -96,7 +97,7 @@ impl Metric {
         }
     }
 
-    /// The value of one round.
+    /// Returns the value of a round, if measured.
     pub fn of(self, round: &Round) -> Option<f64> {
         let latency = round.latency.as_ref();
         let asked = round.requests + round.failed();
@@ -126,7 +127,7 @@ impl Metric {
         }
     }
 
-    /// What the rounds of a cell say; `None` if none of them has it.
+    /// Returns the estimate of a cell; `None` without any value.
     pub fn estimate(self, cell: &Cell) -> Option<Estimate> {
         Estimate::of(
             cell.rounds
@@ -136,7 +137,7 @@ impl Metric {
         )
     }
 
-    /// A value with its unit.
+    /// Formats a value with its unit.
     pub fn format(self, value: f64) -> String {
         match self {
             Metric::Rate | Metric::Extrapolated | Metric::PerCpuSecond => number::plain(value),
@@ -150,7 +151,7 @@ impl Metric {
         }
     }
 
-    /// The key under which `published/*.toml` has it.
+    /// Returns the key of the metric in `published/*.toml`.
     pub fn key(self) -> String {
         match self {
             Metric::Rate => "requests_per_second".into(),
@@ -173,7 +174,7 @@ impl Metric {
 }
 
 impl Estimate {
-    /// Of the values of some rounds.
+    /// Returns the estimate of some values; `None` without values.
     pub fn of(values: Vec<Numbered>) -> Option<Estimate> {
         let alone: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
         Some(Estimate {
@@ -183,12 +184,12 @@ impl Estimate {
         })
     }
 
-    /// The values without the numbers of their rounds.
+    /// Returns the values without round numbers.
     pub fn alone(&self) -> Vec<f64> {
         self.values.iter().map(|(_, value)| *value).collect()
     }
 
-    /// The ends of the interval; the median itself if there is none.
+    /// Returns the ends of the interval, or twice the median without an interval.
     pub fn ends(&self) -> (f64, f64) {
         self.interval
             .map_or((self.median, self.median), |interval| {
@@ -197,12 +198,12 @@ impl Estimate {
     }
 }
 
-/// An extra figure in words: `availability 99.5 %`.
+/// Formats an extra value with its name: `availability 99.5 %`.
 pub fn extra(key: &str, value: f64) -> String {
     format!("{} {}", extra_title(key), extra_format(key, value))
 }
 
-/// Extra figures say their unit at the end of their name.
+/// Formats an extra value by the unit at the end of its key.
 fn extra_format(key: &str, value: f64) -> String {
     match unit(key) {
         Some("ms") => number::time(value * 1e3),
@@ -280,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_read() {
+    fn metrics_are_calculated_from_a_round() {
         let of = |metric: Metric| metric.format(metric.of(&round()).unwrap());
         assert_eq!(of(Metric::Rate), "1,000");
         assert_eq!(of(Metric::Extrapolated), "2,000");
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_without_anything_gives_nothing() {
+    fn an_empty_round_has_no_values() {
         let empty = Round::default();
         for metric in [
             Metric::Rate,

@@ -1,4 +1,4 @@
-//! Reports: from result files alone to Markdown, or to one page of HTML that needs nothing else.
+//! Reports from result files: Markdown, or a self-contained HTML page.
 
 pub mod axis;
 pub mod chart;
@@ -23,18 +23,19 @@ use crate::report::metric::Metric;
 use crate::report::view::View;
 use crate::result::Run;
 
-/// What a report is written as.
+/// Format of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// For a README or a terminal.
+    /// Markdown, for a README or a terminal.
     Markdown,
-    /// One page, charts and all.
+    /// A single HTML page including charts.
     Html,
 }
 
 impl Format {
-    /// By a file's name: `.html` is HTML; `.md`, `.txt` and a name without an ending are Markdown.
-    /// `None` of others: a PDF that is Markdown inside helps nobody.
+    /// Returns the format for a file name: `.html` and `.htm` are HTML; `.md`, `.markdown`, `.txt` and
+    /// names without extension are Markdown. Returns `None` for other extensions, so that no `.pdf` file is
+    /// written with Markdown inside.
     pub fn of_file(path: &std::path::Path) -> Option<Format> {
         let ending = path.extension().unwrap_or_default();
         match ending.to_string_lossy().to_ascii_lowercase().as_str() {
@@ -45,21 +46,21 @@ impl Format {
     }
 }
 
-/// Whether the source documents' figures are laid beside ours.
+/// Whether the figures of the source documents are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Published {
-    /// They are, marked "published, other machine".
+    /// Published figures are shown, marked "published, other machine".
     Shown,
-    /// They are not.
+    /// Published figures are hidden.
     Hidden,
 }
 
-/// A report of some runs, in their order; several machines get a summary first.
+/// Returns the report of some runs, grouped by suite; several machines get a summary first.
 pub fn report(runs: &[Run], format: Format, published: Published) -> String {
     write(&document(runs, published), format)
 }
 
-/// A document as text.
+/// Writes a document as text.
 pub fn write(document: &Document, format: Format) -> String {
     match format {
         Format::Markdown => markdown::document(document),
@@ -67,7 +68,7 @@ pub fn write(document: &Document, format: Format) -> String {
     }
 }
 
-/// The report before it is text.
+/// Returns the report as a document.
 pub fn document(runs: &[Run], published: Published) -> Document {
     let sources = match published {
         Published::Shown => published::sources(),
@@ -124,7 +125,7 @@ fn subtitle(runs: &[&Run]) -> String {
 
 fn machine_line(run: &Run) -> String {
     let machine = &run.machine;
-    // An imported result knows nothing else of it.
+    // Imported results have no facts about the machine besides its name.
     if machine.cpus == 0 {
         return machine.name.clone();
     }
@@ -144,7 +145,7 @@ fn section(run: &Run, sources: &[Source], several: bool, alone: bool) -> Section
     blocks.extend(facts::details(run));
     let day = run.begun.get(..10).unwrap_or_default();
     let heading = match (alone, several) {
-        // The page's own heading says it.
+        // The page's main heading is the run's title.
         (true, _) => String::new(),
         (_, true) => format!("{}: {}, {day}", run.title, run.machine.name),
         _ => run.title.clone(),
@@ -152,7 +153,7 @@ fn section(run: &Run, sources: &[Source], several: bool, alone: bool) -> Section
     Section { heading, blocks }
 }
 
-/// All that the source documents published of a suite, folded.
+/// Returns the published figures of a suite as folded tables, one per source document.
 fn published_tables(run: &Run, sources: &[Source]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for source in sources {

@@ -1,6 +1,6 @@
-//! Figures as people read them: three significant digits at least, thousands apart, a unit that fits.
+//! Formatting of numbers: at least three significant digits, thousands separators, and a fitting unit.
 
-/// A figure without unit: `10,429`, `351.5`, `17.6`, `0.053`.
+/// Formats a number without unit: `10,429`, `351.5`, `17.6`, `0.053`.
 pub fn plain(value: f64) -> String {
     let decimals = match value.abs() {
         v if !v.is_finite() => return "–".to_owned(),
@@ -17,12 +17,12 @@ pub fn plain(value: f64) -> String {
     }
 }
 
-/// A whole number: `901,065,600`.
+/// Formats a whole number: `901,065,600`.
 pub fn whole(value: f64) -> String {
     grouped(value, 0)
 }
 
-/// A short one for tight places: `45.7k`, `1.2M`, `351`.
+/// Formats a number briefly for small spaces: `45.7k`, `1.2M`, `351`.
 pub fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 999_500.0 => format!("{}M", three_digits(value / 1e6)),
@@ -31,7 +31,7 @@ pub fn short(value: f64) -> String {
     }
 }
 
-/// A time given in microseconds: `16.3 µs`, `5.67 ms`, `1.05 s`.
+/// Formats a time given in microseconds: `16.3 µs`, `5.67 ms`, `1.05 s`.
 pub fn time(microseconds: f64) -> String {
     match microseconds.abs() {
         v if !v.is_finite() => "–".to_owned(),
@@ -41,7 +41,7 @@ pub fn time(microseconds: f64) -> String {
     }
 }
 
-/// A size: `228 B`, `61.7 kB`, `255 MB`; thousands are 1,000.
+/// Formats a size in decimal units: `228 B`, `61.7 kB`, `255 MB`.
 pub fn bytes(value: f64) -> String {
     match value.abs() {
         v if v >= 999.5e6 => format!("{} GB", three_digits(value / 1e9)),
@@ -51,7 +51,7 @@ pub fn bytes(value: f64) -> String {
     }
 }
 
-/// A machine's memory, which is made in powers of two: `32 GiB`; `512 MB` if it isn't quite.
+/// Formats the memory of a machine in binary units, `32 GiB`, or in decimal units below 0.95 GiB: `512 MB`.
 pub fn memory(value: u64) -> String {
     let gibibytes = value as f64 / (1u64 << 30) as f64;
     if gibibytes >= 0.95 {
@@ -61,7 +61,8 @@ pub fn memory(value: u64) -> String {
     }
 }
 
-/// The size of a file as its maker named it: `16 KB` for 16,384 bytes, `5,100 bytes` for others.
+/// Formats the size of a file in binary units if exact, `16 KB` for 16,384 bytes, otherwise in bytes:
+/// `5,100 bytes`.
 pub fn file_size(bytes: u64) -> String {
     match bytes {
         b if b >= 1 << 20 && b % (1 << 20) == 0 => format!("{} MB", b >> 20),
@@ -70,7 +71,7 @@ pub fn file_size(bytes: u64) -> String {
     }
 }
 
-/// A difference with its sign: `+5,615`, `−53.5`.
+/// Formats a difference with its sign: `+5,615`, `−53.5`.
 pub fn signed(value: f64, format: impl Fn(f64) -> String) -> String {
     let size = format(value.abs());
     match value {

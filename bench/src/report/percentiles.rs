@@ -1,5 +1,5 @@
-//! Latency by percentile as HdrHistogram draws it: each step to the right is ten times as rare, so
-//! that the slowest requests, which an average hides, have the room they deserve.
+//! Chart of latency by percentile, as in HdrHistogram: the horizontal axis is logarithmic in rarity, so
+//! that the slowest requests, hidden in an average, are visible.
 
 use std::io::Cursor;
 
@@ -16,7 +16,8 @@ use crate::report::view::View;
 use crate::result::{Cell, Scenario};
 use crate::statistics;
 
-/// A curve for each contender that has percentiles, and for published ones; `None` without any.
+/// Returns a curve per contender with percentiles, and per published figure; `None` without a measured
+/// curve.
 pub fn curves(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Option<Curves> {
     let known = known(view, scenario, published);
     if known.iter().all(|one| one.series.published) {
@@ -35,12 +36,12 @@ pub fn curves(view: View, scenario: &Scenario, published: &[(String, Figure)]) -
     })
 }
 
-/// What is known of somebody's latency.
+/// Latency percentiles of a contender or of a published figure.
 struct Known {
     series: Series,
-    /// From a histogram, and so at many percentiles.
+    /// True if the points come from a histogram, and so are many.
     fine: bool,
-    /// Percentiles and times in microseconds.
+    /// Percentiles, and times in microseconds.
     points: Vec<(f64, f64)>,
 }
 
@@ -91,12 +92,12 @@ impl Known {
     }
 }
 
-/// Percentiles and times of a cell: from its rounds' histograms together if they have them (and then
-/// the curve is fine), else the medians of the percentiles that its driver tells.
+/// Returns percentiles and times of a cell, and true if the points come from histograms. Without
+/// histograms, the points are medians of the percentiles reported by the driver.
 fn points_of(cell: &Cell) -> (bool, Vec<(f64, f64)>) {
     if let Some(histogram) = histogram(cell) {
         let time = |percentile: &f64| histogram.value_at_percentile(*percentile) as f64;
-        // Nothing can be said of one in n that fewer than n requests would show.
+        // A percentile of rarity one in n needs at least n requests.
         let shown = fine_percentiles(histogram.len());
         return (
             true,
@@ -133,7 +134,7 @@ fn points_of(cell: &Cell) -> (bool, Vec<(f64, f64)>) {
     )
 }
 
-/// The histograms of all rounds added up; `None` if one is missing or can't be read.
+/// Returns the sum of all rounds' histograms; `None` if a histogram is missing or unreadable.
 fn histogram(cell: &Cell) -> Option<Histogram<u64>> {
     let mut sum: Option<Histogram<u64>> = None;
     for round in &cell.rounds {
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn without_one_the_named_percentiles_are_taken() {
+    fn without_a_histogram_the_named_percentiles_are_used() {
         assert_eq!(
             points_of(&cell(None)),
             (false, vec![(50.0, 5.0), (99.0, 80.0)])

@@ -1,5 +1,5 @@
-//! The figures in docs/performance.md and README.md, written between their marks from result files,
-//! so that no figure there is typed by hand or older than its neighbour.
+//! Figures in docs/performance.md and README.md. The tables are written between marks from result files, so
+//! that no figure is typed by hand and all figures of a table are of the same age.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,26 @@ use crate::report::{facts, markdown, number, tables};
 use crate::result::{ContenderFacts, Run, Scenario};
 use crate::statistics;
 
-/// Why a file's figures could not be written.
+/// Error of writing figures into a file.
 #[derive(Debug, thiserror::Error)]
 pub enum PerformanceError {
-    /// The file can't be read or written.
+    /// The file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// It has no place for figures, or more than one.
-    #[error("{}: figures are written between one {BEGIN} and one {END} after it, and they are not there", path.display())]
+    /// The file does not have exactly one pair of marks.
+    #[error("{}: the file needs exactly one {BEGIN} followed by one {END}; the figures are written between them", path.display())]
     Marks {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
 }
 
-/// Puts figures between a file's marks; all else of it stays as it is. Says whether anything changed.
+/// Replaces the figures between a file's marks and returns true if the file changed.
 pub fn write(path: &Path, figures: &str) -> Result<bool, PerformanceError> {
     let failed = |source| PerformanceError::File {
         path: path.to_owned(),
@@ -49,7 +49,7 @@ pub fn write(path: &Path, figures: &str) -> Result<bool, PerformanceError> {
     Ok(true)
 }
 
-/// The text with its figures replaced; `None` if it has not exactly one place for them.
+/// Returns the text with its figures replaced; `None` unless the text has exactly one pair of marks.
 fn between_marks(text: &str, figures: &str) -> Option<String> {
     let (before, rest) = text.split_once(BEGIN)?;
     let (old, after) = rest.split_once(END)?;
@@ -62,10 +62,10 @@ fn between_marks(text: &str, figures: &str) -> Option<String> {
     once.then(|| format!("{before}{BEGIN}\n{figures}\n\n{stamp}\n{END}{after}"))
 }
 
-/// A comment with a number made of the figures: a test holds that it fits, so that nothing is changed
-/// between the marks by hand.
+/// Returns a comment with a checksum of the figures. A test compares the checksum, so that changes by hand
+/// between the marks are detected.
 fn stamp(figures: &str) -> String {
-    // FNV-1a: it guards against a slip, not against a forger.
+    // FNV-1a detects mistakes; forgery is not a concern.
     let mut sum = 0xcbf2_9ce4_8422_2325_u64;
     for byte in figures.bytes() {
         sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -73,10 +73,10 @@ fn stamp(figures: &str) -> String {
     format!("<!-- written by anthill bench report: {sum:016x} -->")
 }
 
-/// All figures, for docs/performance.md: each suite with its method and tables, and below them when,
-/// where, of what versions and by which command; they may come of different sittings.
+/// Returns all figures for docs/performance.md: each suite with its method and tables, then date, machine,
+/// versions and command, since the runs may be of different dates.
 ///
-/// The notes that all have are said once above them.
+/// Notes common to all runs appear once, above the suites.
 pub fn figures(runs: &[Run]) -> String {
     let mut common: Vec<String> = runs.first().map_or(Vec::new(), |run| run.notes.clone());
     common.retain(|note| runs.iter().all(|run| run.notes.contains(note)));
@@ -91,7 +91,7 @@ pub fn figures(runs: &[Run]) -> String {
     markdown::sections(&[lead].into_iter().chain(sections).collect::<Vec<_>>(), 3)
 }
 
-/// The few that a README has room for: us and the best of the others.
+/// Returns the short table for the README: anthill and the best peers.
 pub fn summary(runs: &[Run]) -> String {
     let rows: Vec<Row> = runs.iter().flat_map(summary_rows).collect();
     let table = Table {
@@ -113,7 +113,7 @@ fn origin(runs: &[Run]) -> String {
     let mut machines: Vec<String> = runs.iter().map(machine).collect();
     machines.dedup();
     format!(
-        "Servers beside each other in the same run, {}.",
+        "Servers measured side by side in the same run, {}.",
         machines.join("; ")
     )
 }
@@ -128,7 +128,7 @@ fn machine(run: &Run) -> String {
     )
 }
 
-/// `said` was said above all sections.
+/// Returns the section of a run; notes in `said` already stand above all sections and are left out.
 fn section(run: &Run, said: &[String]) -> Section {
     let view = View { run };
     let mut blocks = vec![facts::method(run)];
@@ -152,7 +152,7 @@ fn section(run: &Run, said: &[String]) -> Section {
     }
 }
 
-/// Whole tables of few scenarios, else a table for each of the main metrics.
+/// Returns a complete table per scenario, or one table per main metric if the scenarios are many.
 fn suite_tables(view: View) -> Vec<Block> {
     let scenarios = telling(view);
     if scenarios.len() > SCENARIOS_WITH_TABLES {
@@ -164,7 +164,7 @@ fn suite_tables(view: View) -> Vec<Block> {
             Metric::Failed,
         ];
         let mut present = tables::present(view, &scenarios, &metrics);
-        // Spare Cores' figure, and of their matrix alone.
+        // The extrapolated rate is a figure of Spare Cores' matrix, and is shown for no other suite.
         present.retain(|metric| view.run.suite == "matrix" || *metric != Metric::Extrapolated);
         let table = |metric| Block::Table(tables::metric(view, &scenarios, metric));
         return present.into_iter().map(table).collect();
@@ -181,14 +181,14 @@ fn suite_tables(view: View) -> Vec<Block> {
     blocks
 }
 
-/// Who answered, on how many nodes, and its scenarios by their users.
+/// Column of the growth table: a contender on a number of nodes, with its scenarios by number of users.
 struct Column<'r> {
     name: String,
     contender: &'r str,
     scenarios: Vec<(u64, &'r Scenario)>,
 }
 
-/// Users down, and across who answered them.
+/// Returns the growth tables: a row per number of users, a column per contender and number of nodes.
 fn growth_tables(view: View) -> Vec<Block> {
     let scenarios = view.scenarios();
     let mut users: Vec<u64> = Vec::new();
@@ -198,7 +198,7 @@ fn growth_tables(view: View) -> Vec<Block> {
         if !users.contains(&count) {
             users.push(count);
         }
-        // `2 nodes, 800 users`
+        // The title has the form `2 nodes, 800 users`.
         let setup = scenario
             .title
             .rsplit_once(", ")
@@ -244,7 +244,8 @@ fn growth_tables(view: View) -> Vec<Block> {
     metrics.map(table).into()
 }
 
-/// Of the matrix one and sixteen connections with the fewest threads; of the others all scenarios.
+/// Returns the main scenarios: of the matrix 1 and 16 connections per processor with the fewest threads, of
+/// other suites all scenarios.
 fn telling<'r>(view: View<'r>) -> Vec<&'r Scenario> {
     let mut scenarios = view.scenarios();
     if view.run.suite == "matrix" {
@@ -275,7 +276,8 @@ fn versions(run: &Run) -> String {
     format!("Versions: {}.", all.join(", "))
 }
 
-/// CPU per request in the most telling scenarios, and memory where it matters most.
+/// Returns a suite's rows of the short table: CPU per request in the main scenarios, and other metrics by
+/// suite.
 fn summary_rows(run: &Run) -> Vec<Row> {
     let view = View { run };
     let scenarios = telling(view);
@@ -313,7 +315,7 @@ fn summary_rows(run: &Run) -> Vec<Row> {
                 .filter_map(|s| summary_row(view, s, Metric::CpuPerRequest))
                 .collect()
         }
-        // Of each page the most users: scripts aren't ours to compare yet.
+        // The row with the most users of each kind of page.
         "dynamic" => {
             let users = |scenario: &Scenario| scenario.number("users").unwrap_or(0.0);
             let told = |scenario: &&&Scenario| {
@@ -336,7 +338,7 @@ fn summary_rows(run: &Run) -> Vec<Row> {
     }
 }
 
-/// Ours, and of the others the two best, those too that are ahead of us.
+/// Returns the row of a metric: anthill, and the two best peers even if ahead of anthill.
 fn summary_row(view: View, scenario: &Scenario, metric: Metric) -> Option<Row> {
     let ours = view.estimate(metric, scenario, &view.ours()?.name)?;
     let more_is_better = metric.better() == Some(crate::report::metric::Better::More);
@@ -456,7 +458,7 @@ mod tests {
         assert!(!text.contains("<script>"));
     }
 
-    /// What stands between the marks of our own documents is what was written there.
+    /// The figures in the repository's own documents match their checksum.
     #[test]
     fn nothing_between_the_marks_is_typed_by_hand() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -468,7 +470,7 @@ mod tests {
             assert_eq!(
                 stamped,
                 stamp(figures.trim()),
-                "{name}: changed by hand between its marks; `make bench` writes there"
+                "{name}: changed by hand between the marks; `make bench` writes the figures"
             );
         }
     }
@@ -486,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_marks_what_cant_be_told() {
+    fn the_readme_marks_undecided_differences() {
         let mut runs = samples(&["journal-desktop"]);
         for cell in &mut runs[0].cells {
             cell.rounds.truncate(1);
@@ -501,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_shows_who_is_ahead_of_us_too() {
+    fn the_readme_also_shows_peers_ahead_of_anthill() {
         let text = summary(&samples(&["journal-desktop", "hello", "handshake"]));
         let row = |begin: &str| {
             text.lines()
@@ -516,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_settles_nothing_that_is_open() {
+    fn the_readme_ranks_no_failed_contender_and_marks_too_few_rounds() {
         let mut runs = samples(&["hello"]);
         for cell in &mut runs[0].cells {
             cell.rounds.truncate(2);
@@ -527,7 +529,7 @@ mod tests {
         }
         let text = summary(&runs);
         assert!(text.contains("(too few rounds to tell)"), "{text}");
-        // The best by its figures isn't among the best.
+        // A contender that failed in part is not among the best peers, even with the best figures.
         assert!(!text.contains("nginx"), "{text}");
     }
 }

@@ -1,5 +1,5 @@
-//! The tables that every suite has: all figures of a scenario with a contender in each row, and one
-//! figure of all scenarios with a contender in each column.
+//! Tables common to all suites: all metrics of a scenario with a row per contender, and one metric of all
+//! scenarios with a column per contender.
 
 use crate::report::document::{Bar, Bars, Block, Entry, Row, Table};
 use crate::report::metric::{Better, Metric};
@@ -8,8 +8,7 @@ use crate::result::{ContenderFacts, Scenario};
 use crate::soundness::Standing;
 use crate::statistics;
 
-/// All that is to be said of a scenario, a contender a row, the first column's metric deciding the
-/// order.
+/// Returns the table of a scenario: a row per contender, ordered by the first metric.
 pub fn scenario(view: View, scenario: &Scenario, metrics: &[Metric]) -> Table {
     let metrics = present(view, &[scenario], metrics);
     let mut contenders = view.contenders_in(scenario);
@@ -48,7 +47,7 @@ pub fn scenario(view: View, scenario: &Scenario, metrics: &[Metric]) -> Table {
     }
 }
 
-/// One metric of many scenarios: a scenario a row, a contender a column.
+/// Returns the table of a metric: a row per scenario, a column per contender.
 pub fn metric(view: View, scenarios: &[&Scenario], metric: Metric) -> Table {
     let measured = |facts: &&ContenderFacts| {
         scenarios
@@ -79,7 +78,7 @@ pub fn metric(view: View, scenarios: &[&Scenario], metric: Metric) -> Table {
     }
 }
 
-/// A bar for each contender, the best at the top.
+/// Returns a chart with a bar per contender, the best first.
 pub fn bars(view: View, scenario: &Scenario, metric: Metric) -> Bars {
     let mut contenders = view.contenders_in(scenario);
     contenders.retain(|facts| view.estimate(metric, scenario, &facts.name).is_some());
@@ -95,7 +94,7 @@ pub fn bars(view: View, scenario: &Scenario, metric: Metric) -> Bars {
     }
 }
 
-/// The bar of a contender.
+/// Returns the bar of a contender, if measured.
 pub fn bar(view: View, scenario: &Scenario, metric: Metric, facts: &ContenderFacts) -> Option<Bar> {
     let estimate = view.estimate(metric, scenario, &facts.name)?;
     let series = view.series(facts);
@@ -113,7 +112,7 @@ pub fn bar(view: View, scenario: &Scenario, metric: Metric, facts: &ContenderFac
     })
 }
 
-/// The bars of some metrics that were taken, as blocks.
+/// Returns the bar charts of the measured metrics as blocks.
 pub fn bar_blocks(view: View, scenario: &Scenario, metrics: &[Metric]) -> Vec<Block> {
     let metrics = present(view, &[scenario], metrics);
     metrics
@@ -122,7 +121,7 @@ pub fn bar_blocks(view: View, scenario: &Scenario, metrics: &[Metric]) -> Vec<Bl
         .collect()
 }
 
-/// What is drawn, and which way is better.
+/// Returns the title of a metric with its direction of improvement.
 pub fn caption(metric: Metric) -> String {
     let mut title = metric.title();
     if let Some(first) = title.get(..1) {
@@ -135,8 +134,8 @@ pub fn caption(metric: Metric) -> String {
     }
 }
 
-/// The metrics that at least one cell has. How often sessions were resumed is noted wherever there is TLS,
-/// and tells something only where it was asked for.
+/// Returns the metrics with at least one value. The number of resumed handshakes is recorded for all TLS
+/// scenarios, but is shown only for the handshake suite.
 pub fn present(view: View, scenarios: &[&Scenario], metrics: &[Metric]) -> Vec<Metric> {
     let resumed = Metric::Extra("resumed_handshakes");
     let of_suite = |metric: &Metric| *metric != resumed || view.run.suite == "handshake";
@@ -148,14 +147,14 @@ pub fn present(view: View, scenarios: &[&Scenario], metrics: &[Metric]) -> Vec<M
         .collect()
 }
 
-/// A contender's name with its version, and whether it failed in part or refused some.
+/// Returns a contender's name with its version and mark.
 fn name(view: View, scenario: &Scenario, facts: &ContenderFacts) -> Entry {
     let mut name = Entry::with(&facts.title, &facts.version);
     mark(&mut name.detail, view.standing(scenario, &facts.name));
     name
 }
 
-/// Says in smaller print what is to be said of a contender.
+/// Appends the mark of a contender to a detail text.
 fn mark(detail: &mut String, standing: Standing) {
     let Some(mark) = standing.mark() else {
         return;
@@ -176,7 +175,8 @@ fn sort(view: View, scenario: &Scenario, metric: Metric, contenders: &mut [&Cont
             _ => -found.unwrap_or(f64::NEG_INFINITY),
         }
     };
-    // One that failed in part is never above one that is sound.
+    // Contenders with a better standing come first, so a contender that failed in part is never above a
+    // sound one.
     let rank = |facts: &ContenderFacts| view.standing(scenario, &facts.name).rank();
     contenders.sort_by(|a, b| {
         let order = rank(a).cmp(&rank(b));
@@ -184,7 +184,8 @@ fn sort(view: View, scenario: &Scenario, metric: Metric, contenders: &mut [&Cont
     });
 }
 
-/// How many times our CPU time a peer takes, or that it can't be told.
+/// Returns the CPU time per request as a multiple of anthill's, with the interval or the remark that no
+/// difference is known.
 fn against_ours(
     view: View,
     scenario: &Scenario,
@@ -211,7 +212,7 @@ fn against_ours(
     }
 }
 
-/// What is said of a server under load, the most telling first.
+/// Metrics of a server under load, the most important first.
 pub const LOAD: [Metric; 10] = [
     Metric::Rate,
     Metric::CpuPerRequest,

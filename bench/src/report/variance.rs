@@ -1,4 +1,4 @@
-//! 001's table of two setups with the variance between them.
+//! Table of source document 001: two setups and the variance between them.
 
 use crate::report::document::{Entry, Row, Table};
 use crate::report::metric::Metric;
@@ -8,8 +8,8 @@ use crate::report::view::{View, is_ours};
 use crate::result::{ContenderFacts, Scenario};
 use crate::statistics;
 
-/// The two setups of 001 if both were measured, else the peer with the highest rate and us; `None`
-/// if there are no two.
+/// Returns the table of 001's two setups if both were measured, otherwise of the fastest peer and anthill;
+/// `None` without two setups.
 pub fn of_setups(view: View, scenario: &Scenario) -> Option<Table> {
     let contenders = view.contenders_in(scenario);
     let named = |name: &str| contenders.iter().copied().find(|facts| facts.name == name);

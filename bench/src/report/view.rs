@@ -1,4 +1,4 @@
-//! A run as the sections ask it: who took part, what a cell says, how a scenario is called.
+//! Queries on a run for the sections of a report: contenders, cells, estimates and names of scenarios.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -9,15 +9,15 @@ use crate::report::number;
 use crate::result::{Cell, ContenderFacts, Parameter, Run, Scenario};
 use crate::soundness::Standing;
 
-/// A run, looked at.
+/// Read-only view of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'r> {
-    /// What is looked at.
+    /// The run.
     pub run: &'r Run,
 }
 
 impl<'r> View<'r> {
-    /// The contenders with at least one round, in the order of the tables.
+    /// Returns the contenders with at least one round, in the order of the tables.
     pub fn contenders(self) -> Vec<&'r ContenderFacts> {
         let measured = |facts: &&ContenderFacts| {
             self.run
@@ -28,14 +28,14 @@ impl<'r> View<'r> {
         self.run.contenders.iter().filter(measured).collect()
     }
 
-    /// Those of them that were measured in a scenario.
+    /// Returns the contenders measured in a scenario.
     pub fn contenders_in(self, scenario: &Scenario) -> Vec<&'r ContenderFacts> {
         let mut all = self.contenders();
         all.retain(|facts| self.cell(scenario, &facts.name).is_some());
         all
     }
 
-    /// The scenarios with at least one round, in the order of the tables.
+    /// Returns the scenarios with at least one round, in the order of the tables.
     pub fn scenarios(self) -> Vec<&'r Scenario> {
         let measured = |scenario: &&Scenario| {
             self.run
@@ -46,7 +46,7 @@ impl<'r> View<'r> {
         self.run.scenarios.iter().filter(measured).collect()
     }
 
-    /// What a contender did in a scenario, if it was measured.
+    /// Returns the cell of a contender in a scenario, if measured.
     pub fn cell(self, scenario: &Scenario, contender: &str) -> Option<&'r Cell> {
         let is_it = |cell: &&Cell| {
             cell.scenario == scenario.id && cell.contender == contender && !cell.rounds.is_empty()
@@ -54,13 +54,13 @@ impl<'r> View<'r> {
         self.run.cells.iter().find(is_it)
     }
 
-    /// Whether a contender did in a scenario what it was asked.
+    /// Returns the standing of a contender in a scenario.
     pub fn standing(self, scenario: &Scenario, contender: &str) -> Standing {
         let cell = self.cell(scenario, contender);
         cell.map_or(Standing::Sound, |cell| Standing::of(self.run, cell))
     }
 
-    /// A contender's name, with what is to be said of it in some scenarios: the worst.
+    /// Returns a contender's title with the mark of its worst standing in some scenarios.
     pub fn marked(self, scenarios: &[&Scenario], facts: &ContenderFacts) -> String {
         let standings = scenarios
             .iter()
@@ -72,7 +72,7 @@ impl<'r> View<'r> {
         }
     }
 
-    /// What its rounds say.
+    /// Returns the estimate of a metric for a contender in a scenario.
     pub fn estimate(
         self,
         metric: Metric,
@@ -82,13 +82,13 @@ impl<'r> View<'r> {
         metric.estimate(self.cell(scenario, contender)?)
     }
 
-    /// The same for a table.
+    /// Returns the estimate as a table cell.
     pub fn entry(self, metric: Metric, scenario: &Scenario, contender: &str) -> Entry {
         self.estimate(metric, scenario, contender)
             .map_or(Entry::none(), |found| entry(metric, &found))
     }
 
-    /// Whether any cell of some scenarios has a metric other than zero.
+    /// Returns true if any cell of some scenarios has a value other than zero.
     pub fn has(self, metric: Metric, scenarios: &[&Scenario]) -> bool {
         let of_scenarios = |cell: &&Cell| {
             scenarios
@@ -104,7 +104,7 @@ impl<'r> View<'r> {
         rounds.any(|round| metric.of(round).is_some_and(|value| value != 0.0))
     }
 
-    /// How a contender is drawn: the same on the whole page.
+    /// Returns the name and colour of a contender, constant in the whole report.
     pub fn series(self, facts: &ContenderFacts) -> Series {
         let peers = self
             .run
@@ -123,7 +123,7 @@ impl<'r> View<'r> {
         }
     }
 
-    /// The same with what is to be said of it in the scenarios that are drawn.
+    /// Returns name and colour of a contender with the mark of its worst standing in the drawn scenarios.
     pub fn marked_series(self, scenarios: &[&Scenario], facts: &ContenderFacts) -> Series {
         Series {
             name: self.marked(scenarios, facts),
@@ -131,15 +131,15 @@ impl<'r> View<'r> {
         }
     }
 
-    /// The contender that is us, if it was measured.
+    /// Returns anthill's facts, if anthill was measured.
     pub fn ours(self) -> Option<&'r ContenderFacts> {
         self.contenders()
             .into_iter()
             .find(|facts| is_ours(&facts.name))
     }
 
-    /// Scenarios that differ in one parameter alone, in groups, each sorted by it. Scenarios without
-    /// it are left out.
+    /// Returns groups of scenarios that differ only in the parameter `key`, sorted by its value. Scenarios
+    /// without the parameter are left out.
     pub fn groups_over(self, key: &str) -> Vec<Vec<&'r Scenario>> {
         let mut groups: Vec<(BTreeMap<&str, &Parameter>, Vec<&Scenario>)> = Vec::new();
         for scenario in self
@@ -166,8 +166,7 @@ impl<'r> View<'r> {
         groups.into_iter().map(|(_, group)| group).collect()
     }
 
-    /// What tells a group of scenarios from the others: the parameters that vary in the run but not
-    /// in the group, in words.
+    /// Returns the name of a group of scenarios: the parameters that vary in the run but not in the group.
     pub fn name_of(self, group: &[&Scenario]) -> String {
         let Some(first) = group.first() else {
             return String::new();
@@ -189,7 +188,7 @@ impl<'r> View<'r> {
 }
 
 impl Scenario {
-    /// A parameter that counts something.
+    /// Returns the value of a numeric parameter.
     pub fn number(&self, key: &str) -> Option<f64> {
         match self.parameters.get(key)? {
             Parameter::Count(count) => Some(*count as f64),
@@ -198,7 +197,7 @@ impl Scenario {
         }
     }
 
-    /// A parameter that is a word.
+    /// Returns the value of a word parameter.
     pub fn word(&self, key: &str) -> Option<&str> {
         match self.parameters.get(key)? {
             Parameter::Word(word) => Some(word),
@@ -207,16 +206,16 @@ impl Scenario {
     }
 }
 
-/// Whether a contender is us: `anthill`, or one of its variants (`anthill-h2`).
+/// Returns true if the contender is `anthill` or a variant such as `anthill-h2`.
 pub fn is_ours(name: &str) -> bool {
     name == "anthill" || name.starts_with("anthill-")
 }
 
-/// An estimate for a table: the median, and in smaller print the interval.
+/// Returns an estimate as a table cell: the median, and the interval in small print.
 pub fn entry(metric: Metric, estimate: &Estimate) -> Entry {
     let text = metric.format(estimate.median);
     match estimate.interval {
-        // A day's requests are the rate again, whose interval stands there.
+        // Requests per day are proportional to the rate; the rate's interval is in the same table.
         Some(interval) if interval.low < interval.high && metric != Metric::PerDay => {
             Entry::with(text, range(metric, interval.low, interval.high))
         }
@@ -224,7 +223,7 @@ pub fn entry(metric: Metric, estimate: &Estimate) -> Entry {
     }
 }
 
-/// `15.7–18.0 µs`: the unit once, if both have the same.
+/// Formats a range, with the unit once if both ends have the same: `15.7–18.0 µs`.
 pub fn range(metric: Metric, low: f64, high: f64) -> String {
     let (low, high) = (metric.format(low), metric.format(high));
     match (low.split_once(' '), high.split_once(' ')) {
@@ -234,7 +233,7 @@ pub fn range(metric: Metric, low: f64, high: f64) -> String {
     }
 }
 
-/// A parameter in words; `None` if there is nothing to say.
+/// Formats a parameter in words.
 fn words(key: &str, value: &Parameter) -> Option<String> {
     let name = key.replace('_', " ");
     Some(match (key, value) {

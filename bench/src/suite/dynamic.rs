@@ -1,6 +1,7 @@
-//! Document 004's Apache against nginx: a static page at 50 to 250 users, a simple script at 10 to 50,
-//! a complex one at 5 to 25 with the page cache off and on, that of the document's content management
-//! system and the server's own; and the scripts of document 002.
+//! Suite of source document 004, Apache against nginx: a static page with 50 to 250 users, a simple script
+//! with 10 to 50, and a complex script with 5 to 25. The complex script runs without a page cache, with the
+//! cache of the document's content management system, and with the server's own. The scripts of document
+//! 002 follow.
 
 use super::{Act, Case, Cast, Extent, FEW_ROUNDS, Programme, Setting, Suite, Wishes};
 use crate::catalogue::Ability;
@@ -46,9 +47,9 @@ fn lay_out(wishes: &Wishes) -> Programme {
         programme.acts.push(scripts(wishes));
     }
     programme.notes.push(
-        "No keep-alive, as ab asks without -k. The document's content management system kept the \
-         page that its script made as a file: that row is one of files. The server's own page cache \
-         keeps what the script answers for a minute; of Debian's servers nginx and Apache have one."
+        "No keep-alive, as with ab without -k. The document's content management system stored the \
+         page of its script as a file, so its row measures a static file. A server's own page cache \
+         stores the script's response for a minute; of Debian's servers nginx and Apache have one."
             .to_owned(),
     );
     programme
@@ -58,7 +59,7 @@ struct Row {
     id: &'static str,
     title: &'static str,
     path: String,
-    /// From so many users to five times as many.
+    /// Smallest number of users; the largest is five times as many.
     users: usize,
 }
 
@@ -122,7 +123,7 @@ impl Row {
     }
 }
 
-/// 002's scripts: programs that are the server themselves.
+/// Returns the act of document 002's scripts, which are HTTP servers themselves.
 fn scripts(wishes: &Wishes) -> Act {
     let plan = Plan {
         keep_alive: false,

@@ -1,8 +1,8 @@
-//! Document 004: users with pauses between their requests, more and more of them until failures
-//! begin; one node alone, then 1, 2, 4 and 8 behind a balancer.
+//! Suite of source document 004: users with pauses between requests, in rising numbers until failures
+//! begin, first on one node alone, then on 1, 2, 4 and 8 nodes behind a balancer.
 //!
-//! The nodes are processes on loopback addresses of their own, each held to so small a share of a
-//! processor that nodes and not this machine are the limit, as the Raspberry Pis were.
+//! Nodes are processes on loopback addresses of their own. Each node is limited to a small share of a
+//! processor, so that the nodes are the limit and not the machine, as with the document's Raspberry Pis.
 
 use super::{Act, Case, Cast, FEW_ROUNDS, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
@@ -19,7 +19,7 @@ pub(super) const SUITE: Suite = Suite {
 };
 
 const NODES: [usize; 4] = [1, 2, 4, 8];
-/// The document's 10, 200 and 800, and on.
+/// Numbers of users: 10, 200 and 800 are the document's.
 const USERS: [usize; 7] = [10, 200, 800, 1_600, 3_200, 6_400, 12_800];
 
 fn lay_out(wishes: &Wishes) -> Programme {
@@ -47,17 +47,17 @@ fn lay_out(wishes: &Wishes) -> Programme {
     }
     programme.notes = vec![
         format!(
-            "Each node is {} on an address of its own, held to {} % of one processor: nodes and not \
-             this machine are the limit.",
+            "Each node is {} on an address of its own, limited to {} % of one processor: the nodes and \
+             not this machine are the limit.",
             wishes.node,
             share * 100.0
         ),
-        "Users pause for 0 to 1 s before each request and open a connection for it, as siege does \
-         with -d1; one who has waited for 5 s gives up. The server's CPU time and memory are the balancer's; what the nodes used is \
-         beside it."
+        "Users pause for 0 to 1 s before each request and open a connection per request, as siege \
+         does with -d1. A user gives up after 5 s. The server's CPU time and memory are those of the \
+         balancer; the nodes' use is listed separately."
             .to_owned(),
-        "All numbers of users of a round are measured on one start, rising; where failures begin, \
-         it ends."
+        "All numbers of users of a round are measured on one start, in rising order, up to the first \
+         failures."
             .to_owned(),
     ];
     programme
@@ -85,7 +85,8 @@ fn case(wishes: &Wishes, nodes: usize, users: usize) -> Case {
         ..wishes.plan(&Site::path_of(Site::JOURNAL_BYTES), users)
     };
     wishes.time(&mut plan, SECONDS, SECONDS);
-    // A user who has waited as long as a round lasts gives up: that is where failures begin.
+    // A user gives up after waiting for the length of a round; such timeouts mark the beginning of
+    // failures.
     plan.timeout_seconds = wishes.timeout_seconds.unwrap_or(SECONDS);
     let (id, title) = match nodes {
         0 => ("alone".to_owned(), "one node, no balancer".to_owned()),
@@ -103,6 +104,6 @@ fn case(wishes: &Wishes, nodes: usize, users: usize) -> Case {
     .with("balancer", Parameter::Flag(nodes > 0))
 }
 
-/// Long enough for a user to come round ten times.
+/// Long enough for about ten requests per user.
 const SECONDS: f64 = 5.0;
 const PAUSE_SECONDS_MAX: f64 = 1.0;

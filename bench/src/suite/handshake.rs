@@ -1,6 +1,6 @@
-//! New connections: a TLS handshake, one small request, the end. What a crowd of first visitors
-//! costs (full), and what one that comes back costs (resumed); with and without the key exchange that
-//! quantum computers can't break.
+//! Suite of new connections: a TLS handshake, one small request, close. Full handshakes show the cost of
+//! first visitors, resumed handshakes the cost of returning visitors, each with and without the
+//! post-quantum key exchange.
 
 use super::{Act, Case, Cast, FEW_ROUNDS, Programme, Setting, Suite, Wishes, usual_tls};
 use crate::catalogue::Ability;
@@ -30,8 +30,8 @@ fn lay_out(wishes: &Wishes) -> Programme {
         .map(|&(resumption, groups)| act(wishes, resumption, groups))
         .collect();
     programme.notes.push(
-        "The client verifies no certificate, which spares it work and the server none. Resumed \
-         handshakes are those that took up an earlier session."
+        "The client does not verify certificates, which saves client CPU time only. Resumed \
+         handshakes continue an earlier session."
             .to_owned(),
     );
     programme
@@ -93,6 +93,6 @@ fn case(wishes: &Wishes, resumption: Resumption, groups: Groups) -> Case {
     }
 }
 
-/// As many at once as keep one processor of the server busy.
+/// Concurrent clients: enough to keep one processor of the server busy.
 const CLIENTS: usize = 16;
 const HELLO_BYTES: u64 = 228;

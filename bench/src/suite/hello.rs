@@ -1,4 +1,4 @@
-//! Document 002: nine servers that say hello, ten clients, a new connection for each request.
+//! Suite of source document 002: nine servers with a hello page, ten clients, a new connection per request.
 
 use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
 use crate::catalogue::Ability;
@@ -32,10 +32,10 @@ fn lay_out(wishes: &Wishes) -> Programme {
         }
         plan.warm_up_seconds = wishes.warm_up_seconds.unwrap_or(0.0);
         programme.notes.push(
-            "As published, and so not equal: each server sends the body of its source document (17 \
-             to 228 bytes), HTTP::Daemon is asked by one client and the others by ten, 1,000 \
-             requests each, no warm-up. The fastest are done with them in a twentieth of a second, so \
-             that only large differences tell."
+            "As published, with unequal settings: each server sends the body of its source document \
+             (17 to 228 bytes). HTTP::Daemon has one client, every other server ten, with 1,000 \
+             requests each and no warm-up. The fastest servers need 0.05 s for 1,000 requests, so \
+             only large differences are significant."
                 .to_owned(),
         );
     }
@@ -60,5 +60,5 @@ fn lay_out(wishes: &Wishes) -> Programme {
 
 const CLIENTS: usize = 10;
 const HELLO_BYTES: u64 = 228;
-/// `ab -c 10 -n 1000`
+/// Requests of the document's command, `ab -c 10 -n 1000`.
 const PUBLISHED_REQUESTS: u64 = 1_000;

@@ -1,5 +1,5 @@
-//! Documents 000 and 001: a page of 5,100 bytes over TLS on connections that stay open, from a
-//! cosy load to one that no small machine was thought to bear.
+//! Suite of source documents 000 and 001: a page of 5,100 bytes over TLS on persistent connections, from a
+//! light load to a load beyond the expected limit of small machines.
 
 use super::{Act, Case, Cast, FEW_ROUNDS, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
@@ -24,7 +24,7 @@ fn lay_out(wishes: &Wishes) -> Programme {
     } else {
         &CONNECTIONS
     };
-    // Each on a start of its own, since memory is one of its figures.
+    // Each number of connections has its own start, since memory is one of the figures.
     programme.acts = connections
         .iter()
         .map(|&count| act(wishes, count))
@@ -32,8 +32,8 @@ fn lay_out(wishes: &Wishes) -> Programme {
     if wishes.as_published {
         programme.pinned = false;
         programme.notes.push(
-            "As published: 30 s, 8 threads of the client, no warm-up; server and client take each \
-             other's time on the same processors."
+            "As published: 30 s, 8 client threads, no warm-up; server and client share the same \
+             processors."
                 .to_owned(),
         );
     }

@@ -1,5 +1,5 @@
-//! Document 003: sizes × connections × client threads, as Spare Cores ran it on three thousand
-//! machines; beyond that with TLS, several rounds, percentiles and disjoint processors.
+//! Suite of source document 003: sizes × connections × client threads, as run by Spare Cores on three
+//! thousand machines. The suite adds TLS, several rounds, percentiles and disjoint processors.
 
 use super::{Act, Case, Cast, Extent, FEW_ROUNDS, Programme, Setting, Suite, Wishes, usual_tls};
 use crate::catalogue::Ability;
@@ -32,14 +32,14 @@ fn lay_out(wishes: &Wishes) -> Programme {
     };
     programme.acts = protocols.iter().map(|&tls| act(wishes, tls)).collect();
     programme.notes.push(
-        "Extrapolated: requests/s ÷ the server's CPU time × the CPU time of both. It gives the \
-         server the client's time at equal efficiency, and says too little where the processors \
-         were idle."
+        "Extrapolated: requests/s ÷ the server's CPU time × the CPU time of server and client. The \
+         formula assigns the client's time to the server at equal efficiency, and is too low where \
+         the processors were idle."
             .to_owned(),
     );
     programme.notes.push(
-        "All cells of a round are measured on one start of a server; its memory is that of the \
-         whole row so far."
+        "All cells of a round are measured on one start of a server, so the memory of a cell \
+         includes the effect of earlier cells."
             .to_owned(),
     );
     if wishes.as_published {
@@ -67,7 +67,7 @@ fn act(wishes: &Wishes, tls: bool) -> Act {
             published: false,
             cgi: false,
         },
-        // What the document measured keeps its files in memory; beside it what most people run.
+        // The document's server keeps its files in memory; the other contenders are widely used servers.
         cast: Cast::able(&[protocol, Ability::KeepAlive], largest)
             .usually(&["anthill", "nginx", "lighttpd", "actix", "binserve"]),
         cases,
@@ -75,9 +75,11 @@ fn act(wishes: &Wishes, tls: bool) -> Act {
     }
 }
 
-/// Size in KB, threads and connections for each processor: 69, without what the document leaves out;
-/// usually only those with one thread, since of several the document keeps the best and on processors
-/// of its own a client gains nothing by them.
+/// Returns size in KB, threads and connections per processor of each cell: 69 in the full extent, without
+/// the combinations that the document leaves out.
+///
+/// The usual extent has only the cells with one thread: the document keeps the best of several thread
+/// counts, and a client on processors of its own gains nothing from more threads.
 fn cells(extent: Extent) -> Vec<(u64, usize, usize)> {
     if extent == Extent::Quick {
         let sizes = [1, 64, 512];
@@ -104,7 +106,7 @@ fn cells(extent: Extent) -> Vec<(u64, usize, usize)> {
 }
 
 fn case(wishes: &Wishes, tls: bool, kilobytes: u64, threads: usize, connections: usize) -> Case {
-    // The document's vCPUs are those of the machine, of which the server has a part here.
+    // The document counts the vCPUs of the whole machine; here the server has a part of the machine.
     let cpus = if wishes.as_published {
         wishes.server_cpus + wishes.client_cpus
     } else {
@@ -147,7 +149,7 @@ fn case(wishes: &Wishes, tls: bool, kilobytes: u64, threads: usize, connections:
     )
 }
 
-/// With 56 cells, or 138, shorter than elsewhere.
+/// Shorter rounds than in other suites, since the matrix has 56 or 138 cells.
 const SECONDS: f64 = 1.0;
 const FULL_SECONDS: f64 = 2.0;
 const PUBLISHED_SECONDS: f64 = 10.0;

@@ -1,5 +1,5 @@
-//! The suites: each lays out what one source document measured, in data. How it is measured (who is
-//! started, pinned, asked and looked at) is the same for all, in `stage.rs`.
+//! The suites: each describes the measurements of a source document as data. Starting, pinning, loading and
+//! checking servers is common to all suites and is in `stage.rs`.
 
 mod agreement;
 mod dynamic;
@@ -19,15 +19,15 @@ use crate::load::{Length, Plan, Protocol, Tls};
 use crate::result::{Parameter, Scenario};
 use crate::rounds::Order;
 
-/// A suite as it is listed.
+/// Description of a suite.
 pub struct Suite {
-    /// What is typed.
+    /// Name on the command line.
     pub name: &'static str,
-    /// What it is, in one line without a full stop.
+    /// One-line description without a full stop.
     pub about: &'static str,
-    /// Whether the settings of its document can be repeated.
+    /// True if the settings of the source document can be repeated.
     pub as_published: bool,
-    /// Lays it out for what was asked.
+    /// Lays out the suite for the user's wishes.
     pub lay_out: fn(&Wishes) -> Programme,
 }
 
@@ -44,139 +44,140 @@ pub static SUITES: &[Suite] = &[
     agreement::SUITE,
 ];
 
-/// What the user asked for, and what the machine gives.
+/// Settings from the command line, and the machine's processors.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Wishes {
-    /// How many scenarios, rounds and seconds.
+    /// Extent of the suite: number and length of scenarios and rounds.
     pub extent: Extent,
-    /// With the settings of the source document.
+    /// True to use the settings of the source document.
     pub as_published: bool,
-    /// Rounds, if not the suite's own.
+    /// Rounds, if different from the suite's default.
     pub rounds: Option<u32>,
-    /// Seconds of a round, if not the suite's own.
+    /// Seconds of a round, if different from the suite's default.
     pub seconds: Option<f64>,
-    /// Seconds of warm-up, if not the suite's own.
+    /// Seconds of warm-up, if different from the suite's default.
     pub warm_up_seconds: Option<f64>,
-    /// Seconds until a response is given up, if not the usual.
+    /// Response timeout in seconds, if different from the default.
     pub timeout_seconds: Option<f64>,
-    /// Processors of the server.
+    /// Number of processors for the server.
     pub server_cpus: usize,
-    /// Processors of the client.
+    /// Number of processors for the client.
     pub client_cpus: usize,
-    /// What runs on the nodes of `growth`.
+    /// Catalogue name of the server on the nodes of `growth`.
     pub node: String,
-    /// A node's share of a processor.
+    /// CPU share of a node, as a fraction of one processor.
     pub node_share: f64,
 }
 
-/// How much of a suite is measured, where the user gives no numbers.
+/// Extent of a suite where the user gives no numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Extent {
-    /// A few scenarios and short rounds: to see that it works.
+    /// A few scenarios and short rounds, to see that everything works.
     Quick,
-    /// What tells the contenders apart; all suites together take about an hour on two processors.
+    /// Enough to distinguish the contenders; all suites together take about an hour on two processors.
     #[default]
     Usual,
-    /// Every scenario of the source document, and longer rounds: hours.
+    /// Every scenario of the source document, and longer rounds; takes hours.
     Full,
 }
 
-/// A suite laid out.
+/// A suite laid out for a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Programme {
-    /// What it is, in one line.
+    /// One-line description.
     pub title: String,
-    /// In the order in which they are measured.
+    /// Acts in the order of measurement.
     pub acts: Vec<Act>,
-    /// Interleaved rounds.
+    /// Number of interleaved rounds.
     pub rounds: u32,
-    /// Whether server and client are held to processors of their own.
+    /// True if server and client are pinned to separate processors.
     pub pinned: bool,
-    /// What a reader of the figures should know.
+    /// Remarks for readers of the figures.
     pub notes: Vec<String>,
 }
 
-/// Cases that are measured on one start of a server.
+/// Cases measured on the same start of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Act {
-    /// How it is started.
+    /// Start settings of the contender.
     pub setting: Setting,
-    /// Who takes part.
+    /// Contenders that take part.
     pub cast: Cast,
-    /// What it is asked.
+    /// Cases to measure.
     pub cases: Vec<Case>,
-    /// In which order.
+    /// Order of the cases.
     pub order: Order,
 }
 
-/// How a contender is started.
+/// Start settings of a contender.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Setting {
-    /// By itself, on all of the server's processors.
+    /// A single server on all of the server's processors.
     Single {
-        /// Whether it listens for TLS beside plain HTTP.
+        /// True if the server listens for TLS besides plain HTTP.
         tls: bool,
-        /// Whether it leaves connections open.
+        /// True if the server keeps connections alive.
         keep_alive: bool,
-        /// As its source document ran it.
+        /// True to use the configuration of the contender's source document.
         published: bool,
-        /// Whether it runs the site's scripts.
+        /// True if the server runs the site's CGI scripts.
         cgi: bool,
     },
-    /// By itself, held to a share of a processor.
+    /// A single server, limited to a share of a processor.
     Node {
-        /// Of one processor, 0 to 1.
+        /// Share of one processor, 0 to 1.
         share: f64,
     },
-    /// As a balancer before so many nodes, each held to a share.
+    /// A balancer in front of nodes, each limited to a share of a processor.
     Cluster {
-        /// How many.
+        /// Number of nodes.
         nodes: usize,
-        /// Of one processor, 0 to 1.
+        /// Share of one processor per node, 0 to 1.
         share: f64,
     },
-    /// By itself, with TLS, for a browser.
+    /// A single server with TLS, loaded by a browser.
     Browser,
 }
 
-/// Who takes part.
+/// Selection of the contenders of an act.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cast {
-    /// What a contender must be able to do.
+    /// Abilities that a contender must have.
     pub needs: Vec<Ability>,
-    /// The largest file that it must serve, bytes; 0 if none.
+    /// Size in bytes of the largest file to serve; 0 if none.
     pub file_bytes: u64,
-    /// Only these, unless the user names others; all that are able if empty.
+    /// Contenders that take part unless the user names contenders; empty for all able contenders.
     pub usual: Vec<String>,
-    /// Only these, whatever the user names.
+    /// Contenders that take part regardless of the user's choice.
     pub only: Option<Vec<String>>,
 }
 
-/// One row of the table, and what is asked for it.
+/// One row of the table, and the plan of its load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Case {
-    /// How it is called.
+    /// Scenario of the row.
     pub scenario: Scenario,
-    /// What is asked; whom, and what a right answer is, is known only when the server runs.
+    /// Plan of the load; the address and the expected response are filled in once the server runs.
     pub plan: Plan,
-    /// That a contender can't do it is no failure: it is tried.
+    /// True if a contender may lack the ability: one request checks for it first, and its lack is not a
+    /// failure.
     pub tried: bool,
-    /// Who asks, whatever the user chose.
+    /// Load generator of the case, regardless of the user's choice.
     pub driver: Option<Driver>,
 }
 
 impl Wishes {
-    /// Whether only a few scenarios are asked for.
+    /// Returns true if only a few scenarios are wanted.
     pub fn quick(&self) -> bool {
         self.extent == Extent::Quick
     }
 
-    /// Whether every scenario is asked for.
+    /// Returns true if every scenario is wanted.
     pub fn full(&self) -> bool {
         self.extent == Extent::Full
     }
 
-    /// Rounds: the user's, or the suite's usual ones.
+    /// Returns the number of rounds: the user's, or the default of the extent.
     pub fn rounds(&self, usual: u32) -> u32 {
         self.rounds.unwrap_or(match self.extent {
             Extent::Quick => QUICK_ROUNDS,
@@ -185,7 +186,8 @@ impl Wishes {
         })
     }
 
-    /// Sets a plan's length and warm-up: the user's, or the suite's usual and full seconds.
+    /// Sets a plan's length and warm-up: the user's seconds, or the suite's `usual_seconds` and
+    /// `full_seconds` by extent.
     pub fn time(&self, plan: &mut Plan, usual_seconds: f64, full_seconds: f64) {
         let (seconds, warm_up) = match self.extent {
             Extent::Quick => (QUICK_SECONDS.min(usual_seconds), QUICK_WARM_UP_SECONDS),
@@ -196,7 +198,7 @@ impl Wishes {
         plan.warm_up_seconds = self.warm_up_seconds.unwrap_or(warm_up);
     }
 
-    /// With a warm-up that is long enough for all handshakes, if the user gave none.
+    /// Adds TLS to a plan, with a warm-up long enough for all handshakes unless the user gave one.
     pub fn kept_alive_over_tls(&self, mut plan: Plan) -> Plan {
         plan.tls = Some(usual_tls());
         if self.warm_up_seconds.is_none() {
@@ -205,7 +207,7 @@ impl Wishes {
         plan
     }
 
-    /// A plan of so many connections for a path, on all of the client's processors.
+    /// Returns a plan for a path and a number of connections, on all of the client's processors.
     pub fn plan(&self, path: &str, connections: usize) -> Plan {
         let mut plan = Plan {
             host: crate::probe::HOST.to_owned(),
@@ -221,7 +223,7 @@ impl Wishes {
 }
 
 impl Programme {
-    /// A programme of the usual form.
+    /// Returns an empty programme with default rounds and pinned processors.
     pub fn new(title: &str, wishes: &Wishes) -> Programme {
         Programme {
             title: title.to_owned(),
@@ -232,7 +234,7 @@ impl Programme {
         }
     }
 
-    /// The sizes of the pages that are asked for, bytes.
+    /// Returns the sizes of the requested pages in bytes, sorted.
     pub fn sizes(&self) -> Vec<u64> {
         let cases = self.acts.iter().flat_map(|act| &act.cases);
         let mut sizes: Vec<u64> = cases
@@ -248,7 +250,7 @@ impl Programme {
 }
 
 impl Cast {
-    /// All that can do this.
+    /// Returns a cast of all contenders with the given abilities.
     pub fn able(needs: &[Ability], file_bytes: u64) -> Cast {
         Cast {
             needs: needs.to_vec(),
@@ -258,31 +260,31 @@ impl Cast {
         }
     }
 
-    /// Of those, these unless the user names others.
+    /// Restricts the cast to the named contenders unless the user names contenders.
     pub fn usually(mut self, names: &[&str]) -> Cast {
         self.usual = names.iter().map(|name| (*name).to_owned()).collect();
         self
     }
 
-    /// What an entry lacks to take part, if anything.
+    /// Returns the reason why a contender cannot take part, if any.
     pub fn lacking(&self, entry: &Entry) -> Option<String> {
         if self
             .only
             .as_ref()
             .is_some_and(|only| !only.contains(&entry.name))
         {
-            return Some("it has no part in that".to_owned());
+            return Some("the measurement is of other servers only".to_owned());
         }
         if let Some(ability) = self.needs.iter().find(|ability| !entry.can(**ability)) {
-            return Some(format!("it can't do {ability}"));
+            return Some(format!("it lacks the ability {ability}"));
         }
         (self.file_bytes > 0 && !entry.can_serve(self.file_bytes))
-            .then(|| format!("it can't serve a file of {} bytes", self.file_bytes))
+            .then(|| format!("it cannot serve a file of {} bytes", self.file_bytes))
     }
 }
 
 impl Case {
-    /// A case; parameters are added with [`Case::with`].
+    /// Returns a case; parameters are added with [`Case::with`].
     pub fn new(id: impl Into<String>, title: impl Into<String>, plan: Plan) -> Case {
         let protocol = match plan.protocol {
             Protocol::Http1 if plan.tls.is_some() => "https",
@@ -314,25 +316,25 @@ impl Case {
         }
     }
 
-    /// With what else varies.
+    /// Adds a parameter to the scenario.
     pub fn with(mut self, name: &str, value: Parameter) -> Case {
         self.scenario.parameters.insert(name.to_owned(), value);
         self
     }
 
-    /// With so many users, who are its connections.
+    /// Replaces the parameter `connections` by a number of users, each with one connection.
     pub fn of_users(mut self, users: usize) -> Case {
         self.scenario.parameters.remove("connections");
         self.with("users", Parameter::Count(users as u64))
     }
 
-    /// With a page of that size.
+    /// Adds the size of the page as a parameter.
     pub fn of_size(self, bytes: u64) -> Case {
         self.with("size", Parameter::Count(bytes))
     }
 }
 
-/// TLS with full handshakes and the usual groups.
+/// Returns TLS settings with full handshakes and the default groups.
 fn usual_tls() -> Tls {
     Tls {
         server_name: crate::probe::HOST.to_owned(),
@@ -340,7 +342,7 @@ fn usual_tls() -> Tls {
     }
 }
 
-/// `1,500`, as titles write it.
+/// Formats a number for titles: `1,500`.
 fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -353,22 +355,24 @@ fn thousands(number: usize) -> String {
     text
 }
 
-/// Enough for an interval that is worth the name (94 %), and to be done before the machine changes.
+/// Default number of rounds: the interval reaches 94 % confidence, and the run ends before the machine
+/// drifts far.
 const ROUNDS: u32 = 5;
 const FULL_ROUNDS: u32 = 5;
-/// Three: the fewest that have a middle. Suites with many scenarios do with them too.
+/// Fewest rounds with a middle value; also used by suites with many scenarios.
 const QUICK_ROUNDS: u32 = 3;
 const FEW_ROUNDS: u32 = 3;
-/// Control groups count CPU time in microseconds; where there are none, a tick of 10 ms is 0.5 % of
-/// it.
+/// Seconds of a round. Control groups count CPU time in microseconds; without control groups, a tick of 10
+/// ms is 0.5 % of 2 s.
 const SECONDS: f64 = 2.0;
 const FULL_SECONDS: f64 = 5.0;
 const QUICK_SECONDS: f64 = 1.0;
-/// Until connections stand, files are in memory and a just-in-time compiler has seen the hot code.
+/// Seconds of warm-up: enough to open the connections, load the files into memory and compile the hot code
+/// of a just-in-time compiler.
 const WARM_UP_SECONDS: f64 = 0.5;
 const FULL_WARM_UP_SECONDS: f64 = 1.0;
 const QUICK_WARM_UP_SECONDS: f64 = 0.3;
-/// What a full handshake takes on one slow processor of each side.
+/// Duration of a full handshake with one slow processor on each side.
 const HANDSHAKE_SECONDS: f64 = 0.002;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Document 000's second table: a page of the journal in a real browser, cold and cached. What 1,500
-//! connections can't tell, this does: what one visitor waits for.
+//! Suite of source document 000's second table: a page of the journal in a real browser, cold and cached.
+//! The suite measures the waiting time of one visitor, which a load of 1,500 connections does not show.
 
 use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes};
 use crate::catalogue::Ability;
@@ -37,14 +37,15 @@ fn lay_out(wishes: &Wishes) -> Programme {
         order: Order::Chained,
     }];
     programme.notes.push(
-        "Chromium trusts the test authority by its own store, since it caches nothing under a \
-         certificate error. Cold: a context without cache and connections, in a browser that has \
-         loaded the page once before in another. Cached: the page loaded again in that context. The \
-         files are months old, so that a browser may cache them without being told for how long."
+        "The test authority is in Chromium's own trust store, since Chromium caches nothing after a \
+         certificate error. Cold: a browser context without cache and connections, in a browser that \
+         has loaded the page before in another context. Cached: the page loaded again in the same \
+         context. The files are months old, so that a browser may cache them without an explicit \
+         lifetime."
             .to_owned(),
     );
     programme
 }
 
-/// The largest part of the page, and so what a server must be able to serve; rounded up.
+/// Size of the largest file of the page, rounded up; contenders must be able to serve the file.
 const FONT_BYTES: u64 = 50_000;

@@ -1,4 +1,4 @@
-//! The same page over HTTP/1.1, 2 and 3: what the newer ones cost or save.
+//! Suite comparing HTTP/1.1, HTTP/2 and HTTP/3 for the same page.
 
 use super::{Act, Case, Cast, Programme, Setting, Suite, Wishes, thousands};
 use crate::catalogue::Ability;
@@ -25,14 +25,14 @@ fn lay_out(wishes: &Wishes) -> Programme {
         .map(|(id, protocol, ability)| act(wishes, id, protocol, ability))
         .collect();
     programme.notes.push(
-        "All have 100 connections. One of HTTP/1.1 asks for one thing at a time, one of HTTP/2 or 3 \
-         for ten: a thousand requests are under way instead of a hundred."
+        "All protocols have 100 connections. A connection of HTTP/1.1 has one request in flight, a \
+         connection of HTTP/2 or 3 has ten: 1,000 concurrent requests instead of 100."
             .to_owned(),
     );
     programme.notes.push(
-        "Over HTTP/3 each connection has a UDP socket of its own, and datagrams are as long as a \
-         network lets them be (1,472 bytes), though loopback would carry more. QUIC is costly for \
-         the client too: where it was the limit, CPU per request tells the servers apart."
+        "Over HTTP/3 each connection has a UDP socket of its own. Datagrams have the size of a usual \
+         network (1,472 bytes), although loopback carries larger ones. QUIC also costs the client \
+         much CPU time: where the client was the limit, compare the CPU time per request."
             .to_owned(),
     );
     programme

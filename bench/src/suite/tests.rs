@@ -16,7 +16,7 @@ fn wishes() -> Wishes {
 }
 
 #[test]
-fn every_suite_can_be_carried_out() {
+fn every_suite_has_valid_plans_and_unique_scenarios() {
     for suite in SUITES {
         for extent in [Extent::Quick, Extent::Usual, Extent::Full] {
             let wishes = Wishes { extent, ..wishes() };
@@ -38,7 +38,7 @@ fn every_suite_can_be_carried_out() {
 }
 
 #[test]
-fn the_users_numbers_come_first() {
+fn the_users_numbers_override_the_defaults() {
     let asked = Wishes {
         extent: Extent::Quick,
         rounds: Some(9),
@@ -50,7 +50,7 @@ fn the_users_numbers_come_first() {
         let programme = (suite.lay_out)(&asked);
         assert_eq!(programme.rounds, 9, "{}", suite.name);
         for case in programme.acts.iter().flat_map(|act| &act.cases) {
-            // wrk knows whole seconds only.
+            // wrk accepts only whole seconds.
             let seconds = if case.driver.is_some() { 1.0 } else { 0.25 };
             assert_eq!(case.plan.length, Length::Seconds(seconds), "{}", suite.name);
             assert_eq!(case.plan.warm_up_seconds, 0.0, "{}", suite.name);

@@ -1,9 +1,9 @@
-//! What the tests that need a browser share.
+//! Helpers of the browser tests.
 
 use anthill_bench::browser::{Browser, Error, Options};
 
-/// A browser. Where none is installed the test says which package has it and ends well, but in CI,
-/// where nobody would read that, it fails.
+/// Starts a browser. Without an installed browser, the test names the missing package and passes; in CI,
+/// where the message would go unread, the test fails.
 pub fn browser(options: &Options) -> Option<Browser> {
     match Browser::start(options) {
         Err(error @ Error::Missing { .. }) if std::env::var("CI").as_deref() != Ok("true") => {

@@ -1,4 +1,4 @@
-//! actix-web with all files in memory, by path: what binserve does.
+//! actix-web with all files in memory, by path: the design of binserve.
 //!
 //! Arguments: host, port, workers, folder.
 
@@ -50,7 +50,7 @@ async fn answer(request: HttpRequest, files: Data<Files>) -> HttpResponse {
     }
 }
 
-/// All files of a folder under their paths; an index under the folder's too.
+/// Loads all files of a folder by path; an index file also by the path of its folder.
 fn load(folder: &Path, prefix: &str, files: &mut Files) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,26 +1,27 @@
-//! Our generator beside wrk: one row for each server, and who had time left.
+//! Section of the agreement suite: the kit's load generator and wrk, with a row per server and the CPU use
+//! of server and clients.
 
 use crate::agreement::{Agreement, agreements};
 use crate::report::document::{Block, Entry, Row, Table};
 use crate::report::number;
 use crate::report::view::{View, is_ours};
 
-/// The table, and below it what every suite has.
+/// Returns the blocks of a run: the table, then the general blocks.
 pub fn blocks(view: View) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table(view))];
     blocks.extend(super::general::blocks(view));
     blocks
 }
 
-/// The table alone.
+/// Returns the table of agreements.
 pub fn table(view: View) -> Table {
     let head = [
         "server",
-        "requests/s, ours to wrk's",
-        "server busy, by ours",
-        "by wrk",
-        "our generator busy",
-        "wrk busy",
+        "requests/s, our generator ÷ wrk",
+        "server CPU, our generator",
+        "server CPU, wrk",
+        "our generator's CPU",
+        "wrk's CPU",
         "",
     ];
     Table {

@@ -1,12 +1,12 @@
-//! Any suite: for each scenario its bars and its whole table, or one table for each metric if there
-//! are many scenarios.
+//! Section of any suite: bar charts and a complete table per scenario, or one table per metric if the
+//! scenarios are many.
 
 use crate::report::document::{Block, Folded};
 use crate::report::metric::Metric;
 use crate::report::tables;
 use crate::report::view::View;
 
-/// The blocks of a run.
+/// Returns the blocks of a run.
 pub fn blocks(view: View) -> Vec<Block> {
     let scenarios = view.scenarios();
     if scenarios.len() > SCENARIOS_AS_SECTIONS {
@@ -25,7 +25,7 @@ pub fn blocks(view: View) -> Vec<Block> {
     blocks
 }
 
-/// The main metrics in sight, the others folded.
+/// Returns one table per metric; tables of minor metrics are folded.
 fn many(view: View) -> Vec<Block> {
     let scenarios = view.scenarios();
     let metrics = tables::present(view, &scenarios, &tables::LOAD);
@@ -44,5 +44,5 @@ fn many(view: View) -> Vec<Block> {
 }
 
 const BARS: [Metric; 3] = [Metric::Rate, Metric::CpuPerRequest, Metric::Memory];
-/// More scenarios than this would make a page of sections that nobody compares.
+/// Largest number of scenarios with sections of their own; more sections would be too long to compare.
 const SCENARIOS_AS_SECTIONS: usize = 6;

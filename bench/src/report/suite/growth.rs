@@ -1,5 +1,5 @@
-//! 004's growth: what happens as users are added, and as nodes are. Also its Apache against nginx,
-//! whose load grows the same way over three kinds of page.
+//! Section of source document 004: figures over the number of users and of nodes. The section also covers
+//! the document's comparison of Apache with nginx, with rising numbers of users over three kinds of page.
 
 use crate::report::axis::Scale;
 use crate::report::document::{Block, Curve, Curves, Folded, Point};
@@ -9,7 +9,7 @@ use crate::report::tables;
 use crate::report::view::View;
 use crate::result::{ContenderFacts, Scenario};
 
-/// The blocks of a run; `other` is what varies besides the users.
+/// Returns the blocks of a run; `other` is the parameter that varies besides the users.
 pub fn blocks(view: View, other: &str) -> Vec<Block> {
     let mut blocks = charts(view, "users", Metric::Rate);
     for metric in [Metric::Mean, Metric::Longest, Metric::Availability] {
@@ -17,10 +17,11 @@ pub fn blocks(view: View, other: &str) -> Vec<Block> {
     }
     if other == "nodes" {
         let mut by_nodes = charts(view, "nodes", Metric::Rate);
-        // Few users don't need many nodes: the last chart, of the most users, shows what nodes give.
+        // The last chart has the most users and shows the effect of more nodes; few users do not need many
+        // nodes.
         blocks.extend(by_nodes.pop());
         if !by_nodes.is_empty() {
-            let summary = "Requests/s by nodes, of fewer users".to_owned();
+            let summary = "Requests/s by nodes, with fewer users".to_owned();
             blocks.push(Block::Folded(Folded {
                 summary,
                 blocks: by_nodes,
@@ -45,7 +46,7 @@ pub fn blocks(view: View, other: &str) -> Vec<Block> {
     blocks
 }
 
-/// A chart for each group of scenarios that differ in this alone, those of more users last.
+/// Returns a chart per group of scenarios that differ only in `key`; charts of more users come last.
 fn charts(view: View, key: &str, metric: Metric) -> Vec<Block> {
     let mut groups = view.groups_over(key);
     let users = |group: &Vec<&Scenario>| {
@@ -70,8 +71,8 @@ fn folded_charts(view: View, key: &str, metric: Metric) -> Option<Block> {
     (!blocks.is_empty()).then_some(Block::Folded(Folded { summary, blocks }))
 }
 
-/// A metric of a group of scenarios over the parameter in which they differ; `None` of one scenario,
-/// or if all values are the same perfect one.
+/// Returns a chart of a metric over the parameter `key`; `None` for a single scenario, and for availability
+/// without any failure.
 fn over(view: View, group: &[&Scenario], key: &str, metric: Metric) -> Option<Curves> {
     if group.len() < 2 {
         return None;
@@ -89,7 +90,7 @@ fn over(view: View, group: &[&Scenario], key: &str, metric: Metric) -> Option<Cu
         return None;
     }
     let values_of = all().flat_map(|(_, estimate)| [estimate.median, estimate.ends().1]);
-    // Of rates the largest matter, and of times the proportions.
+    // Rates are compared by their largest values, times by their ratios.
     let up = match metric {
         Metric::Rate | Metric::Availability => Scale::linear(values_of),
         _ => Scale::fitting(values_of),
@@ -171,7 +172,7 @@ fn point(
     }
 }
 
-/// Loads grow by factors, so each step has the same room.
+/// Returns the position of a load on the axis: loads grow by factors, so the steps are equally wide.
 fn place(value: f64, places: &[f64]) -> f64 {
     let last = places.len().saturating_sub(1).max(1) as f64;
     let number = places.iter().position(|place| *place == value).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! 002's comparison: its bar chart from the fastest to the slowest, and what it costs.
+//! Section of source document 002: the bar chart from fastest to slowest, and the cost per request.
 
 use crate::published::{Figure, Source};
 use crate::report::document::{Bars, Block};
@@ -7,7 +7,7 @@ use crate::report::tables;
 use crate::report::view::View;
 use crate::result::Scenario;
 
-/// The blocks of a run.
+/// Returns the blocks of a run.
 pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
     let scenarios = view.scenarios();
     let mut blocks = Vec::new();
@@ -33,8 +33,8 @@ pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
     blocks
 }
 
-/// A thin bar below each of ours that 002 published a figure for, on a scale of its own: a Raspberry
-/// Pi of 2015 would be a dot on ours.
+/// Adds document 002's published rate to each bar as a thin bar. The thin bars have a scale of their own,
+/// since the rates of a Raspberry Pi of 2015 would be invisible on the measured scale.
 fn lay_beneath(bars: &mut Bars, view: View, scenario: &Scenario, sources: &[Source]) {
     for source in sources {
         let mut found = false;
@@ -63,7 +63,7 @@ fn lay_beneath(bars: &mut Bars, view: View, scenario: &Scenario, sources: &[Sour
                 .first()
                 .map_or("another machine", |machine| &machine.name);
             bars.published = format!(
-                "published, other machine: {} ({machine}). The thin bars have a scale of their own; compare their order and proportions, not their length with ours.",
+                "published, other machine: {} ({machine}). The thin bars have a scale of their own; compare their order and proportions, not their lengths with the measured bars.",
                 source.citation()
             );
         }

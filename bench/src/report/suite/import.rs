@@ -1,5 +1,5 @@
-//! What others' load generators said: outputs of one generator in one chart and one table, with what
-//! their authors chose to print and nothing that they didn't.
+//! Section of imported results: a chart and a table per load generator, limited to the figures that the
+//! generator printed.
 
 use crate::report::document::Block;
 use crate::report::metric::Metric;
@@ -7,7 +7,7 @@ use crate::report::tables;
 use crate::report::view::View;
 use crate::result::{ContenderFacts, Scenario};
 
-/// The blocks of a run.
+/// Returns the blocks of a run.
 pub fn blocks(view: View) -> Vec<Block> {
     let mut blocks = Vec::new();
     for scenario in view.scenarios() {
@@ -38,8 +38,8 @@ fn differs(view: View, scenario: &Scenario, setting: Metric) -> bool {
     values.any(|value| Some(value) != first)
 }
 
-const UNEQUAL: &str = "Not all were asked in the same way: only rows with the same settings and \
-                       lengths can be compared.";
+const UNEQUAL: &str = "The settings differ: only rows with the same settings and lengths can be \
+                       compared.";
 const SETTINGS: [Metric; 4] = [
     Metric::Extra("connections"),
     Metric::Extra("threads"),

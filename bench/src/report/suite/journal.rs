@@ -1,5 +1,5 @@
-//! 000's and 001's journal: a table with the metrics down and the setups across, latency by
-//! percentile, what a CPU second and a pound buy, and the variance between two setups.
+//! Section of source documents 000 and 001: a table with a row per metric and a column per setup, latency
+//! by percentile, requests per CPU second and per unit of money, and the variance between two setups.
 
 use crate::published::{Figure, Source};
 use crate::report::document::{Block, Entry, Row, Table};
@@ -8,7 +8,7 @@ use crate::report::view::View;
 use crate::report::{machines, percentiles, tables, variance};
 use crate::result::{ContenderFacts, Scenario};
 
-/// The blocks of a run.
+/// Returns the blocks of a run.
 pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for scenario in view.scenarios() {
@@ -26,7 +26,7 @@ pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
     blocks
 }
 
-/// What was published of the same load, each with its name and machine.
+/// Returns the figures published for the same load, each with name and machine.
 fn published(scenario: &Scenario, sources: &[Source]) -> Vec<(String, Figure)> {
     let mut found: Vec<(String, Figure)> = Vec::new();
     for source in sources {
@@ -36,7 +36,7 @@ fn published(scenario: &Scenario, sources: &[Source]) -> Vec<(String, Figure)> {
                 .machine_of(figure)
                 .map_or("", |machine| &machine.name);
             let name = format!("{}, {machine}, published", figure.title);
-            // 000 repeats a setup of 001.
+            // Document 000 repeats a setup of 001.
             if is_about && !found.iter().any(|(known, _)| *known == name) {
                 found.push((name, figure.clone()));
             }
@@ -45,7 +45,7 @@ fn published(scenario: &Scenario, sources: &[Source]) -> Vec<(String, Figure)> {
     found
 }
 
-/// Metrics down, setups across.
+/// Returns the table with a row per metric and a column per setup.
 fn setups(view: View, scenario: &Scenario, published: &[(String, Figure)]) -> Table {
     let contenders = view.contenders_in(scenario);
     let mut head = vec![String::new()];
@@ -96,7 +96,7 @@ fn row(
     }
 }
 
-/// Requests a day for each unit of money that the machine cost, if its price is known.
+/// Returns the row of requests per day and unit of the machine's price, if the price is known.
 fn for_money(
     view: View,
     scenario: &Scenario,

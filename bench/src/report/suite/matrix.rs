@@ -1,5 +1,5 @@
-//! 003's matrix: requests a second over file sizes, a chart for each number of connections, measured
-//! and extrapolated. As there, of several thread counts the fastest is taken.
+//! Section of source document 003: requests/s over file sizes, measured and extrapolated, with a chart per
+//! number of connections. As in the document, the fastest of several thread counts is shown.
 
 use crate::report::document::{Bar, Block, Folded, Groups};
 use crate::report::metric::Metric;
@@ -8,7 +8,7 @@ use crate::report::tables;
 use crate::report::view::View;
 use crate::result::{ContenderFacts, Scenario};
 
-/// The blocks of a run.
+/// Returns the blocks of a run.
 pub fn blocks(view: View) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut folded = Vec::new();
@@ -45,13 +45,14 @@ pub fn blocks(view: View) -> Vec<Block> {
     blocks
 }
 
-/// Which of a protocol's charts it is.
+/// Role of a chart among the charts of its protocol.
 enum Place {
-    /// Of the fewest connections: the source document's first chart.
+    /// The chart of the fewest connections: the document's first chart.
     Fewest,
-    /// Of 16 for each vCPU, its second and third, or of the most if there is no such.
+    /// The chart of 16 connections per vCPU, the document's second and third, or of the most connections if
+    /// 16 is missing.
     Many,
-    /// Any other.
+    /// Any other chart.
     Between,
 }
 
@@ -80,7 +81,7 @@ fn protocol<'r>(scenarios: &[&'r Scenario]) -> Option<&'r str> {
         .and_then(|scenario| scenario.word("protocol"))
 }
 
-/// A chart for each protocol and number of connections, its sizes rising.
+/// Returns a chart per protocol and number of connections, with rising sizes.
 fn charts(view: View<'_>) -> Vec<Chart<'_>> {
     let mut charts: Vec<Chart> = Vec::new();
     for scenario in view.scenarios() {
@@ -113,7 +114,7 @@ fn chart_name(scenario: &Scenario) -> String {
     parts.join(", ")
 }
 
-/// For each vCPU, if the suite says so.
+/// Returns the number of connections, per vCPU if the suite records the ratio.
 fn connections(scenarios: &[&Scenario]) -> f64 {
     let of = |scenario: &&Scenario| {
         scenario
@@ -146,7 +147,7 @@ fn groups(view: View, name: &str, scenarios: &[&Scenario], metric: Metric) -> Gr
     }
 }
 
-/// The scenario with the highest measured rate, whichever metric of it is drawn (COMPAT.md K4).
+/// Returns the bar of the scenario with the highest measured rate, whichever metric the chart shows.
 fn fastest(
     view: View,
     scenarios: &[&Scenario],
@@ -174,9 +175,9 @@ const METRICS: [Metric; 7] = [
     Metric::Percentile("99"),
     Metric::Failed,
 ];
-/// The scenarios of a chart, and what it is called.
+/// Name and scenarios of a chart.
 type Chart<'r> = (String, Vec<&'r Scenario>);
 
-/// For each vCPU, in the source document's second chart.
+/// Connections per vCPU in the document's second chart.
 const DOCUMENTED_CONNECTIONS: f64 = 16.0;
-const EXTRAPOLATION: &str = "Extrapolated: requests/s ÷ CPU time of the server × CPU time of server and client together, as the source document does. It gives the server the client's time at equal efficiency, and says too little of a server that was not saturated.";
+const EXTRAPOLATION: &str = "Extrapolated: requests/s ÷ CPU time of the server × CPU time of server and client together, as the source document does. The formula assigns the client's time to the server at equal efficiency, and is too low for a server that was not saturated.";

@@ -1,4 +1,4 @@
-//! What a report shows of each suite: the tables and charts of the source document that it repeats.
+//! Sections of a report by suite: the tables and charts of the repeated source document.
 
 mod agreement;
 mod general;
@@ -16,7 +16,7 @@ use crate::report::view::View;
 pub use agreement::table as agreement_table;
 pub use page::table as page_table;
 
-/// The tables and charts of a run; `sources` are laid beneath, if any are given.
+/// Returns the tables and charts of a run, with the figures of `sources` where published.
 pub fn blocks(view: View, sources: &[Source]) -> Vec<Block> {
     match view.run.suite.as_str() {
         "hello" => hello::blocks(view, sources),

@@ -1,4 +1,5 @@
-//! 000's second table: a page in a browser, its metrics down, and across each server cold and cached.
+//! Section of source document 000's second table: a page in a browser, with a row per metric and columns
+//! for each server, cold and cached.
 
 use crate::report::document::{Block, Entry, Row, Table};
 use crate::report::metric::Metric;
@@ -6,7 +7,7 @@ use crate::report::tables;
 use crate::report::view::{View, is_ours};
 use crate::result::{ContenderFacts, Scenario};
 
-/// The blocks of a run.
+/// Returns the blocks of a run.
 pub fn blocks(view: View) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table(view)), Block::Text(MEANING.into())];
     for scenario in view.scenarios() {
@@ -17,7 +18,7 @@ pub fn blocks(view: View) -> Vec<Block> {
     blocks
 }
 
-/// Metrics down, and across each server cold and cached.
+/// Returns the table with a row per metric and columns for each server, cold and cached.
 pub fn table(view: View) -> Table {
     let scenarios = view.scenarios();
     let mut columns = Vec::new();
