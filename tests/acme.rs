@@ -1,5 +1,5 @@
-//! Certificates by themselves, had from a real directory (Pebble): every challenge, and whatever may
-//! go wrong on the way. After each the server serves a certificate that is valid, old or new.
+//! Automatic certificates from a real ACME directory (Pebble): every challenge type, and failures at every
+//! step. After each test the server serves a valid certificate, old or new.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,8 @@ use crate::clients::{Authority, Session, curl, wait_until};
 use crate::support::pebble::{Pebble, Settings};
 use crate::support::{Folder, Lines, Server, server_table};
 
-/// Until a certificate is there: a debug build on a busy machine, and a directory that waits.
+/// Deadline for a certificate. The long limit allows for debug builds on a busy machine and a slow
+/// directory.
 const ISSUE: Duration = Duration::from_secs(120);
 
 const NAME: &str = "www.example.org";
@@ -27,19 +28,19 @@ fn furnished(pebble: &Pebble) -> Folder {
         .with("ca.pem", pebble.root())
 }
 
-/// A server for these names that gets its certificates from this directory.
+/// Starts a server with certificates for the names from the directory.
 fn server(pebble: &Pebble, names: &[&str], more: &str) -> Server {
     Server::start_in(furnished(pebble), &pebble.config_for(names, more))
 }
 
-/// Waits for a line of the log.
+/// Waits for a line with the text.
 fn said(lines: &Lines, what: &str) -> String {
     lines.wait_until(ISSUE, what, |lines| {
         lines.iter().find(|line| line.contains(what)).cloned()
     })
 }
 
-/// Waits for this many lines of the log.
+/// Waits for `times` lines with the text.
 fn said_times(lines: &Lines, what: &str, times: usize) {
     lines.wait_until(ISSUE, what, |lines| {
         let count = lines.iter().filter(|line| line.contains(what)).count();
@@ -47,14 +48,14 @@ fn said_times(lines: &Lines, what: &str, times: usize) {
     });
 }
 
-/// Whether a client that trusts the directory's root alone gets an answer over HTTPS.
+/// Returns true if a client with the directory's root as its only trust anchor gets a response over HTTPS.
 fn trusts(server: &Server, name: &str) -> bool {
     let url = format!("https://{name}:{}/", server.https_port);
     let ran = curl(&server.folder, &[url]);
     ran.success && ran.text().to_lowercase().contains("server: anthill")
 }
 
-/// Waits until one does.
+/// Waits until a client trusts the server's certificate.
 fn is_trusted(server: &Server, name: &str) {
     wait_until("trusted certificate", || trusts(server, name).then_some(()));
 }
@@ -64,7 +65,7 @@ fn stored(server: &Server, name: &str) -> PathBuf {
     folder.join("certificate.pem")
 }
 
-/// The first certificate in this file, PEM.
+/// Returns the first certificate of a file, as PEM.
 fn leaf(file: &PathBuf) -> String {
     let text = fs::read_to_string(file).expect("a certificate");
     let start = text.find("-----BEGIN CERT").expect("a certificate");
@@ -93,10 +94,10 @@ fn by_http_01_from_the_first_start() {
     let directory = directory.expect("an account");
     assert_eq!(mode(directory.join("account.key")), 0o600);
     assert!(!stored(&server, NAME).with_file_name("order.json").exists());
-    // What isn't pending is as any other path: sent to https.
+    // A path of no pending challenge is an ordinary path, redirected to https.
     let asked = crate::clients::ask(&server, NAME, "/.well-known/acme-challenge/x");
     assert_eq!(asked.status, 308);
-    // A restart keeps it, and has no reason to ask for another.
+    // A restart keeps the certificate and orders no further certificate.
     let folder = server.into_folder();
     let server = Server::start_in(folder, &pebble.config_for(&[NAME, "example.org"], ""));
     is_trusted(&server, NAME);
@@ -109,7 +110,7 @@ fn by_tls_alpn_01() {
     let server = server(&pebble, &[NAME], ", challenge = \"tls-alpn-01\"");
     said(&server.errors, "certificate until");
     is_trusted(&server, NAME);
-    // Whoever asks for that protocol when nothing is pending gets nothing.
+    // A client that offers acme-tls/1 without a pending challenge is refused.
     let session = Session::open(server.https_port, NAME, &["-alpn", "acme-tls/1"]);
     assert!(!session.connected, "{}", session.text);
 }
@@ -127,7 +128,7 @@ fn half_of_the_nonces_are_refused() {
     assert!(!status.contains("failed at"), "{status}");
 }
 
-/// A hook that tells the directory's DNS, after `before`, and writes down how it was called.
+/// Writes a dns-01 hook: the hook runs `before`, updates Pebble's DNS server, and records its arguments.
 fn hook(pebble: &Pebble, folder: &Folder, before: &str) {
     let script = format!(
         "#!/bin/sh\necho \"$1 $2\" >> {}\n{before}\n\
@@ -136,14 +137,14 @@ fn hook(pebble: &Pebble, folder: &Folder, before: &str) {
         folder.path("calls").display(),
         pebble.dns_url("")
     );
-    // Replaced, not rewritten: the old one may be running.
+    // The hook is replaced by a rename, because the old hook may be running.
     folder.write("new-hook", script);
     let file = folder.path("new-hook");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("its mode");
     fs::rename(file, folder.path("hook")).expect("its name");
 }
 
-/// Waits until the hook was called so often.
+/// Waits until the hook has been called `count` times, and returns the recorded calls.
 fn calls(folder: &Folder, count: usize) -> Vec<String> {
     crate::support::eventually("calls of the hook", || {
         let text = fs::read_to_string(folder.path("calls")).unwrap_or_default();
@@ -213,7 +214,8 @@ fn validation_fails_and_is_told_in_words() {
         let json = server.ask(&["status", "--json"]).stdout;
         (tells && json.contains("was not validated")).then_some(())
     });
-    // It serves all the same, and the operator who has found the mistake needn't wait.
+    // The server serves meanwhile, and a reload retries at once after the operator has corrected the
+    // record.
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
     pebble.dns("clear-a", &format!("{{\"host\":\"{NAME}\"}}"));
     server.reload(&config);
@@ -256,7 +258,7 @@ fn slow_validation_holds_up_nobody() {
     assert_eq!(pebble.orders(), 1);
 }
 
-/// Puts another number into a file of JSON.
+/// Replaces a number in a JSON file.
 fn set_number(file: &PathBuf, key: &str, number: u64) {
     let text = fs::read_to_string(file).expect("a state");
     let key = format!("\"{key}\":");
@@ -276,7 +278,7 @@ fn the_directory_is_down_at_renewal() {
     let old = leaf(&stored(&server, NAME));
     let folder = server.into_folder();
     pebble.stop();
-    // As if its time had come.
+    // The renewal window of the stored state is moved into the past.
     let state = folder.path("state/acme/certificates/www.example.org/state.json");
     set_number(&state, "window_start", 1);
     set_number(&state, "window_end", 2);
@@ -287,7 +289,7 @@ fn the_directory_is_down_at_renewal() {
     let status = server.ask(&["status"]).stdout;
     assert!(status.contains("89 days left"), "{status}");
     assert!(status.contains("failed at"), "{status}");
-    // It comes back with another authority, and knows of no account: one is made anew.
+    // The restarted directory has a new root and no accounts, so the server registers a new account.
     pebble.run();
     server.folder.write("ca.pem", pebble.root());
     server.reload(&config);
@@ -314,7 +316,7 @@ fn the_directory_wants_it_renewed_now() {
     assert_ne!(leaf(&stored(&server, NAME)), old);
     is_trusted(&server, NAME);
     said(&pebble.output, "is a replacement of");
-    // One for its reasons, not one after the other.
+    // One renewal covers both reasons.
     assert_eq!(pebble.orders(), 2);
 }
 
@@ -322,7 +324,7 @@ fn the_directory_wants_it_renewed_now() {
 fn a_restart_in_the_middle_goes_on_with_the_order() {
     let pebble = Pebble::start();
     let folder = furnished(&pebble);
-    // It waits for a file, but not for ever.
+    // The hook waits for a file, for at most 60 s.
     let wait = format!(
         "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
         folder.path("go").display()
@@ -374,7 +376,7 @@ fn a_full_disk_while_storing() {
     said(&server.errors, "certificate until");
     server.folder.write("ca.pem", pebble.root());
     is_trusted(&server, NAME);
-    // The directory had no more work with it.
+    // The failure to store caused no second order.
     assert_eq!(pebble.orders(), 1);
 }
 
@@ -382,7 +384,7 @@ fn a_full_disk_while_storing() {
 fn two_servers_on_one_state_folder() {
     let pebble = Pebble::start();
     let folder = furnished(&pebble);
-    // The second one has to come before the first one is done.
+    // The hook waits, so that the second server starts before the first server's order ends.
     let wait = format!(
         "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
         folder.path("go").display()
@@ -407,7 +409,7 @@ fn two_servers_on_one_state_folder() {
     assert_eq!(pebble.orders(), 1);
     let status = second.ask(&["status"]).stdout;
     assert!(status.contains("renewed by another server"), "{status}");
-    // The state folder lies in the first one's.
+    // The state folder lies in the folder of the first server.
     let folder = first.into_folder();
     wait_until("the second in its place", || {
         let status = second.ask(&["status"]).stdout;
@@ -488,14 +490,14 @@ fn names_that_no_directory_validates_are_skipped_and_said() {
     assert_eq!(pebble.orders(), 1);
 }
 
-/// A server for TLS that reads a request and answers whatever it likes.
+/// A TLS server that reads a request and sends an arbitrary response.
 struct Hostile {
     port: u16,
     ca: String,
 }
 
 impl Hostile {
-    /// `answer` writes until it has done so, or fails.
+    /// Starts a server with `answer` as the writer of its responses.
     fn start(answer: impl Fn(&mut dyn Write) -> std::io::Result<()> + Send + 'static) -> Hostile {
         let authority = Authority::new("the hostile directory's CA");
         let leaf = authority.server(&["localhost"]);
@@ -515,7 +517,7 @@ impl Hostile {
                 let connection = rustls::ServerConnection::new(config.clone()).expect("TLS");
                 let mut stream = rustls::StreamOwned::new(connection, socket);
                 let _ = stream.read(&mut [0; 4096]);
-                // The client may have had enough of it.
+                // The client may close the connection early, so errors are ignored.
                 let _ = answer(&mut stream);
                 stream.conn.send_close_notify();
                 let _ = stream.flush();
@@ -527,14 +529,15 @@ impl Hostile {
         }
     }
 
-    /// One that answers these bytes.
+    /// Starts a server with the bytes as its response.
     fn says(bytes: impl Into<Vec<u8>>) -> Hostile {
         let bytes = bytes.into();
         Hostile::start(move |stream| stream.write_all(&bytes))
     }
 }
 
-/// What a server logs that is told to trust such a directory; it goes on serving.
+/// Starts an anthill server with the hostile directory, checks that the server still serves, and returns
+/// the logged error.
 fn complaint(hostile: &Hostile) -> String {
     let config = format!(
         "{}[tls]\nacme = {{ directory = \"https://localhost:{}/\", ca = \"hostile.pem\" }}\n\

@@ -1,5 +1,5 @@
-//! Backups by the real binary: there and back byte for byte, archives that lie, disks that are full,
-//! files that change meanwhile.
+//! Backup and restore with the real binary: content equal byte for byte, damaged and hostile archives, full
+//! disks, and files changed during a backup.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -51,7 +51,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// Bytes that don't compress, the same each time.
+/// Returns pseudo-random, incompressible bytes, equal on each call.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = || {
@@ -63,7 +63,7 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// Everything below a folder: its path, mode, time and content or target.
+/// Returns everything below a folder: path, mode, time, and content or link target.
 fn tree(root: &Path) -> Vec<(PathBuf, u32, i64, Vec<u8>)> {
     let mut found = Vec::new();
     let mut todo = vec![root.to_owned()];
@@ -114,7 +114,7 @@ fn saved() -> Folder {
     folder
 }
 
-/// Nothing but these is in the folder: no draft was forgotten.
+/// Asserts that a folder has only the expected entries, and so no leftover of an unfinished restore.
 fn only(folder: &Folder, expected: &[&str]) {
     let all = fs::read_dir(folder.path("")).expect("the folder");
     let mut names: Vec<String> = all
@@ -153,7 +153,7 @@ fn there_and_back_byte_for_byte() {
         (tree(&folder.path("public")), tree(&folder.path("scripts"))),
         before
     );
-    // What was there is kept.
+    // Restore keeps the previous folder under another name.
     let kept = done
         .stdout
         .lines()
@@ -161,7 +161,7 @@ fn there_and_back_byte_for_byte() {
     let kept: Vec<&str> = kept.collect();
     assert_eq!(kept.len(), 2, "{done:?}");
     assert_eq!(tree(Path::new(kept[0])), spoilt);
-    // Elsewhere, and never over something.
+    // Restore into a chosen folder never overwrites an existing folder.
     let to = folder.path("elsewhere");
     let unpack = || {
         anthill(&[
@@ -217,9 +217,9 @@ fn a_running_server_takes_what_is_restored() {
     let done = restore(&server.folder);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(get(&server, "/"), "<p>hello</p>\n");
-    // Neither the old script nor its page.
+    // The restored server runs the new script and does not serve the old script's stored page.
     assert_eq!(get(&server, "/run/hello"), "one\n");
-    // Without the server the counts of the backup come back.
+    // With the server stopped, restore brings back the hit counts of the backup.
     assert_eq!(server.ask(&["stop"]).code, Some(0));
     server.wait(std::time::Duration::from_secs(20));
     let folder = server.into_folder();
@@ -263,7 +263,7 @@ fn files_that_change_meanwhile_are_whole() {
     }
 }
 
-/// The archive, unpacked to tar.
+/// Returns the archive decompressed to tar.
 fn plain(folder: &Folder) -> Vec<u8> {
     let bytes = fs::read(folder.path("site.tar.gz")).expect("the archive");
     let mut tar = Vec::new();
@@ -279,7 +279,7 @@ fn packed(tar: &[u8]) -> Vec<u8> {
     gzip.finish().expect("gzip")
 }
 
-/// It is refused with these words, and nothing has changed.
+/// Asserts that restore refuses an archive with the words in `why`, and changes nothing.
 fn refused(folder: &Folder, archive: &[u8], why: &str) {
     let before = tree(&folder.path(""));
     fs::write(folder.path("site.tar.gz"), archive).expect("an archive");
@@ -317,7 +317,7 @@ fn a_damaged_archive_changes_nothing() {
     let middle = flipped.len() / 2;
     flipped[middle] ^= 0x40;
     refused(&folder, &flipped, "is no backup that can be used");
-    // The sums of gzip and tar are right, a file's isn't.
+    // The checksums of gzip and tar are correct, and a file's digest is wrong.
     let mut other = tar.clone();
     let at = tar
         .windows(6)
@@ -337,7 +337,7 @@ fn a_hostile_archive_writes_nowhere() {
         let size = usize::from_str_radix(size, 8).expect("a number");
         String::from_utf8(tar[512..512 + size].to_vec()).expect("text")
     };
-    // By another program, so that names are what it says.
+    // Python's tarfile writes the archive, with unchecked names.
     let make = "import io, sys, tarfile\n\
         out = io.BytesIO()\n\
         tar = tarfile.open(fileobj=out, mode='w:gz', format=tarfile.PAX_FORMAT)\n\

@@ -1,4 +1,4 @@
-//! The page cache from outside: what is kept, for whom, and what happens while a page is made.
+//! The page cache, end to end: which responses are stored, for which clients, and requests during a fill.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::support::{Folder, Server, eventually, run, server_table, site_table, 
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Kept for long if the response says nothing.
+/// A long lifetime for responses without an explicit lifetime.
 const KEPT: &str = "{ seconds = 1000 }";
 
 fn server(cache: &str) -> Server {
@@ -37,7 +37,7 @@ fn get_with(server: &Server, path: &str, fields: &str) -> Response {
     Wire::plain(server).get(path, fields)
 }
 
-/// Which call to its path a page is of.
+/// Returns the number of the handler's call that made a page.
 fn call(response: &Response) -> u64 {
     let text = response.text();
     let number = text.strip_prefix("call ").and_then(|rest| {
@@ -133,7 +133,7 @@ fn over_http_3_too() {
     assert_eq!(lines.len(), 7, "{said}");
 }
 
-/// Twenty ask for what isn't there, over every way; one call is made.
+/// Twenty clients request an absent page over every transport, and the handler is called once.
 #[test]
 fn all_who_wait_share_a_call() {
     for (mode, status) in [
@@ -177,7 +177,7 @@ fn all_who_wait_share_a_call() {
             }
         }
         assert_eq!(server.counter("cache_calls"), 1, "{mode}");
-        // What failed isn't kept.
+        // A failure is not stored.
         let kept = u64::from(status == 200);
         wait_until(PATIENCE, "kept, or not", || {
             (server.counter("kept_pages") == kept).then_some(())
@@ -185,7 +185,7 @@ fn all_who_wait_share_a_call() {
     }
 }
 
-/// Who began a call may leave; the others get what comes of it.
+/// The client that started a call may leave; the waiting clients get the call's response.
 #[test]
 fn a_call_outlives_its_client() {
     for over in BOTH {
@@ -209,7 +209,7 @@ fn a_call_outlives_its_client() {
         });
         Wire::plain(&server).ask("POST", "/page/other?open=go", "");
         assert_eq!(call(&second.response("GET")), 1);
-        // Even if nobody waits any more, where it is quick.
+        // A quick call is finished and stored even if no client waits any more.
         let mut third = Wire::over(&server, over);
         third.send("GET /page/3?gate=go3 HTTP/1.1\r\nHost: localhost\r\n\r\n");
         wait_until(PATIENCE, "begun", || {
@@ -223,7 +223,7 @@ fn a_call_outlives_its_client() {
     }
 }
 
-/// Who asks and leaves keeps no script busy, but for a moment.
+/// A call without a waiting client keeps its script running only for a moment.
 #[test]
 fn a_call_that_everybody_left_ends() {
     let server = with_scripts(&[("a", "echo $$ > $QUERY_STRING; exec sleep 1000")], "");
@@ -244,7 +244,7 @@ fn a_call_that_everybody_left_ends() {
     }
 }
 
-/// What is kept is compressed in the background, as a file is, and says so.
+/// A stored page is compressed in the background like a file, and its fields say so.
 #[test]
 fn a_kept_text_is_compressed() {
     let server = server(KEPT);
@@ -256,7 +256,7 @@ fn a_kept_text_is_compressed() {
         let vary = fields.filter(|(name, _)| name.eq_ignore_ascii_case("vary"));
         vary.map(|(_, value)| value.clone()).collect()
     };
-    // The first has it too: caches on the way keep it.
+    // The first response has the Vary field too, because caches downstream store the response.
     assert_eq!(vary(&plain), ["X-A", "Accept-Encoding"]);
     let gzip = "Accept-Encoding: gzip, br\r\n";
     let packed = wait_until(PATIENCE, "compressed", || {
@@ -269,12 +269,12 @@ fn a_kept_text_is_compressed() {
     assert!(said(&packed).starts_with("anthill; hit; ttl="));
     for how in ["--http1.1", "--http2"] {
         let unpacked = server.curl(&[how, "--compressed", &server.https(path)]);
-        // Another scheme, another page; its gzip comes in time.
+        // The other scheme has a page of its own, compressed after a while.
         assert_eq!(unpacked.stdout.len(), 30_000, "{how}");
     }
     let unpacked = server.curl(&["--compressed", "-H", "Host: localhost", &server.http(path)]);
     assert!(unpacked.stdout == plain.body, "{}", unpacked.errors());
-    // Who doesn't want it has the plain bytes, which say that there is another.
+    // A client without gzip gets the identity representation, with the Vary field.
     for fields in [
         "",
         "Accept-Encoding: gzip;q=0\r\n",
@@ -285,7 +285,7 @@ fn a_kept_text_is_compressed() {
         assert_eq!(response.field("etag"), Some("\"t\""), "{fields}");
         assert_eq!(vary(&response), ["X-A", "Accept-Encoding"], "{fields}");
     }
-    // Either tag is known, whichever is chosen now.
+    // Both validators match, whichever representation is negotiated.
     for tag in ["\"t\"", "W/\"t\""] {
         for accepted in ["", gzip] {
             let fields = format!("If-None-Match: {tag}\r\n{accepted}");
@@ -294,12 +294,13 @@ fn a_kept_text_is_compressed() {
             assert_eq!(vary(&response), ["X-A", "Accept-Encoding"], "{fields}");
         }
     }
-    // A range is of the plain bytes, and of none if the compressed ones are meant.
+    // A range applies to the identity representation. An If-Range with the gzip's tag gets the whole
+    // content.
     let range = get_with(&server, path, &format!("Range: bytes=0-3\r\n{gzip}"));
     assert_eq!((range.status, range.text().as_str()), (206, "call"));
     let fields = format!("Range: bytes=0-3\r\nIf-Range: W/\"t\"\r\n{gzip}");
     assert_eq!(get_with(&server, path, &fields).status, 200);
-    // By date it may be of either: the whole.
+    // A date in If-Range may mean either representation, so the whole content is sent.
     let date = "Sat, 01 Jan 2000 00:00:00 GMT";
     let fields = format!("Range: bytes=0-3\r\nIf-Range: {date}\r\n{gzip}");
     let whole = get_with(&server, path, &fields);
@@ -307,7 +308,7 @@ fn a_kept_text_is_compressed() {
     let head = Wire::plain(&server).ask("HEAD", path, gzip);
     let length = packed.body.len().to_string();
     assert_eq!(head.field("content-length"), Some(length.as_str()));
-    // One for each scheme, and for what X-A said there is one alone.
+    // One call for each scheme. The request's X-A is the same throughout, so Vary adds no call.
     assert_eq!(server.counter("cache_calls"), 2);
 }
 
@@ -329,13 +330,13 @@ fn what_is_no_text_is_not_compressed() {
         let kept = get(&server, &path);
         assert!(said(&kept).starts_with("anthill; hit"), "{kept:?}");
     }
-    // Its handler's own word is enough.
+    // The handler's own Vary is not repeated.
     let path = "/page?f=Content-Type:text/html&size=3000&f=Vary:accept-encoding";
     get(&server, path);
     assert_eq!(get(&server, path).field("vary"), Some("accept-encoding"));
 }
 
-/// One who begins a call and doesn't read holds up nobody.
+/// A client that starts a call and does not read delays no other client.
 #[test]
 fn a_slow_reader_holds_up_nobody() {
     let server = server(KEPT);
@@ -345,7 +346,7 @@ fn a_slow_reader_holds_up_nobody() {
     assert_eq!(slow.take(12), b"HTTP/1.1 200");
     let mut other = Wire::plain(&server);
     other.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    // Its length is known, so it is sent as it comes.
+    // The page has a known length, so the server streams the content during the call.
     assert_eq!(other.take(12), b"HTTP/1.1 200");
     Wire::plain(&server).ask("POST", "/page/other?open=go", "");
     let rest = other.take(900_000);
@@ -381,7 +382,8 @@ fn what_must_not_be_kept_is_not() {
             "{more}: {calls:?}"
         );
     }
-    // Nor what was asked for with a login or a cookie that the answer may depend on.
+    // A response to a request with a login or a cookie is not stored, because the content may depend on
+    // either.
     for fields in ["Authorization: Basic YTpi\r\n", "Cookie: a=b\r\n"] {
         let path = format!("/page/{}", fields.len());
         let calls: Vec<u64> = (0..3)
@@ -392,7 +394,7 @@ fn what_must_not_be_kept_is_not() {
         assert_eq!(call(&get_with(&server, &path, fields)), 5, "{fields}");
         assert_eq!(call(&get(&server, &path)), 4, "{fields}");
     }
-    // But if the response says that everybody may have it.
+    // A response with `public` is stored despite the login or the cookie.
     for fields in ["Authorization: Basic YTpi\r\n", "Cookie: a=b\r\n"] {
         let path = format!("/page/all{}?f=Cache-Control:public", fields.len());
         assert_eq!(call(&get(&server, &path)), 1);
@@ -408,7 +410,7 @@ fn what_must_not_be_kept_is_not() {
             );
         }
     }
-    // A cut body is nobody's page.
+    // A truncated body is never stored.
     let cut = get(&server, "/page/cut?cut&size=1000");
     assert!(!cut.whole, "{cut:?}");
     let cut = get(&server, "/page/cut?cut&size=1000&open");
@@ -450,7 +452,7 @@ fn conditions_and_ranges_are_those_of_the_page() {
     let date = "Sun,%2006%20Nov%201994%2008:49:37%20GMT";
     let path = format!("/page?f=ETag:%22t%22&f=Last-Modified:{date}&size=1000");
     let modified = "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-    // The first asks with a condition too, and the page is kept all the same.
+    // The first request has a condition too, and the page is stored all the same.
     let first = get_with(&server, &path, "If-None-Match: \"t\"\r\n");
     assert_eq!((first.status, first.body.len()), (304, 0), "{first:?}");
     assert_eq!(first.field("etag"), Some("\"t\""));
@@ -538,7 +540,7 @@ fn what_varies_is_kept_apart() {
     let missed = get_with(&server, path, "X-A: 2\r\n");
     assert_eq!(said(&missed), "anthill; fwd=vary-miss; stored");
     assert_eq!(server.counter("kept_pages"), 5);
-    // Those who wait and turn out to ask for something else call for it.
+    // Waiting clients with different values of a Vary field call the handler themselves.
     let path = "/page/wait?gate=go&f=Vary:X-A";
     let threads: Vec<_> = (0..6)
         .map(|nth| {
@@ -572,7 +574,7 @@ fn a_stale_page_is_served_while_it_is_made_anew() {
     let path = "/page?f=Cache-Control:max-age=0,%20stale-while-revalidate=1000&gate=go";
     Wire::plain(&server).ask("POST", "/page/other?open=go", "");
     assert_eq!(call(&get(&server, path)), 1);
-    // Each is answered on the spot with what there is, and has one call made.
+    // Each request gets the stale page at once and starts one call.
     let second = get(&server, path);
     assert_eq!(call(&second), 1);
     assert!(
@@ -582,7 +584,7 @@ fn a_stale_page_is_served_while_it_is_made_anew() {
     eventually("the second call's page", || {
         (call(&get(&server, path)) > 1).then_some(())
     });
-    // While one is under way no other begins, and nobody waits for it.
+    // During the call no further call begins and no client waits.
     let path = "/page/b?f=Cache-Control:max-age=0,%20stale-while-revalidate=1000&later=b";
     let calls = server.counter("cache_calls");
     for _ in 0..10 {
@@ -610,10 +612,10 @@ fn a_stale_page_is_better_than_a_failure() {
             assert!(stale.field("age").is_some(), "{stale:?}");
         }
         let calls = server.counter("cache_calls");
-        // The handler is left alone for a while.
+        // After a failure the server does not call the handler for a while.
         assert_eq!(get(&server, &path).status, 200);
         assert_eq!(server.counter("cache_calls"), calls);
-        // Not where that is forbidden.
+        // must-revalidate forbids a stale page.
         let path = format!(
             "/page/strict{nth}?f=Cache-Control:max-age=0,%20stale-if-error=9,must-revalidate&status=200,{failure}"
         );
@@ -622,7 +624,7 @@ fn a_stale_page_is_better_than_a_failure() {
     }
 }
 
-/// A handler that is asked with the old page's tag may say that nothing changed.
+/// A handler called with the old page's tag may answer 304.
 #[test]
 fn a_page_that_did_not_change_is_freshened() {
     let server = server("true");
@@ -651,19 +653,19 @@ fn what_changes_a_page_ends_it() {
         2
     );
     assert_eq!(call(&get(&server, path)), 3);
-    // By whichever way it came.
+    // The transport of the change does not matter.
     let mut h2 = H2::open(&server, Over::Tls);
     let id = h2.ask("DELETE", path, &[], true);
     assert_eq!(call(&h2.response(id)), 4);
     assert_eq!(call(&get(&server, path)), 5);
-    // Who fails changes nothing, nor who asks harmlessly.
+    // A failed change and a safe method leave the page in place.
     let failing = "/page/b?status=200,500,200";
     assert_eq!(call(&get(&server, failing)), 1);
     assert_eq!(Wire::plain(&server).ask("PUT", failing, "").status, 500);
     assert_eq!(call(&get(&server, failing)), 1);
     Wire::plain(&server).ask("OPTIONS", path, "");
     assert_eq!(call(&get(&server, path)), 5);
-    // Of the methods of WebDAV some only ask.
+    // Of the methods of WebDAV, PROPFIND is safe and PROPPATCH is not.
     Wire::plain(&server).ask("PROPFIND", path, "");
     assert_eq!(call(&get(&server, path)), 5);
     Wire::plain(&server).ask("PROPPATCH", path, "");
@@ -672,10 +674,10 @@ fn what_changes_a_page_ends_it() {
     let moved = "Destination: http://localhost/page/a?f=X:y\r\n";
     Wire::plain(&server).ask("MOVE", "/page/elsewhere", moved);
     assert_eq!(call(&get(&server, path)), before + 1);
-    // With another method the field is only something that a client says.
+    // A Location field in a request invalidates nothing.
     Wire::plain(&server).ask("POST", "/page/elsewhere", moved);
     assert_eq!(call(&get(&server, path)), before + 1);
-    // Where its response leads is another page by now.
+    // The target of a response's Location is invalidated.
     assert_eq!(call(&get(&server, "/page/c")), 1);
     for location in ["/page/c", "http://localhost/page/c"] {
         let post = format!("/page/other?f=Location:{location}&status=303");
@@ -683,7 +685,7 @@ fn what_changes_a_page_ends_it() {
         Wire::plain(&server).ask("POST", &post, "");
         assert_eq!(call(&get(&server, "/page/c")), before + 1, "{location}");
     }
-    // What began before the change isn't kept.
+    // A call begun before the change is not stored.
     let calls = server.counter("cache_calls");
     let mut wire = Wire::plain(&server);
     let slow = "/page/d?gate=d";
@@ -735,7 +737,7 @@ fn pages_are_purged() {
         assert_eq!(done.code, Some(1), "{done:?}");
         assert!(done.stderr.contains(what), "{done:?}");
     }
-    // A page that is being made is not kept either.
+    // A page under way during a purge is not stored either.
     let calls = server.counter("cache_calls");
     let mut wire = Wire::plain(&server);
     wire.send("GET /page/slow?gate=go HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -748,13 +750,13 @@ fn pages_are_purged() {
     assert_eq!(call(&get(&server, "/page/slow?gate=go")), 2);
 }
 
-/// As a file of users has it.
+/// Returns a password hash in the format of a user file.
 fn hash(password: &str) -> String {
     let ran = run("openssl", &["passwd", "-6", "-stdin"], password.as_bytes());
     ran.text().trim().to_owned()
 }
 
-/// What one user gets, no other does.
+/// No user gets another user's page.
 #[test]
 fn users_share_nothing() {
     let users = format!("ant:{}\nbee:{}\n", hash("a"), hash("b"));
@@ -769,7 +771,7 @@ fn users_share_nothing() {
         ran.text()
     };
     let number = |text: String| text.split(' ').nth(1).map(str::to_owned).expect("a number");
-    // Nothing says that it may be kept.
+    // Nothing marks the response as public.
     assert_eq!(number(ask("ant:a", "/page/a")), "1");
     assert_eq!(number(ask("ant:a", "/page/a")), "2");
     let public = "/page/b?f=Cache-Control:public";
@@ -797,7 +799,7 @@ fn the_host_and_its_port_tell_pages_apart() {
     assert_eq!(ask("a.example:81"), 2);
     assert_eq!(ask("b.example"), 3);
     assert_eq!(ask("a.example"), 1);
-    // And so does what the handler knows of the connection.
+    // Pages are separate by the scheme and port of the connection too.
     let mut wire = Wire::tls(&server);
     wire.send("GET /page HTTP/1.1\r\nHost: a.example\r\n\r\n");
     assert_eq!(call(&wire.response("GET")), 4);
@@ -840,8 +842,7 @@ fn what_is_too_large_passes_through() {
     assert_eq!(server.counter("kept_pages"), 8);
 }
 
-/// However many pages there are, they take no more than their share of memory, and those that are
-/// used stay.
+/// The pages together stay within their share of memory, and frequently used pages stay in the cache.
 #[test]
 fn memory_is_bounded() {
     let server = server_with("memory_max = \"4MiB\"", KEPT, "");
@@ -852,11 +853,11 @@ fn memory_is_bounded() {
         assert_eq!(call(&wire.get(favourite, "")), 1, "after {nth}");
     }
     let max = server.counter("kept_page_bytes_max");
-    // Three eighths of what the heads of waiting requests leave, which may have a sixteenth.
+    // Pages get 3/8 of the memory left by the heads of waiting requests, which may use 1/16.
     assert_eq!(max, (4 << 20) / 16 * 15 / 8 * 3);
     let bytes = server.counter("kept_page_bytes");
     assert!(bytes <= max && bytes > max / 2, "{bytes} of {max}");
-    // An endless answer of unknown length isn't gathered.
+    // The cache does not collect an endless response of unknown length.
     let before = server.resident_kib();
     let large = wire.get("/page/large?size=30000000&open", "");
     assert_eq!(large.body.len(), 30_000_000);
@@ -897,7 +898,7 @@ fn pages_outlive_a_restart() {
     assert_eq!(call(&get_with(&server, path, "X-A: b\r\n")), 2);
     assert_eq!(server.counter("cache_calls"), 0);
     stop(&mut server);
-    // A file that is damaged, at whichever place, is none.
+    // A file with a damaged byte at any place is rejected.
     let mut folder = server.into_folder();
     for at in [0, 20, written.len() / 2, written.len() - 1] {
         let mut damaged = written.clone();
@@ -916,13 +917,13 @@ fn pages_outlive_a_restart() {
         stop(&mut server);
         folder = server.into_folder();
     }
-    // Another handler's pages are not this one's.
+    // The pages of another handler are not used.
     folder.write("state/pages", &written);
     let server = Server::start_in(folder, &config.replace("path = \"/page\"", "path = \"/\""));
     assert_eq!(call(&get(&server, path)), 1);
 }
 
-/// Pages live on over a reload, but not under another handler.
+/// Pages survive a reload with the same handler, and are dropped with another handler.
 #[test]
 fn pages_outlive_a_reload() {
     let server = server(KEPT);
@@ -934,7 +935,7 @@ fn pages_outlive_a_reload() {
     assert_eq!(get(&server, "/page").text(), "");
 }
 
-/// What is kept under a path isn't what another path leads to now.
+/// A page stored under a path is not served after the path leads to another target.
 #[test]
 fn pages_do_not_outlive_what_led_to_them() {
     let led = |to: &str| {
@@ -1001,7 +1002,8 @@ fn mistakes_are_pointed_at() {
     }
 }
 
-/// A server that keeps what its scripts in sh answer: those of a folder, and those among its files.
+/// Starts a server that caches the responses of shell scripts: CGI scripts of a folder, and scripts among
+/// the site's files.
 fn with_scripts(scripts: &[(&str, &str)], more: &str) -> Server {
     let mut folder = Folder::new();
     for (name, text) in scripts {
@@ -1046,7 +1048,7 @@ fn what_scripts_answer_is_kept_each_by_itself() {
     }
 }
 
-/// What isn't known to be kept when the head goes out isn't said to be.
+/// Cache-Status says `stored` only if the response is known to be stored when the head is sent.
 #[test]
 fn what_is_not_kept_is_not_called_stored() {
     let server = with_scripts(
@@ -1064,7 +1066,7 @@ fn what_is_not_kept_is_not_called_stored() {
             assert!(!said(&large).contains("stored"), "{path}: {}", said(&large));
         }
     }
-    // Somebody who was to say more was ended.
+    // A script was ended while its output was still open.
     let left = [(); 2].map(|()| get(&server, "/left.sh"));
     for left in &left {
         assert!(left.whole && !said(left).contains("stored"), "{left:?}");
@@ -1078,7 +1080,8 @@ fn what_is_not_kept_is_not_called_stored() {
     assert!(line.contains("rule=721"), "{line}");
 }
 
-/// What a script sends its client to inside the server is told to others: so it is what all may see.
+/// The response to a script's internal redirect is shared by all clients, so only a target readable by all
+/// clients is stored.
 #[test]
 fn no_page_is_kept_that_only_some_may_see() {
     let go = |to: &str| format!("#!/bin/sh\nprintf 'Location: {to}\\n\\n'\n");
@@ -1119,7 +1122,7 @@ fn no_page_is_kept_that_only_some_may_see() {
         ran.text()
     };
     for _ in 0..3 {
-        // Who may see it gets it, and nobody else.
+        // An admitted client gets the page, and no other client.
         let stranger = from("127.0.0.2", &[], "/run/guarded");
         assert!(stranger.ends_with(" 403"), "{stranger}");
         assert!(!stranger.contains("secret"), "{stranger}");
@@ -1129,14 +1132,14 @@ fn no_page_is_kept_that_only_some_may_see() {
         assert!(nobody.ends_with(" 401"), "{nobody}");
         let member = from("127.0.0.1", &["-u", "alice:secret"], "/run/member");
         assert!(member.ends_with("<p>members</p>\n 200"), "{member}");
-        // Two that lead to each other wait for nobody, and come to an end.
+        // Two scripts with internal redirects to each other end with an error, and do not wait for each
+        // other for ever.
         let endless = get(&server, "/run/there");
         assert!(endless.status >= 500, "{endless:?}");
     }
 }
 
-/// A guard that a reload or a restart brings holds for what was kept before, by whichever way its path is
-/// come to.
+/// A guard added by a reload or a restart covers the pages stored before, by every path to them.
 #[test]
 fn a_new_guard_holds_for_what_was_kept_before() {
     let go = "#!/bin/sh\nprintf 'Location: /members/\\n\\n'\n";
@@ -1195,8 +1198,7 @@ fn a_new_guard_holds_for_what_was_kept_before() {
     }
 }
 
-/// What was asked for while there was a guard, and answered while there was none, isn't for all once there
-/// is one again.
+/// A response requested under a guard and made without the guard is not shared after the guard is back.
 #[test]
 fn a_page_that_guards_changed_under_is_not_kept() {
     let folder = Folder::new()

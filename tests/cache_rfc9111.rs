@@ -1,5 +1,5 @@
-//! The page cache and RFC 9111: the age of pages, updates by a 304, the statuses that are stored,
-//! requests with Authorization, and the clients that get a failure.
+//! The page cache and RFC 9111: the age of pages, updates by a 304, the stored statuses, requests with
+//! Authorization, and the clients that get a failure.
 
 use std::thread;
 use std::time::Duration;
@@ -210,8 +210,8 @@ fn a_304_brings_new_fields() {
     assert_eq!(server.counter("cache_calls"), 4);
 }
 
-/// A response is stored for as long as it says, with any final status except the statuses that
-/// forbid storage.
+/// A response is stored for its stated lifetime, with any final status except the statuses that forbid
+/// storage.
 #[test]
 fn any_final_status_is_stored_if_the_response_says_for_how_long() {
     let server = server("true", "", &[]);
@@ -273,8 +273,8 @@ fn the_operators_cache_control_is_for_pages() {
 const ANN: &str = "Authorization: Basic YW5uOmE=\r\n";
 const BOB: &str = "Authorization: Basic Ym9iOmI=\r\n";
 
-/// A response to a request with Authorization is stored only if the response says that all clients may
-/// have it (RFC 9111 §3.5).
+/// A response to a request with Authorization is stored only if the response is marked as shareable (RFC
+/// 9111 §3.5).
 #[test]
 fn a_response_to_authorization_is_stored_only_if_it_says_so() {
     let server = server("{ seconds = 1000 }", "", &[]);
@@ -391,7 +391,7 @@ fn if_modified_since_is_compared_with_date_without_last_modified() {
     assert_eq!(server.counter("cache_calls"), 1);
 }
 
-/// Fields that Connection names concern only the script's connection and are not forwarded.
+/// Fields named by Connection concern only the script's connection and are not forwarded.
 #[test]
 fn fields_of_a_connection_are_not_kept() {
     let script = "printf 'Content-Type: text/plain\\nConnection: X-A, Cache-Control\\nX-A: 1\\n'\n\

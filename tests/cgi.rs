@@ -1,4 +1,4 @@
-//! CGI with real programs, good ones and every kind of bad one, over every version of HTTP.
+//! CGI with real programs, correct and faulty, over every version of HTTP.
 
 use std::fs;
 use std::net::IpAddr;
@@ -22,7 +22,7 @@ const ROUTE: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
 const PATIENCE: Duration = Duration::from_secs(30);
 const PLAIN: &str = "printf 'Content-Type: text/plain\\n\\n'\n";
 
-/// Writes a script of the shell that can be run.
+/// Writes an executable shell script.
 fn shell(folder: &Folder, name: &str, text: &str) {
     script(folder, name, &format!("#!/bin/sh\n{text}\n"));
 }
@@ -57,7 +57,7 @@ fn with_script(name: &str, text: &str) -> Server {
     start(folder)
 }
 
-/// The rule that the access log has for this path.
+/// Returns the rule number of the access log's line with the path.
 fn rule(server: &Server, path: &str) -> String {
     let line = server.output.wait_for(path, |line| line.contains(path));
     let rule = line.split(" rule=").nth(1).unwrap_or("none");
@@ -70,13 +70,13 @@ fn curl(server: &Server, arguments: &[&str], url: &str) -> Ran {
     ran
 }
 
-/// Is there a process of this number that isn't only waited for?
+/// Returns true if a process with the id exists and is no zombie.
 pub fn is_alive(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
     status.is_ok_and(|status| !status.contains(") Z "))
 }
 
-/// The numbers that a script has written into a file of its folder, once there are so many.
+/// Waits until a script has written `count` process ids into a file of its folder, and returns the ids.
 fn pids(server: &Server, file: &str, count: usize) -> Vec<String> {
     let file = server.folder.path("scripts").join(file);
     eventually("process numbers", || {
@@ -92,7 +92,7 @@ fn all_end(pids: &[String]) {
     });
 }
 
-/// Nobody of ours is left unwaited for.
+/// Waits until the server has no zombie children.
 fn no_zombies(server: &Server) {
     wait_until(PATIENCE, "no zombies", || {
         let parent = server.pid().to_string();
@@ -107,7 +107,7 @@ fn the_same_over_every_version() {
         "a.cgi",
         &format!("{PLAIN}echo \"$SERVER_PROTOCOL $PATH_INFO\""),
     );
-    // Both ends of the connection are told, which the client knows too.
+    // The addresses of both ends, compared with the client's own.
     shell(
         &server.folder,
         "ends",
@@ -250,7 +250,7 @@ fn what_a_program_is_told_and_what_not() {
         Some(format!("[\"{}\"]", file.display()).as_str())
     );
     assert_eq!(said.text(&["cwd"]).as_deref(), scripts.to_str());
-    // Its three, and the folder that it lists.
+    // The three standard descriptors, and the descriptor of the listed folder.
     assert_eq!(said.text(&["fds"]).as_deref(), Some("[0, 1, 2, 3]"));
     for what in ["group", "session"] {
         assert_eq!(said.text(&[what]).as_deref(), Some("true"), "{what}");
@@ -258,7 +258,7 @@ fn what_a_program_is_told_and_what_not() {
     assert_eq!(said.text(&["mask"]).as_deref(), Some("0"));
 }
 
-/// As much JSON as the test above needs, by the program that made it.
+/// A minimal JSON reader, which runs the interpreter that wrote the JSON.
 mod serde {
     use crate::support::run;
 
@@ -399,7 +399,7 @@ fn a_script_that_dies_in_its_response_breaks_it_off() {
     server.errors.wait_for("why", |line| {
         line.contains("/run/a") && line.contains("signal 9")
     });
-    // One that only says that something was wrong has sent what it wanted to.
+    // A script with an error exit status after its output has sent a complete response.
     let server = with_script("b", &format!("{PLAIN}echo all; exit 5"));
     let response = Wire::plain(&server).get("/run/b", "");
     assert!(response.whole && response.text() == "all\n", "{response:?}");
@@ -408,7 +408,7 @@ fn a_script_that_dies_in_its_response_breaks_it_off() {
     });
 }
 
-/// What went wrong is in both logs, in words and by its number, over every version.
+/// A failure is in both logs, as text and as a rule number, over every version of HTTP.
 #[test]
 fn what_went_wrong_is_said() {
     let folder = folder();
@@ -491,7 +491,8 @@ fn what_went_wrong_is_said() {
     no_zombies(&server);
 }
 
-/// A request's body that stops once the response has begun breaks it off, which the log has by its rule.
+/// A request body that stalls after the response has begun breaks the response off, with rule 602 in the
+/// log.
 #[test]
 fn a_body_that_stops_in_the_response_is_said() {
     let folder = folder();
@@ -524,7 +525,7 @@ fn a_body_that_stops_in_the_response_is_said() {
         for part in body.as_bytes().chunks(10_000) {
             h2.data(id, part, false);
         }
-        // As the windows allow, the rest of what a script begins with.
+        // The windows allow the rest of the bytes buffered before a script starts.
         while h2.until(frame::WINDOW_UPDATE).stream != id {}
         h2.data(id, &body.as_bytes()[..10_000], false);
         let begun = h2.response(id);
@@ -628,7 +629,7 @@ fn bodies_that_are_counted_first_or_not_read_at_all() {
         );
         assert!(ran.text().trim().parse::<u32>().expect("a number") > 3_000_000);
     }
-    // What is not read in the end ends the connection, but not before the answer has arrived.
+    // An unread body ends the connection, but only after the response has arrived.
     let ran = server.curl(&[
         "-H",
         "Expect:",
@@ -640,7 +641,7 @@ fn bodies_that_are_counted_first_or_not_read_at_all() {
     no_zombies(&server);
 }
 
-/// A body over HTTP/2 whose length isn't said, as the windows allow.
+/// Sends a body without Content-Length over HTTP/2, within the windows.
 fn send_over_h2(server: &Server, over: Over, path: &str, body: &[u8]) -> String {
     let mut h2 = H2::open(server, over);
     let id = h2.ask("POST", path, &[], false);
@@ -670,8 +671,8 @@ fn send_over_h2(server: &Server, over: Over, path: &str, body: &[u8]) -> String 
 const COUNTED: &str = "<?php echo $_SERVER['CONTENT_LENGTH'] ?? '-', ' ', \
     md5(file_get_contents('php://input'));";
 
-/// Most programs read as much as CONTENT_LENGTH says: it is told however long a body is that came
-/// without it, and over every version.
+/// Most programs read exactly CONTENT_LENGTH bytes. A body without a length is counted first, whatever its
+/// size and over every version of HTTP.
 #[test]
 fn long_bodies_without_a_length_are_counted() {
     let folder = folder();
@@ -718,12 +719,12 @@ fn long_bodies_without_a_length_are_counted() {
     no_zombies(&server);
 }
 
-/// How many bodies are in files without a name.
+/// Returns the number of spooled bodies.
 fn kept(server: &Server) -> usize {
     kept_bodies(server).len()
 }
 
-/// While it comes it is in a file without a name, and its client has no script's place.
+/// A body on its way is in an unlinked file and holds no script slot.
 #[test]
 fn bodies_that_are_kept_leave_nothing_behind() {
     let folder = folder();
@@ -756,7 +757,7 @@ fn bodies_that_are_kept_leave_nothing_behind() {
         wait_until(PATIENCE, "the end of the file", || {
             (kept(&server) == 0).then_some(())
         });
-        // A client that leaves takes it along.
+        // The file goes with its client's connection.
         drop(begin(over));
         wait_until(PATIENCE, "the end of the file", || {
             (kept(&server) == 0).then_some(())
@@ -808,12 +809,12 @@ fn bodies_that_can_not_be_kept_are_refused() {
         assert!(full.field("retry-after").is_some(), "{full:?}");
         assert_eq!(rule(&server, &format!("full{nth} ")), "722");
     }
-    // What is known beforehand isn't kept.
+    // A body with a known length is not spooled.
     let mut wire = Wire::plain(&server);
     wire.send("POST /run/count HTTP/1.1\r\nHost: localhost\r\nContent-Length: 280000\r\n\r\n");
     wire.send("x".repeat(280_000));
     assert_eq!(wire.response("POST").text(), "280000\n");
-    // The disk, or what stands for it, is not there.
+    // The spool folder is missing.
     let state = server.folder.path("state");
     fs::rename(&state, server.folder.path("elsewhere")).expect("renamed");
     assert_eq!(send("gone", Over::Plain, 100_000).status, 507);
@@ -826,7 +827,7 @@ fn bodies_that_can_not_be_kept_are_refused() {
     assert_eq!(send("short", Over::Plain, 60_000).text(), "60000\n");
 }
 
-/// One client can't take the room of all others, and a script that isn't there takes none.
+/// One client cannot use the whole spool, and a body for an absent script uses none.
 #[test]
 fn bodies_of_one_client_leave_room_for_others() {
     let folder = folder();
@@ -865,7 +866,7 @@ fn bodies_of_one_client_leave_room_for_others() {
     });
 }
 
-/// What was kept and can't be read back is lost; that is said once.
+/// A spooled body that cannot be read back is lost, with one error in the log.
 #[test]
 fn a_body_that_is_lost_on_the_disk_is_said() {
     let folder = folder();
@@ -881,7 +882,7 @@ fn a_body_that_is_lost_on_the_disk_is_said() {
          f4240\r\n{}\r\n0\r\n\r\n",
         "x".repeat(1_000_000)
     ));
-    // Whole, with a part of it in the script's pipe.
+    // The body is complete, and a part is in the script's pipe.
     lose_kept_body(&server, 1_000_000);
     server.folder.write("scripts/go", "");
     assert_eq!(wire.response("POST").status, 507);
@@ -897,7 +898,7 @@ fn a_body_that_is_lost_on_the_disk_is_said() {
     assert_eq!(said.iter().filter(|line| is_said(line)).count(), 1);
 }
 
-/// A disk that is full, or what the system has for a process that may write no longer file.
+/// A full disk, played by the process's limit on file sizes.
 #[test]
 fn a_full_disk_is_said() {
     let folder = folder();
@@ -1000,7 +1001,7 @@ fn statuses_and_redirects() {
             (away.status, away.field("location")),
             (302, Some("https://a.test/b"))
         );
-        // With more than a path it is the client that goes there.
+        // With further fields besides the path, the Location goes to the client.
         let typed = get("/run/typed");
         assert_eq!((typed.status, typed.text().as_str()), (302, "over there"));
         assert_eq!(typed.field("location"), Some("/index.html"));
@@ -1021,7 +1022,7 @@ fn statuses_and_redirects() {
         );
         assert_eq!(get("/run/loop").status, 508);
         assert!(get("/run/large").body == large);
-        // The body was for the first one.
+        // The body belongs to the first request alone.
         let sent = "POST /run/script HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello";
         wire.send(sent);
         assert_eq!(wire.response("POST").text(), "GET from=script \n");
@@ -1044,7 +1045,7 @@ fn statuses_and_redirects() {
     no_zombies(&server);
 }
 
-/// Notes its number and that of a child, which both don't want to end.
+/// A shell text that writes the ids of the script and a child into a file. Both ignore SIGTERM.
 const STUBBORN: &str = "trap '' TERM\n(trap '' TERM; while :; do sleep 1; done) >/dev/null 2>&1 &\n\
     { echo $$; echo $!; } > pids\n";
 
@@ -1094,7 +1095,7 @@ fn a_silent_script_is_ended_with_all_it_started() {
     let folder = folder();
     shell(&folder, "a", &format!("{STUBBORN}sleep 1000"));
     shell(&folder, "b", &format!("{PLAIN}echo begun; sleep 1000"));
-    // Long enough for both to have begun.
+    // The timeout is long enough for both processes to start.
     let limits = "limits = { script_silent_seconds = 3 }";
     let server = Server::start_in(folder, &config(limits, ""));
     let response = Wire::plain(&server).get("/run/a", "");
@@ -1133,7 +1134,7 @@ fn output_has_its_bound() {
 
 #[test]
 fn what_a_script_leaves_behind_is_ended_too() {
-    // In the background with its output closed: the response is whole at once.
+    // A background process with its output closed does not delay the response.
     let text = format!("{PLAIN}echo done\nsleep 1000 >/dev/null 2>&1 &\necho $! > pids");
     let server = with_script("a", &text);
     let response = Wire::plain(&server).get("/run/a", "");
@@ -1145,7 +1146,7 @@ fn what_a_script_leaves_behind_is_ended_too() {
     no_zombies(&server);
 }
 
-/// A child that holds the output doesn't hold the response up, nor does it stay.
+/// A child with the output open does not delay the response, and is ended.
 #[test]
 fn a_child_that_keeps_the_output_is_ended() {
     let folder = folder();
@@ -1157,7 +1158,7 @@ fn a_child_that_keeps_the_output_is_ended() {
         &format!("printf 'Content-Type: a/b\\nContent-Length: 9\\n\\n'; echo done\n{child}"),
     );
     shell(&folder, "headless", child);
-    // It speaks now and then, and that counts.
+    // A child that writes now and then keeps the response open.
     shell(
         &folder,
         "speaks",
@@ -1165,14 +1166,14 @@ fn a_child_that_keeps_the_output_is_ended() {
             "{PLAIN}echo one\n(sleep 0.2; echo two; sleep 0.2; echo three; exec sleep 1000) &"
         ),
     );
-    // As the guide has it.
+    // The daemon is started as the guide describes.
     let own = "setsid sh -c 'sleep 1000 & echo $! > own' </dev/null >/dev/null 2>&1";
     shell(&folder, "own", &format!("{PLAIN}echo done\n{own}"));
     let server = start(folder);
     for over in BOTH {
         let said = Wire::over(&server, over).get("/run/said", "");
         assert!(said.whole && said.text() == "done\n", "{said:?}");
-        // On a busy machine it may be silent for longer than that, now and then.
+        // On a busy machine the pauses may exceed the timeout now and then.
         eventually("all that it says", || {
             let speaks = Wire::over(&server, over).get("/run/speaks", "");
             assert!(
@@ -1201,7 +1202,7 @@ fn a_child_that_keeps_the_output_is_ended() {
     assert!(run("kill", &[own], b"").success);
 }
 
-/// A script that closes its output and goes on doesn't hold its response up.
+/// A script may close its output and run on without delaying its response.
 #[test]
 fn a_script_may_finish_after_its_response() {
     let text = format!("{PLAIN}echo done\nexec >&- 2>&-\nsleep 1; echo later > after");
@@ -1219,7 +1220,7 @@ fn a_script_may_finish_after_its_response() {
 #[test]
 fn more_than_may_run_wait_and_then_are_told_to_come_back() {
     let folder = folder();
-    // Runs until a file is there.
+    // The script runs until a file exists.
     let wait = "echo $$ >> pids\nwhile [ ! -e go ]; do sleep 0.05; done\n";
     shell(&folder, "a", &format!("{wait}{PLAIN}echo done"));
     let limits = "limits = { scripts = 1, script_queue = 1 }";
@@ -1228,7 +1229,7 @@ fn more_than_may_run_wait_and_then_are_told_to_come_back() {
     let mut first = Wire::plain(&server);
     first.send(ask);
     pids(&server, "pids", 1);
-    // Of two more, one finds a place in the queue.
+    // One of two further requests gets the only place in the queue.
     let mut others = [Wire::plain(&server), Wire::over(&server, BOTH[1])];
     let answers: Vec<_> = others
         .iter_mut()
@@ -1269,7 +1270,7 @@ fn a_server_that_stops_takes_its_scripts_with_it() {
     let pids = pids(&server, "pids", 2);
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
-    // It didn't leave before they did.
+    // The server ends after its scripts.
     assert!(!pids.iter().any(|pid| is_alive(pid)));
 }
 
@@ -1311,7 +1312,7 @@ const PHP: &str = "<?php /* SECRET */ header('X-Php: yes');\n\
     echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '', ' ',\n\
     $_GET['q'] ?? '', ' ', $_POST['p'] ?? '', ' ', strlen(file_get_contents('php://input')), \"\\n\";\n";
 
-/// A site whose files ending in .php are run by php-cgi.
+/// php-cgi runs the site's files with the suffix .php.
 #[test]
 fn php_among_the_files_of_a_site() {
     let folder = folder();
@@ -1335,7 +1336,7 @@ fn php_among_the_files_of_a_site() {
         ("/index.php/more/x?q=2", "GET /index.php /more/x 2  0\n"),
         ("/sub/", "GET /sub/index.php    0\n"),
         ("/sub/UPPER.PHP", "GET /sub/UPPER.PHP    0\n"),
-        // A front controller.
+        // The paths of a front controller.
         ("/no/such/page?q=3", "GET /index.php  3  0\n"),
         ("/old/x?q=4", "GET /sub/index.php  4  0\n"),
         ("/page.html", "page"),
@@ -1355,7 +1356,7 @@ fn php_among_the_files_of_a_site() {
         assert_eq!(response.status, 403, "{path}");
         assert!(!response.text().contains("SECRET"));
     }
-    // With and without a length.
+    // Bodies with and without a length.
     let posted = "POST /index.php  1 value 7\n";
     for field in ["X-A: b", "Transfer-Encoding: chunked"] {
         for how in ["--http1.1", "--http2"] {
@@ -1413,7 +1414,7 @@ fn what_can_not_be_meant_is_refused_when_it_is_read() {
         let said = check(routes, site);
         assert!(said.contains(what), "{routes}: {said}");
     }
-    // Scripts that lie where their source is served.
+    // The scripts' folder is served as files too.
     folder.write("public/bin/a.cgi", "SECRET");
     let text = server_table("")
         + &site_table("")
@@ -1428,7 +1429,7 @@ fn what_can_not_be_meant_is_refused_when_it_is_read() {
     );
 }
 
-/// What it costs while scripts run: the server's own copies of nothing.
+/// The server starts scripts without a copy of its own memory.
 #[test]
 fn a_script_that_is_started_costs_no_copy_of_the_server() {
     let server = with_script("a", &format!("{PLAIN}echo x"));
@@ -1449,7 +1450,7 @@ fn a_script_that_is_started_costs_no_copy_of_the_server() {
     assert!(seen.contains("CLONE_VM"), "{seen}");
 }
 
-/// The example runs as it is.
+/// The example runs unchanged.
 #[test]
 fn the_example() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/scripts");
@@ -1472,7 +1473,7 @@ fn the_example() {
     );
 }
 
-/// A folder that a route serves isn't where scripts are run; their source is told to nobody all the same.
+/// Scripts are not run in a folder outside their route, and their source is not served either.
 #[test]
 fn scripts_in_another_folder_are_not_shown() {
     let folder = folder()
@@ -1498,7 +1499,7 @@ fn scripts_in_another_folder_are_not_shown() {
     }
 }
 
-/// RFC 9112 §3.2.2: where the target names a host, the field Host counts for nothing.
+/// The host of an absolute target takes precedence over the field Host (RFC 9112 §3.2.2).
 #[test]
 fn the_host_is_the_one_that_was_asked_for() {
     let server = with_script("a", &format!("{PLAIN}echo \"$HTTP_HOST $SERVER_NAME\""));
@@ -1524,11 +1525,11 @@ fn the_host_is_the_one_that_was_asked_for() {
     }
 }
 
-/// What a script leaves behind, dead and waited for by nobody, holds no place for others.
+/// Orphaned children of a script, dead and not yet reaped, hold no slot.
 #[test]
 fn orphans_hold_no_place() {
     let folder = folder();
-    // As the first process of a container, which all orphans come to.
+    // The server runs as the first process of a PID namespace and inherits all orphans.
     shell(&folder, "leaves", &format!("{PLAIN}sleep 0.1 & echo done"));
     folder.write(
         "anthill.toml",
@@ -1551,7 +1552,7 @@ fn orphans_hold_no_place() {
     }
 }
 
-/// A root that is a link, swung from one release to the next: scripts go with the files.
+/// A root behind a link switches from one release to the next, and scripts switch with the files.
 #[test]
 fn scripts_move_with_their_site() {
     let tell = |what: &str| format!("{PLAIN}echo {what} \"$DOCUMENT_ROOT\"\n");
@@ -1579,7 +1580,7 @@ fn scripts_move_with_their_site() {
     assert!(told.ends_with("releases/2\n"), "{told}");
 }
 
-/// A front controller in a route of its own, which `rewrite` and the last of `try` lead to.
+/// A front controller in a route of its own, reached by `rewrite` and by the last entry of `try`.
 #[test]
 fn front_controllers_of_another_route() {
     const TELL: &str = "echo \"$SCRIPT_NAME|$PATH_INFO|$REQUEST_URI|$QUERY_STRING\"; cat";
@@ -1593,7 +1594,7 @@ fn front_controllers_of_another_route() {
             .with("public/page.html", "<p>page</p>\n")
             .with("public/empty/.keep", "")
             .with("public/closed/a.html", "<p>closed</p>\n")
-            // What a program's path is also a file of isn't shown.
+            // A file at the program's path is not served.
             .with("public/run/index.cgi", "the source");
         shell(&folder, "index.cgi", &format!("{PLAIN}{TELL}"));
         let keys = format!("http = \"serve\"\ntry = [\"$path\", \"$path.html\", \"{fallback}\"]");
@@ -1602,7 +1603,7 @@ fn front_controllers_of_another_route() {
             &(server_table("") + &site_table(&keys) + routes + more),
         )
     };
-    // Hidden names are no handler's either, be it the only one that is tried.
+    // Hidden names do not reach a handler, even as the only entry of `try`.
     let keys = "http = \"serve\"\ntry = [\"/run/index.cgi\"]";
     let alone = folder();
     shell(&alone, "index.cgi", &format!("{PLAIN}{TELL}"));
@@ -1622,7 +1623,7 @@ fn front_controllers_of_another_route() {
                 "/news/2026/x?b",
                 "/run/index.cgi|/2026/x|/news/2026/x?b|b\n",
             ),
-            // One rewrite, not two; what it leads to isn't there.
+            // A single rewrite applies, and its target does not exist.
             ("/older/x", "/run/index.cgi||/older/x|\n"),
             ("/run/index.cgi/y", "/run/index.cgi|/y|/run/index.cgi/y|\n"),
         ] {
@@ -1643,10 +1644,10 @@ fn front_controllers_of_another_route() {
             assert_eq!(wire.get(path, "").status, status, "{path}");
         }
     }
-    // It is purged by the path that was asked for.
+    // A page is purged by its requested path.
     let purged = server.ask(&["purge", "*", "/no/such"]);
     assert!(purged.stdout.starts_with("2 pages"), "{purged:?}");
-    // Its own guards hold, wherever it is reached from.
+    // The guards of the target apply to every path that leads to the target.
     let server = start(
         "/run/index.cgi$path",
         "[[site.route]]\npath = \"/run/index.cgi/closed\"\nallow = []\n",
@@ -1663,8 +1664,8 @@ fn front_controllers_of_another_route() {
     }
 }
 
-/// A client that is slow with its form has no place yet; one that drips a long body loses it to who
-/// waits for one.
+/// A client with a slow form has no slot yet. A client with a slow long body loses its slot to a waiting
+/// client.
 #[test]
 fn slow_uploads_hold_no_place() {
     let folder = folder();
@@ -1691,15 +1692,15 @@ fn slow_uploads_hold_no_place() {
         begun += 3;
         pids(&server, "pids", begun);
         begun += 1;
-        // It waits for the place, and gets it.
+        // The second client waits for the slot and gets it.
         assert_eq!(other.get("/run/read", "").text(), "0\n");
         assert_eq!(slow.response("POST").status, 408);
     }
     no_zombies(&server);
 }
 
-/// A client that takes nothing of its responses loses its places to calls of other clients. A response
-/// of the same client that is taken quickly goes on.
+/// A client that reads none of its responses loses its slots to calls of other clients. A response that the
+/// same client reads quickly goes on.
 #[test]
 fn slow_readers_of_one_address_hold_no_places_that_others_wait_for() {
     let folder = folder();
@@ -1717,7 +1718,7 @@ fn slow_readers_of_one_address_hold_no_places_that_others_wait_for() {
             while !is_over.load(Ordering::Relaxed) {
                 assert_eq!(quick.take(65_536).len(), 65_536);
             }
-            // More than can be on its way: it has a script still.
+            // More bytes than the buffers in between hold, so the script is still running.
             let left = (0..1_000).all(|_| quick.take(65_536).len() == 65_536);
             drop(quick);
             left
@@ -1728,7 +1729,7 @@ fn slow_readers_of_one_address_hold_no_places_that_others_wait_for() {
             wire.send(flood);
         }
         pids(&server, "pids", 4);
-        // None of the four comes to an end by itself.
+        // None of the four scripts ends without the server.
         for _ in 0..3 {
             let hello = Wire::of(&server, address(3)).get("/run/hello", "");
             assert_eq!((hello.status, hello.text().as_str()), (200, "hello\n"));
@@ -1741,10 +1742,10 @@ fn slow_readers_of_one_address_hold_no_places_that_others_wait_for() {
     no_zombies(&server);
 }
 
-/// The same over HTTP/2, where a client can keep its windows shut; and each that is ended is counted.
+/// HTTP/2 clients with shut windows lose their slots to other clients, and each ended call is counted.
 #[test]
 fn streams_that_take_nothing_give_way_to_other_clients() {
-    // Either no more may be sent, or it may, and the client doesn't read it.
+    // Either the window is shut, or the window is open and the client does not read.
     for is_open in [false, true] {
         let folder = folder();
         let flood = format!("echo $$ >> pids\n{PLAIN}head -c 30000000 /dev/zero");
@@ -1779,8 +1780,8 @@ fn streams_that_take_nothing_give_way_to_other_clients() {
     }
 }
 
-/// One address doesn't fill the queue: its newest call makes room for another client's, which is served
-/// before the rest.
+/// One address cannot keep the queue full: its newest call makes room for another client's call, which runs
+/// before the earlier ones.
 #[test]
 fn the_queue_of_calls_is_shared_between_addresses() {
     let folder = folder();
@@ -1796,7 +1797,7 @@ fn the_queue_of_calls_is_shared_between_addresses() {
     let mut first = begin(2, "/run/a");
     pids(&server, "began", 1);
     let mut greedy: Vec<_> = (0..4).map(|_| begin(2, "/run/a")).collect();
-    // The queue is full, and it is this client alone that filled it.
+    // One client alone has filled the queue.
     assert_eq!(rule(&server, "/run/a"), "714");
     let mut other = begin(3, "/run/a?other");
     let is_ended = |line: &str| line.contains("127.0.0.2") && line.contains("rule=724");
@@ -1819,12 +1820,12 @@ fn the_queue_of_calls_is_shared_between_addresses() {
     no_zombies(&server);
 }
 
-/// One of this machine's own addresses.
+/// Returns a loopback address.
 fn address(nth: u8) -> IpAddr {
     [127, 0, 0, nth].into()
 }
 
-/// Uploads of one client that wait for the place don't keep the one from coming that has it.
+/// Waiting uploads of one client do not block the upload that has the slot.
 #[test]
 fn uploads_side_by_side_take_turns() {
     const BYTES: usize = 1 << 20;
@@ -1876,7 +1877,8 @@ fn uploads_side_by_side_take_turns() {
     no_zombies(&server);
 }
 
-/// Started by who ignores signals or blocks them: children are waited for, and programs begin as usual.
+/// A server started with signals ignored or blocked reaps its children, and its scripts start with default
+/// signals.
 #[test]
 fn signals_that_were_ignored() {
     let folder = folder();
@@ -1900,10 +1902,10 @@ fn signals_that_were_ignored() {
         .lines()
         .filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok())
         .collect();
-    // But for the two that the C library keeps for itself.
+    // The C library reserves two signals.
     let own = 0b11 << 31;
     assert_eq!((sets[0], sets[1] & !own), (0, 0), "{looked}");
-    // How it ended is known.
+    // The exit status is known.
     assert_eq!(wire.get("/run/fails", "").status, 502);
     server
         .errors
@@ -1913,7 +1915,7 @@ fn signals_that_were_ignored() {
     assert_eq!(server.wait(PATIENCE), Some(0));
 }
 
-/// Stopped at once while scripts are begun all the time: none is left behind.
+/// An immediate stop while scripts start continuously leaves no script behind.
 #[test]
 fn what_begins_as_the_server_ends_ends_too() {
     let folder = folder();
@@ -1948,7 +1950,7 @@ fn what_begins_as_the_server_ends_ends_too() {
     server
         .errors
         .wait_for("stopping", |line| line.contains("stopping"));
-    // Nobody waits for what is under way.
+    // A second SIGTERM ends the server without a drain.
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
     let begun = fs::read_to_string(server.folder.path("scripts/pids")).expect("process numbers");

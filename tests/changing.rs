@@ -1,5 +1,5 @@
-//! Files that change while they are served: a client gets the old content or the new one, or a
-//! connection that breaks. Never half a file, and never two.
+//! Files that change while being served: a client gets the old content, the new content, or a broken
+//! connection. A client never gets half a file or a mixture.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -12,7 +12,7 @@ use crate::support::wire::{BOTH, Response, Wire, wait_until};
 use crate::support::{Folder, Server, server_table, site_table};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// More than all buffers between us and the server hold.
+/// More bytes than all buffers between the server and the client hold.
 const LARGE: usize = 20_000_000;
 
 fn start(folder: Folder) -> Server {
@@ -21,7 +21,7 @@ fn start(folder: Folder) -> Server {
     Server::start_in(folder, &config)
 }
 
-/// Whole, and of one kind of byte alone: which.
+/// Returns the byte that a whole, uniform body consists of.
 fn kind(response: &Response) -> u8 {
     assert!(response.whole, "{response:?}");
     let first = *response.body.first().expect("a body");
@@ -35,7 +35,8 @@ fn kind(response: &Response) -> u8 {
 
 #[test]
 fn what_changes_is_seen_and_until_then_the_old_is_whole() {
-    // In memory; on disk with a tag of its content; on disk with a tag of its time.
+    // Sizes of a file in memory, of a file on disk with a content ETag, and of a file on disk with a time
+    // ETag.
     for size in [1_000, 300_000, 3_000_000] {
         let folder = Folder::new()
             .with("public/in-place.bin", vec![b'a'; size])
@@ -76,7 +77,8 @@ fn what_changes_is_seen_and_until_then_the_old_is_whole() {
                         "GET /{name}.bin HTTP/1.1\r\nHost: localhost\r\n\r\n"
                     ));
                     let Some(response) = wire.next_response("GET") else {
-                        // Cut, because the file on disk was no longer the one that was promised.
+                        // The response was cut, because the file on disk no longer matched the promised
+                        // content.
                         *wire = Wire::plain(&server);
                         return None;
                     };
@@ -103,16 +105,16 @@ fn what_changes_is_seen_and_until_then_the_old_is_whole() {
     }
 }
 
-/// What happens to a file while a client is half-way through it.
+/// A change to a file during a download.
 #[derive(Copy, Clone, PartialEq, Debug)]
 enum Mishap {
     Replaced,
     Removed,
     Renamed,
     Truncated,
-    /// Cut short, then written anew with other bytes and as long as it was.
+    /// The file is truncated and rewritten with other bytes to its old length.
     Rewritten,
-    /// Other bytes over the old ones, its length never changed.
+    /// Other bytes replace the old bytes in place, without a change of length.
     Overwritten,
     OverwrittenAtItsEnd,
     Longer,
@@ -155,7 +157,7 @@ impl Mishap {
         }
     }
 
-    /// Does the file that is open keep its content, so that the client should get all of it?
+    /// Returns true if the open file keeps its content, so that the client must get all of it.
     fn is_harmless(self) -> bool {
         matches!(self, Mishap::Replaced | Mishap::Removed | Mishap::Renamed)
     }
@@ -177,7 +179,7 @@ fn a_download_is_whole_or_it_is_cut() {
             wire.send(format!(
                 "GET /{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
             ));
-            // The download has begun and can't be over.
+            // The download has begun and cannot be over.
             let mut all = wire.take(500_000);
             mishap.befall(&file, LARGE);
             all.extend(wire.rest());
@@ -190,14 +192,14 @@ fn a_download_is_whole_or_it_is_cut() {
             } else {
                 assert!(body.len() < LARGE, "{what}");
             }
-            // The disk is no place for all of them at once.
+            // The disk may lack space for all files at once.
             let _ = fs::remove_file(&file);
             let _ = fs::remove_file(file.with_extension("beside"));
         }
     }
 }
 
-/// Downloads of all sizes while their file is replaced again and again, each with other bytes.
+/// Downloads of all sizes while the file is replaced continuously with other bytes.
 #[test]
 fn replacing_disturbs_nobody() {
     let server = start(Folder::new().with("public/first.txt", "first"));
@@ -232,13 +234,14 @@ fn replacing_disturbs_nobody() {
                 let mut wire = Wire::over(server, over);
                 let started = Instant::now();
                 let mut kinds = Vec::new();
-                // Two seconds, or until the server has come to take up some of the changes.
+                // The loop runs for 2 s, or until the server has picked up several changes.
                 while started.elapsed() < Duration::from_secs(2)
                     || (kinds.len() <= 3 && started.elapsed() < PATIENCE)
                 {
                     for size in sizes {
                         let response = wire.get(&format!("/{size}.bin"), "");
-                        // A file that is another one every few milliseconds may be too quick.
+                        // A file replaced every few milliseconds may change faster than the server can
+                        // load.
                         if response.status == 503 {
                             continue;
                         }
@@ -258,7 +261,7 @@ fn replacing_disturbs_nobody() {
     });
 }
 
-/// A writer that takes seconds, in place or with a new file, and a reader who looks all the time.
+/// A writer that takes seconds, in place or with a new file, and a reader that polls continuously.
 #[test]
 fn half_a_file_is_never_served() {
     const SIZE: usize = 50_000;
@@ -296,7 +299,7 @@ fn half_a_file_is_never_served() {
             }
         }
     };
-    // Four seconds: longer than anything that looks again after a while.
+    // 4 s in all: longer than any interval of the server's rescans.
     for part in iter::repeat_n([b'b'; PART], SIZE / PART) {
         for file in &mut files {
             file.write_all(&part).expect("written");
@@ -314,9 +317,8 @@ fn half_a_file_is_never_served() {
     }
 }
 
-/// What the kernel has taken but the client has not, when the file is written anew: no server can
-/// call it back, so it must not change. (Bytes that are written over others in place, without
-/// cutting the file first, do reach what sendfile has handed over.)
+/// Bytes handed to the kernel before a file is rewritten. No server can recall the bytes, so the bytes must
+/// not change. (An in-place overwrite without a truncation does reach pages handed over by sendfile.)
 #[test]
 fn what_is_under_way_stays_what_it_was() {
     for mishap in [Mishap::Replaced, Mishap::Removed, Mishap::Rewritten] {
@@ -326,14 +328,14 @@ fn what_is_under_way_stays_what_it_was() {
                 let mut wire = Wire::over(&server, over);
                 assert_eq!(kind(&wire.get("/file.bin", "")), b'a');
                 wire.send("GET /file.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-                // The kernel takes a part of a long response, and the rest as the client reads.
+                // The kernel takes a part of a long response at once, and the rest as the client reads.
                 wire.begins();
                 mishap.befall(&server.folder.path("public/file.bin"), size);
                 let response = wire.response("GET");
                 let about = format!("{mishap:?} {size} over {over:?}: {response:?}");
-                // A file that is cut and written anew has lost its content. The server notices that between two
-                // parts, and sends the rest from memory or breaks the response off; a part that it is just
-                // handing to the kernel may have new bytes.
+                // A truncated and rewritten file has lost its content. The server notices the change
+                // between two parts, and sends the rest from memory or breaks the response off. A part
+                // handed to the kernel at the same moment may have new bytes.
                 if matches!(mishap, Mishap::Rewritten) && size > 20_000 {
                     assert_eq!(response.whole, response.body.len() == size, "{about}");
                 } else {

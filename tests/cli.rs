@@ -1,4 +1,4 @@
-//! The command line as somebody meets it who has just unpacked the program.
+//! The command line from the view of an operator who has just unpacked the program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use crate::support::{Done, Folder, Server, anthill, finish, run, server_table, s
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// `anthill` with these arguments, in this folder, with nothing of the machine's state.
+/// Returns an `anthill` command with the arguments in the folder, isolated from the machine's state.
 fn command(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
     command
@@ -54,7 +54,7 @@ fn a_folder_is_served_without_a_configuration() {
         server.https_port
     );
     assert!(got.status == 308 && got.head.contains(&to), "{}", got.head);
-    // The fingerprint is that of the certificate that clients see.
+    // The printed fingerprint matches the certificate presented to clients.
     let address = format!("127.0.0.1:{}", server.https_port);
     let shown = run("openssl", &["s_client", "-connect", &address], b"").text();
     let print = ["x509", "-noout", "-fingerprint", "-sha256"];
@@ -125,7 +125,7 @@ fn check_says_what_is_right_and_what_is_wrong() {
         right.stdout,
         "anthill.toml is right: 1 site, for any name\n"
     );
-    // Nothing was made or bound.
+    // The check creates no file and binds no port.
     assert!(!folder.path("state").exists() && !folder.path("anthill.sock").exists());
     let hidden = server_table("").replace("state = \"state\"", "state = \".state\"");
     let warned = check(&(hidden + &site_table("").replace("public", ".")));
@@ -289,7 +289,7 @@ fn a_word_runs_the_program_of_that_name() {
     let done = finish(greet, b"");
     assert_eq!(done.code, Some(7), "{done:?}");
     assert_eq!(done.stdout, format!("{} --loud you\n", program.display()));
-    // Not from the folder one happens to stand in.
+    // A command is not taken from the current folder.
     let mut greet = command(&folder, &["greet"]);
     greet.current_dir(folder.path("bin")).env("PATH", ":.");
     assert_eq!(finish(greet, b"").code, Some(2));
@@ -326,7 +326,7 @@ fn a_service_is_printed_for_each_system() {
             assert!(checked.success, "{init}: {}", checked.errors());
         }
     }
-    // What it deploys and what is pushed to is written beside what the service manager knows of.
+    // The unit grants write access to the deployed folders and the push repositories too.
     let more = "[[site]]\nnames = [\"git.test\"]\n[[site.route]]\npath = \"/\"\ngit = \"repos\"\nusers = \"users\"\n\
                 push = true\ndeploy = { repository = \"a\", site = \"www.test\" }\n\
                 [[site]]\nnames = [\"www.test\"]\nroot = \"sites/www\"\n";

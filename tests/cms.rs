@@ -1,4 +1,4 @@
-//! The example whose pages a program makes: served as it lies there, but for its ports.
+//! The example site with pages made by a program, with its own configuration on other ports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/cms")
 }
 
-/// A copy of the example's files.
+/// Returns a copy of the example's files.
 fn folder() -> Folder {
     tool("python3");
     let folder = Folder::new();
@@ -26,7 +26,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// The example's own configuration, on ports of the system's choice; pages kept for so long.
+/// Returns the example's configuration on ports chosen by the system, with pages cached for `seconds`.
 fn config(seconds: &str) -> String {
     let text = fs::read_to_string(example().join("anthill.toml")).expect("the configuration");
     let mut said = text.clone();
@@ -57,7 +57,7 @@ fn said(response: &Response) -> &str {
     response.field("cache-status").unwrap_or("nothing")
 }
 
-/// The paths of all articles, by their metadata.
+/// Returns the paths of all articles, from their metadata.
 fn articles() -> Vec<String> {
     let folder = example().join("site/content/articles");
     let all = files(&folder).into_iter();
@@ -141,7 +141,7 @@ fn pages_are_kept_and_the_search_is_not() {
     for path in ["/", "/life/", "/life/winter", "/feed.atom", "/nowhere"] {
         let first = get(&server, path);
         assert_eq!(said(&first), "anthill; fwd=uri-miss; stored", "{path}");
-        // The call may still be coming to its end.
+        // The call of the first request may still be running.
         let second = eventually("a page from the cache", || {
             let page = get(&server, path);
             said(&page)
@@ -168,7 +168,7 @@ fn views_are_counted_though_the_program_doesnt_run() {
     for _ in 0..5 {
         assert_eq!(get(&server, "/life/winter").status, 200);
     }
-    // To ask for the counts is to have the workers tell theirs.
+    // The command `hits` makes the workers report their counts.
     server.ask(&["hits", "*"]);
     let views = get(&server, "/views/life/winter").text();
     assert!(
@@ -246,7 +246,7 @@ fn what_others_wrote_is_escaped() {
             "{text}"
         );
     }
-    // A text's entities are text when an excerpt is made of it.
+    // Entities in an article are text, and stay escaped in an excerpt.
     let page = get(&server, "/search?q=bold").text();
     assert!(page.contains("&lt;b&gt;<mark>bold</mark>"), "{page}");
     for query in [
@@ -269,7 +269,7 @@ fn an_old_page_stands_in_for_a_program_that_fails() {
     let first = get(&server, "/life/winter");
     assert_eq!(first.status, 200);
     let program = server.folder.path("site/page.py");
-    // It fails before it says anything.
+    // The program fails before its first output.
     fs::write(&program, "raise SystemExit('out of ants')\n").expect("a program");
     eventually("the failure in the error log", || {
         let again = get(&server, "/life/winter");

@@ -1,4 +1,4 @@
-//! Mistakes in a configuration, as an operator meets them: where, what, and what would be right.
+//! Configuration errors as reported to the operator: the error, its position, and the correction.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use crate::clients::{
 use crate::support::pebble::free_port;
 use crate::support::{Folder, Server, run, server_table, site_table};
 
-/// What the configurations of these tests name.
+/// Returns a folder with the files referenced by the configurations of the tests.
 fn workshop() -> Folder {
     let authority = Authority::new("anthill's test CA");
     let (one, two) = (authority.server(&["a.test"]), authority.server(&["a.test"]));
@@ -28,7 +28,7 @@ fn is_root() -> bool {
     run("id", &["-u"], b"").text().trim() == "0"
 }
 
-/// A message taken apart: what, where, which text stands over the carets, and the help.
+/// A parsed message: the error, its position, the text above the carets, and the help.
 #[derive(Debug, PartialEq)]
 struct Message {
     what: String,
@@ -63,7 +63,7 @@ impl Message {
     }
 }
 
-/// `check` and `serve` both refuse it with the same words and exit code 2.
+/// Asserts that `check` and `serve` refuse the configuration with the same message and exit code 2.
 fn refused(folder: &Folder, config: &str) -> Message {
     folder.write("anthill.toml", config);
     let at = folder.path(".");
@@ -82,7 +82,7 @@ fn each_mistake_is_shown_where_it_stands() {
     let folder = workshop();
     let site = "[[site]]\nnames = [\"a.test\"]\nroot = \"public\"\n";
     let route = format!("{site}[[site.route]]\npath = \"/x/\"\n");
-    // What is added to the file; what is wrong, the text under the carets, what would be right.
+    // The columns: the text before and the faulty text, the error, the text above the carets, and the help.
     #[rustfmt::skip]
     let table: &[(&str, &str, &str, &str, &str)] = &[
         ("", "[sever]", "unknown key `sever`", "sever", "did you mean `server`?"),
@@ -182,7 +182,7 @@ fn a_port_in_use_is_named() {
             "[server]\nhttps = []\nstate = \"state\"\nhttp = [\"127.0.0.1:0\", \"{address}\"]\n"
         ),
     );
-    // `check` binds nothing: the running server has these very ports.
+    // `check` binds no port: the running server holds the same ports.
     let checked = anthill(&folder.path("."), &["check", "anthill.toml"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     let served = anthill(&folder.path("."), &["serve", "anthill.toml"]);
@@ -231,7 +231,7 @@ fn what_the_user_cannot_read_is_found_before_it_serves() {
     let what = format!("{} can't be read by user `nobody`", key.display());
     assert_eq!(message.what, what);
     assert_eq!(message.marked, "\"one.pem\"");
-    // The help is a command, and does what it says.
+    // The help is a command, and the command corrects the error.
     let (_, right) = message.help.split_once("chgrp").expect("a command");
     let helped = run("sh", &["-c", &format!("chgrp{right}")], b"");
     assert!(helped.success, "{}", helped.errors());
@@ -262,7 +262,7 @@ fn what_the_user_cannot_read_is_found_before_it_serves() {
         "{message:?}"
     );
 
-    // As it should be: it serves, as that user, and keeps on reading its key.
+    // After the correction the server runs as the user and can still read its key.
     let server = Server::start_in(folder, &config("nobody"));
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("its status");
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:\t"));
@@ -270,7 +270,7 @@ fn what_the_user_cannot_read_is_found_before_it_serves() {
     assert_eq!(visit(&server, "a.test", "/").status, 200);
 }
 
-/// `configuration N` as `status` says it.
+/// Returns the `configuration N` of `status`.
 fn generation(server: &Server) -> String {
     let status = command(server, "status");
     let (_, after) = status
@@ -285,7 +285,7 @@ fn a_refused_reload_changes_nothing() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("an address");
     let _held = TcpListener::bind(taken).ok();
-    // One that the kernel gives to nobody else meanwhile.
+    // A port outside the kernel's ephemeral range.
     let free_address = SocketAddr::from(([127, 0, 0, 1], free_port()));
 
     let folder = workshop().with("people", "# nobody yet\n");
@@ -337,7 +337,7 @@ fn a_refused_reload_changes_nothing() {
         assert_eq!(refused.stdout, "");
         let message = Message::parse(&refused.stderr);
         assert!(message.what.contains(what), "{message:#?}");
-        // The same is in the error log, in one line.
+        // The error log has the same message on one line.
         let said = server
             .errors
             .wait_until(std::time::Duration::from_secs(60), what, |all| {
@@ -357,7 +357,7 @@ fn a_refused_reload_changes_nothing() {
         TcpStream::connect(free_address).is_err(),
         "nobody listens there"
     );
-    // By signal as well.
+    // A reload by signal is refused as well.
     server
         .folder
         .write("anthill.toml", "[server]\nnonsense = 1\n");
@@ -366,7 +366,7 @@ fn a_refused_reload_changes_nothing() {
         .errors
         .wait_for("the error", |line| line.contains("unknown key `nonsense`"));
 
-    // Nothing of what was refused comes in later, by another way.
+    // No part of a refused configuration takes effect later.
     server.folder.write("anthill.toml", &good);
     let told = anthill_told(
         &server.folder.path("."),

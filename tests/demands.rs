@@ -1,5 +1,5 @@
-//! What a site demands of its clients (a certificate, a login, an address), over every way to reach it;
-//! and that a reload that demands more holds for connections that were there before.
+//! Requirements of a site towards its clients (a client certificate, a login, an address) over every
+//! transport, and reloads that add requirements to existing connections.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -29,7 +29,8 @@ fn folder() -> Folder {
         .with("client.pem", authority.client("ant").combined())
 }
 
-/// One site for the name `localhost`, and one for `open.test` without demands.
+/// Returns a configuration with one site for the name `localhost`, and one for `open.test` without
+/// requirements.
 fn config(server: &str, site: &str, route: &str) -> String {
     let route = match route {
         "" => String::new(),
@@ -40,7 +41,8 @@ fn config(server: &str, site: &str, route: &str) -> String {
         + "[[site]]\nnames = [\"open.test\"]\nroot = \"open\"\nhttp = \"serve\"\n"
 }
 
-/// The error of `anthill check`, which is the one of the start; None if both take the configuration.
+/// Returns the error of `anthill check`, which equals the error of a start, or None if both accept the
+/// configuration.
 fn refused(folder: &Folder, text: &str) -> Option<String> {
     folder.write("anthill.toml", text);
     let file = folder.path("anthill.toml");
@@ -73,7 +75,7 @@ fn a_demand_for_certificates_that_plain_http_would_ignore_is_refused() {
         ] {
             let site = format!("{plain}\n{CERTIFICATE}");
             let text = config(server, &site, "");
-            // Beside https.
+            // Plain HTTP besides https.
             let said = refused(&folder, &text);
             assert_eq!(said.is_some(), plain == PLAIN, "{text}: {said:?}");
             if let Some(said) = said {
@@ -83,22 +85,22 @@ fn a_demand_for_certificates_that_plain_http_would_ignore_is_refused() {
                     "{said}"
                 );
             }
-            // Where nothing is encrypted, a redirect has nowhere to lead.
+            // Without an https address a redirect has no target.
             let said = refused(&folder, &without(&text, "https"));
             let said = said.unwrap_or_else(|| panic!("{text}"));
             assert!(said.contains("the server has no https address"), "{said}");
             assert!(said.contains(&format!("| {CERTIFICATE}")), "{said}");
-            // Where nothing else than https is listened to, there is nothing to refuse.
+            // Without an http address the configuration is accepted.
             assert_eq!(refused(&folder, &without(&text, "http")), None, "{text}");
         }
     }
-    // Other demands hold over plain HTTP as well.
+    // The other requirements hold over plain HTTP as well.
     for route in ["users = \"users\"", "allow = []"] {
         assert_eq!(refused(&folder, &config("", PLAIN, route)), None);
         let text = without(&config("", PLAIN, route), "https");
         assert_eq!(refused(&folder, &text), None);
     }
-    // An option of the command line makes the same mistake.
+    // A command-line option causes the same error.
     folder.write("anthill.toml", config("", CERTIFICATE, ""));
     let file = folder.path("anthill.toml");
     let off = [
@@ -129,7 +131,8 @@ fn a_reload_that_would_serve_without_certificates_is_refused() {
     assert_eq!(wire.get("/", "").status, 308);
 }
 
-/// What each way says to a client that shows nothing: a status, or 0 where there is no connection.
+/// The response over each transport to a client without credentials: a status, or 0 for a refused
+/// connection.
 #[test]
 fn every_demand_holds_over_every_way() {
     for (demand, site, route, plain, tls) in [
@@ -168,14 +171,14 @@ fn every_demand_holds_over_every_way() {
             let status = crate::h3::play(&server, &["status", "localhost"]);
             assert_eq!(status, tls.to_string(), "{demand}");
         }
-        // By the connection of another site, a site that demands a certificate isn't had.
+        // A connection of another site does not reach a site with a client certificate requirement.
         let through = Wire::tls_as(&server, "open.test", &[]).get("/", "");
         let expected = if tls == 0 { 421 } else { tls };
         assert_eq!(through.status, expected, "{demand} {through:?}");
     }
 }
 
-/// A client's end of a TLS connection, driven by hand.
+/// The client's end of a TLS connection, driven step by step.
 struct Slow {
     socket: TcpStream,
     connection: ClientConnection,
@@ -191,14 +194,14 @@ impl Slow {
         }
     }
 
-    /// Sends what there is to send, which begins with the hello.
+    /// Sends all pending bytes, at first the ClientHello.
     fn say(&mut self) {
         while self.connection.wants_write() {
             self.connection.write_tls(&mut self.socket).expect("sent");
         }
     }
 
-    /// Reads until the server has said all that it says before the client goes on.
+    /// Reads until the server waits for the client.
     fn hear(&mut self) {
         while self.connection.is_handshaking() && !self.connection.wants_write() {
             let read = self.connection.read_tls(&mut self.socket).expect("read");
@@ -207,7 +210,8 @@ impl Slow {
         }
     }
 
-    /// Finishes the handshake and asks; None if the server closes or refuses the connection.
+    /// Finishes the handshake and sends a request. Returns None if the server closes or refuses the
+    /// connection.
     fn ask(mut self) -> Option<String> {
         let mut stream = rustls::Stream::new(&mut self.connection, &mut self.socket);
         stream
@@ -226,7 +230,8 @@ fn is_kept_out(answer: Option<String>) {
     assert!(is_out, "{answer:?}");
 }
 
-/// The server chose what it demands when the handshake began; what holds now is another matter.
+/// The server fixes the requirement at the start of the handshake, and applies the current requirement to
+/// the request.
 #[test]
 fn a_handshake_that_a_reload_overtakes_does_not_reach_the_site() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
@@ -265,7 +270,7 @@ fn connections_and_tickets_from_before_a_reload_do_not_reach_a_site_that_demands
                 .ask()
                 .is_some_and(|answer| answer.contains("the site"))
         );
-        // A client with a ticket comes back by it.
+        // A client resumes its session by ticket.
         let mut again = Slow::connect(&server, client.clone());
         again.say();
         again.hear();
@@ -293,8 +298,8 @@ fn connections_and_tickets_from_before_a_reload_do_not_reach_a_site_that_demands
     }
 }
 
-/// The same file names another CA: a connection of a client that the old one let in is no longer one
-/// for this site.
+/// The CA file changes to another CA. The connection of a client with a certificate of the old CA no longer
+/// reaches the site.
 #[test]
 fn a_connection_of_a_client_whose_ca_was_taken_away_is_misdirected() {
     let server = Server::start_in(folder(), &config("", CERTIFICATE, ""));

@@ -1,5 +1,5 @@
-//! Push to deploy, with the real git and curl: what a branch says is what the site is, whole or not at
-//! all, and nobody who reads it meanwhile is disturbed.
+//! Push to deploy, with the real git and curl: the site equals the branch's tree, completely or not at all,
+//! and no reader of the site is disturbed by a deployment.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const DEPLOY: &str =
     "deploy = { repository = \"tools/site.git\", branch = \"main\", site = \"www.test\" }\n";
 
-/// A work tree `seed`, and `repos/tools/site.git` with the first commit of its branch.
+/// Returns a folder with a work tree `seed`, and `repos/tools/site.git` with the first commit of its
+/// branch.
 fn folder() -> Folder {
     let hash = run("openssl", &["passwd", "-1", "-stdin"], b"crumb");
     let folder = Folder::new()
@@ -45,7 +46,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// Commits all that lies in the work tree; the new commit.
+/// Writes a file into the work tree, commits all files, and returns the commit.
 fn commit(folder: &Folder, name: &str, content: &[u8]) -> String {
     folder.write(&format!("seed/{name}"), content);
     git(folder, &["-C", "seed", "add", "-A", "-f"]);
@@ -53,7 +54,8 @@ fn commit(folder: &Folder, name: &str, content: &[u8]) -> String {
     git(folder, &["-C", "seed", "rev-parse", "HEAD"])
 }
 
-/// Two sites: one that answers to all names and has the repositories, and one that is deployed.
+/// Returns a configuration with two sites: one for all names with the repositories, and one as the target
+/// of deployments.
 fn config_with(server: &str, push: &str, deploy: &str, site: &str) -> String {
     server_table(server)
         + "[[site]]\nnames = [\"*\"]\nroot = \"public\"\nhttp = \"serve\"\n\
@@ -72,7 +74,7 @@ fn start() -> Server {
     Server::start_in(folder(), &config(""))
 }
 
-/// Pushes this by HTTP; what the client said.
+/// Pushes over HTTP and returns the output of git.
 fn push(server: &Server, more: &[&str]) -> Done {
     let url = as_ant(&server.http("/push/tools/site.git"));
     let arguments = [&["-C", "seed", "push", &url][..], more].concat();
@@ -81,7 +83,7 @@ fn push(server: &Server, more: &[&str]) -> Done {
     done
 }
 
-/// Status and body that the deployed site has here.
+/// Returns status and body of a path of the deployed site.
 fn page(server: &Server, path: &str) -> (String, String) {
     let ran = server.curl(&[
         "--path-as-is",
@@ -112,7 +114,7 @@ fn status(server: &Server) -> String {
     done.stdout
 }
 
-/// Trees that are kept.
+/// Returns the names of the retained trees.
 fn trees(folder: &Folder) -> Vec<String> {
     let all = fs::read_dir(folder.path(".www.deployed")).expect("trees");
     let mut names: Vec<String> = all
@@ -132,7 +134,7 @@ fn trees(folder: &Folder) -> Vec<String> {
 fn what_is_pushed_is_served_when_the_push_returns() {
     let server = start();
     let folder = &server.folder;
-    // The root wasn't there before.
+    // The root did not exist before the first push.
     serves(&server, "/", "first");
     let link = fs::read_link(folder.path("www")).expect("a link");
     let first = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
@@ -161,7 +163,7 @@ fn what_is_pushed_is_served_when_the_push_returns() {
         serves(&server, "/deep/er/page.html", &text);
         commits.push(commit);
     }
-    // Few are kept.
+    // Few old trees are retained.
     let mut kept: Vec<String> = commits[2..].to_vec();
     kept.sort();
     wait_until(PATIENCE, "old trees gone", || {
@@ -189,7 +191,8 @@ fn branches_that_are_forced_deleted_or_others() {
     commit(folder, "index.html", b"second");
     push(&server, &["main"]);
     serves(&server, "/", "second");
-    // Back to where it was: a tree of that commit is there already, and still it is a new one.
+    // The branch returns to an earlier commit. The commit's tree exists already, and still the push is a
+    // new deployment.
     git(folder, &["-C", "seed", "reset", "-q", "--hard", &first]);
     let done = push(&server, &["--force", "main"]);
     assert!(
@@ -197,14 +200,14 @@ fn branches_that_are_forced_deleted_or_others() {
         "{done:?}"
     );
     serves(&server, "/", "first");
-    // Another branch, or a tag, says nothing of the site.
+    // Another branch or a tag deploys nothing.
     git(folder, &["-C", "seed", "checkout", "-q", "-b", "other"]);
     commit(folder, "index.html", b"other");
     git(folder, &["-C", "seed", "tag", "main"]);
     let done = push(&server, &["refs/heads/other", "refs/tags/main"]);
     assert!(!done.stderr.contains("deployed"), "{done:?}");
     serves(&server, "/", "first");
-    // Nor does one whose name begins with the branch's.
+    // A branch with the deployed branch's name as its prefix deploys nothing.
     git(
         folder,
         &[
@@ -242,7 +245,7 @@ fn pushes_that_dont_come_by_us_are_seen_too() {
     ];
     git(&server.folder, &local);
     until_served(&server, "/", "by ssh");
-    // Packed away, a branch is in another file.
+    // After `git pack-refs` a branch is in another file.
     git(
         &server.folder,
         &[
@@ -256,7 +259,7 @@ fn pushes_that_dont_come_by_us_are_seen_too() {
     commit(&server.folder, "index.html", b"after packing");
     git(&server.folder, &local);
     until_served(&server, "/", "after packing");
-    // While nobody serves.
+    // A push while no server runs.
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
     commit(&server.folder, "index.html", b"meanwhile");
@@ -288,7 +291,7 @@ fn without_push_and_with_a_branch_that_comes_later() {
     ];
     git(&server.folder, &push);
     until_served(&server, "/", "live");
-    // One that takes its place, with nothing in it but another one.
+    // Another repository with only another branch takes the place.
     git(
         &server.folder,
         &[
@@ -324,7 +327,7 @@ fn a_repository_that_can_be_read_after_the_start_only_is_seen() {
         line.map(str::to_owned)
     };
     let since = failed_at();
-    // At the start, after it, and once more.
+    // The start looks at the branch, and two later checks follow.
     until_called(&server, LOOK, 3);
     server.folder.write(file, config_of_git);
     assert!(since.is_some() && failed_at().is_none_or(|line| Some(line) == since));
@@ -335,7 +338,7 @@ fn a_repository_that_can_be_read_after_the_start_only_is_seen() {
     server.errors.wait_for("what is deployed", |line| {
         line.contains("of tools/site.git is deployed")
     });
-    // Complained of once before it served and once after that.
+    // The failure is logged once before the first deployment and once afterwards.
     let complaints = server.errors.all();
     let complaints = complaints.iter().filter(|line| complains(line)).count();
     assert_eq!(complaints, 2);
@@ -356,7 +359,7 @@ fn a_repository_that_comes_back_is_watched() {
     until_failed(true);
     fs::rename(folder.path(away), folder.path(there)).expect("moved back");
     until_failed(false);
-    // The first of them may be found by the look after that.
+    // The first commit may be found by the check after the repository's return.
     for content in ["second", "third"] {
         let id = commit(folder, "index.html", content.as_bytes());
         git(
@@ -396,7 +399,7 @@ fn a_failure_ends_with_its_branch() {
     serves(&server, "/", "first");
 }
 
-/// The kernel has no descriptor for this commit's tree for a while.
+/// strace makes the opening of a commit's tree fail with EMFILE for a while.
 struct Unreadable {
     strace: std::process::Child,
     log: std::path::PathBuf,
@@ -426,7 +429,7 @@ impl Unreadable {
         Unreadable { strace, log }
     }
 
-    /// So often it was tried.
+    /// Returns the number of failed attempts.
     fn tries(&self) -> usize {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         text.lines().filter(|line| line.contains("EMFILE")).count()
@@ -459,7 +462,7 @@ fn a_tree_that_can_not_be_read_is_served_once_it_can() {
     assert!(status(&server).contains(UNREADABLE));
     let complains = |line: &str| line.contains("is not taken over");
     server.errors.wait_for("why", complains);
-    // A look at the branch finds the same, and says so still.
+    // A push of another branch looks at the deployed branch, and reports the same failure.
     let done = push(&server, &["main:other"]);
     assert!(done.stderr.contains(&told), "{done:?}");
     assert!(status(&server).contains(UNREADABLE));
@@ -473,12 +476,12 @@ fn a_tree_that_can_not_be_read_is_served_once_it_can() {
         (!status(&server).contains("failed at")).then_some(())
     });
     until_deployed(&server, &id);
-    // Again and again, and said once.
+    // The retries are logged once.
     let all = server.errors.all();
     assert_eq!(all.iter().filter(|line| complains(line)).count(), 1);
 }
 
-/// A server with pages that are kept, the last tree of which can't be read.
+/// Starts a server with a page cache and a last tree that cannot be read.
 fn with_unread() -> (Server, String, Unreadable) {
     let script = |said: &str| format!("echo Content-Type: text/plain; echo; echo {said}");
     let folder = folder();
@@ -507,7 +510,7 @@ fn a_tree_that_can_not_be_read_isnt_forgotten_for_one_that_is_refused() {
     let done = push(&server, &["main"]);
     let told = "NOT DEPLOYED: the link out";
     assert!(done.stderr.contains(told), "{done:?}");
-    // By the push, and perhaps by the watch, which may have come first.
+    // The push triggers an archive, and the watch may have triggered another one before.
     let archives = calls(&server, "archive");
     until_called(&server, LOOK, calls(&server, LOOK) + 2);
     assert!(status(&server).contains("the link out"));
@@ -516,7 +519,7 @@ fn a_tree_that_can_not_be_read_isnt_forgotten_for_one_that_is_refused() {
     until_served(&server, "/page.sh", "second\n");
     until_deployed(&server, &id);
     assert!(status(&server).contains("the link out"));
-    // What was refused isn't made again.
+    // A refused tree is not made again.
     assert_eq!(calls(&server, "archive"), archives);
 }
 
@@ -553,7 +556,8 @@ fn deployments_and_pages_share_their_repositories() {
     assert!(ran.success, "{}", ran.errors());
 }
 
-/// Whatever a git leaves at work in its group, of a deployment or a snapshot, that ended or was given up.
+/// Processes left in git's process group end, after a deployment or a snapshot that has finished or has
+/// been cancelled.
 #[test]
 fn what_git_leaves_behind_is_ended() {
     let folder = folder();
@@ -603,13 +607,13 @@ fn what_git_leaves_behind_is_ended() {
     all_end(4);
 }
 
-/// What failed is told by where it is on the site, and the log says where it is on the disk.
+/// The output of a push names a failure's place on the site, and the log names the place on the disk.
 #[test]
 fn who_pushes_learns_no_path_of_the_disk() {
     let folder = folder();
     let root = folder.path("").display().to_string();
     let root = root.trim_end_matches('/');
-    // Which git says of a damaged pack, say, depends on its version.
+    // git's message about a damaged pack depends on its version.
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = archive ] && [ -e '{root}/damaged' ]; then\n  \
          echo \"fatal: '{root}/repos/tools/site.git/objects' is damaged\" >&2; exit 128\nfi\n\
@@ -652,7 +656,7 @@ fn who_pushes_learns_no_path_of_the_disk() {
 #[test]
 fn repositories_of_other_kinds() {
     let folder = folder();
-    // One with a work tree, in which somebody commits; one with longer ids, and nothing in its tree.
+    // A repository with a work tree, and a repository with SHA-256 ids and an empty tree.
     git(&folder, &["init", "-q", "-b", "main", "repos/tree"]);
     git(
         &folder,
@@ -712,7 +716,7 @@ fn whichever_route_is_pushed_to() {
     let done = push(&server, &["main"]);
     assert!(done.stderr.contains("remote: deployed "), "{done:?}");
     serves(&server, "/", "second");
-    // A repository that nothing is deployed from is none of this.
+    // A push to a repository without a deployment is unaffected.
     let bare = [
         "init",
         "-q",
@@ -730,7 +734,7 @@ fn whichever_route_is_pushed_to() {
         "{done:?}"
     );
     serves(&server, "/", "second");
-    // What it says for programs can be read by them.
+    // The JSON status is readable by programs.
     let json = server.ask(&["status", "--json"]).stdout;
     let read = "import json, sys; print(json.load(sys.stdin)['deployments'][0]['branch'])";
     assert_eq!(
@@ -837,7 +841,7 @@ fn a_tree_as_git_has_it() {
     assert_eq!((mode(""), mode("deep"), mode("sub")), (0o755, 0o755, 0o755));
     let sub = fs::read_dir(folder.path("www/sub")).expect("a folder");
     assert_eq!(sub.count(), 0);
-    // What stays the same isn't new to browsers.
+    // Unchanged files keep their times, so browsers keep their copies.
     let modified = |name: &str| {
         let metadata = fs::metadata(folder.path("www").join(name)).expect("there");
         metadata.modified().expect("a time")
@@ -906,7 +910,7 @@ fn what_leads_out_or_is_too_large_is_refused_whole() {
     }
     commit(folder, "index.html", b"many");
     refused("more than 80 files (the limit `deploy_files`)");
-    // And then one that is right.
+    // A correct commit follows.
     commit(folder, "index.html", b"right");
     let done = push(&server, &["--force", "main"]);
     assert!(done.stderr.contains("remote: deployed"), "{done:?}");
@@ -926,7 +930,7 @@ fn five_thousand_files_come_at_once() {
             );
         }
         commit(folder, "index.html", version.as_bytes());
-        // All of it goes to the disk, which may be busy with other things: as long as the server waits.
+        // All files are flushed to the disk, which may be slow, so the client has no timeout of its own.
         let url = as_ant(&server.http("/push/tools/site.git"));
         let done = command(folder, &["-C", "seed", "push", &url, "main"]).output();
         let done = done.expect("git");
@@ -962,7 +966,7 @@ fn hooks_go_on_working_and_old_clients_are_served() {
     );
     assert!(hooked.is_some() && hooked < deployed, "{done:?}");
     serves(&server, "/", "hooked");
-    // One that knows no bands: the report is as git made it, and comes when it is served.
+    // A client without side-band: the report is git's own, and arrives after the deployment.
     let old = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
     let new = commit(folder, "index.html", b"old client");
     let pack = command(
@@ -1082,7 +1086,7 @@ fn nobody_is_disturbed_while_it_is_deployed() {
         }
         let client = server.keep_tls();
         scope.spawn(|| hammer(client, &stop, &asked, check));
-        // Whoever is at it is to see the first version, and each of the others.
+        // The readers see the first version and each later version.
         let more = |count: usize| {
             let until = asked.load(Ordering::Relaxed) + count;
             wait_until(PATIENCE, "requests", || {
@@ -1106,7 +1110,7 @@ fn nobody_is_disturbed_while_it_is_deployed() {
     println!("{} requests", asked.load(Ordering::Relaxed));
 }
 
-/// A server whose git waits with an archive as long as there is a file `hold`.
+/// Starts a server with a git that pauses an archive while a file `hold` exists.
 fn slow() -> Server {
     slow_in(folder())
 }
@@ -1124,7 +1128,7 @@ fn slow_in(folder: Folder) -> Server {
     with_git(folder, &script)
 }
 
-/// A server that finds this as git.
+/// Starts a server with the script as git.
 fn with_git(folder: Folder, script: &str) -> Server {
     start_with_git(folder, script, &config("limits = { drain_seconds = 10 }"))
 }
@@ -1139,7 +1143,7 @@ fn start_with_git(folder: Folder, script: &str, config: &str) -> Server {
     Server::start_by(server, folder, config)
 }
 
-/// A server whose git notes what it is called for.
+/// Starts a server with a git that records its subcommands.
 fn counting(folder: Folder, config: &str) -> Server {
     let script = format!(
         "#!/bin/sh\necho \"$1\" >> '{}/calls'\nexec '{}' \"$@\"\n",
@@ -1149,7 +1153,7 @@ fn counting(folder: Folder, config: &str) -> Server {
     start_with_git(folder, &script, config)
 }
 
-/// What git is called for when a branch is looked at.
+/// The git command run to look at a branch.
 const LOOK: &str = "for-each-ref";
 
 fn calls(server: &Server, what: &str) -> usize {
@@ -1179,7 +1183,7 @@ fn of_many_pushes_the_last_one_wins() {
         let url = as_ant(&server.http("/push/tools/site.git"));
         let mut push = command(folder, &["-C", "seed", "push", &url, "main"]);
         let push = push.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
-        // It has arrived, and is waited for.
+        // The push has arrived, and its client waits for the deployment.
         let commit = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
         wait_until(PATIENCE, "the branch", || {
             let there = git(folder, &["-C", "repos/tools/site.git", "rev-parse", "main"]);
@@ -1209,11 +1213,11 @@ fn of_many_pushes_the_last_one_wins() {
         assert!(nth == 0 || said.contains(&last[..7]), "{said}");
     }
     serves(&server, "/", "three");
-    // The second one never was.
+    // The second commit is never deployed.
     assert_eq!(archives(&server), 3);
 }
 
-/// A push of all that lies in the work tree, in the background; it has arrived when this returns.
+/// Commits and pushes in the background. Returns once the branch has moved.
 fn push_and_leave(server: &Server, content: &str) -> std::process::Child {
     let folder = &server.folder;
     let commit = commit(folder, "index.html", content.as_bytes());
@@ -1227,7 +1231,7 @@ fn push_and_leave(server: &Server, content: &str) -> std::process::Child {
     push.expect("git")
 }
 
-/// What the push said at its end, which is a good one.
+/// Returns the output of a push, which must succeed.
 fn said(push: std::process::Child) -> String {
     let done = push.wait_with_output().expect("its end");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -1245,11 +1249,11 @@ fn a_start_and_a_reload_dont_wait_for_ever() {
         line.contains("empty until main of tools/site.git is deployed")
     });
     assert_eq!(page(&server, "/").0, "404");
-    // It goes on by itself, and git is bounded.
+    // The deployment goes on in the background, and git has resource limits.
     wait_until(PATIENCE, "git at work", || {
         (archives(&server) == 2).then_some(())
     });
-    // Another one isn't waited for, while that is so.
+    // A start or a reload does not wait for another deployment meanwhile.
     let list = "deploy = [{ repository = \"tools/site\", site = \"www.test\" },\n\
                 { repository = \"tools/site.git\", site = \"b.test\" }]\n";
     let second = "[[site]]\nnames = [\"b.test\"]\nroot = \"b\"\nhttp = \"serve\"\n";
@@ -1265,7 +1269,7 @@ fn a_start_and_a_reload_dont_wait_for_ever() {
         (of_b() == "first").then_some(())
     });
     let memory = fs::read_to_string(folder.path("memory")).expect("a limit");
-    // Of the one that was held: another may have asked before it was told.
+    // The limit of the paused git. Another git may have recorded a line before.
     let first = memory.lines().next();
     assert_eq!(first, Some((512 * 1024).to_string().as_str()), "KiB");
 }
@@ -1279,7 +1283,7 @@ fn who_waits_is_told_when_a_reload_changes_or_ends_it() {
     wait_until(PATIENCE, "git at work", || {
         (archives(&server) == 2).then_some(())
     });
-    // Begun anew, within other bounds.
+    // The deployment restarts with new limits.
     server.reload(&config("limits = { deploy_bytes = \"1 MiB\" }"));
     wait_until(PATIENCE, "git at work again", || {
         (archives(&server) == 3).then_some(())
@@ -1288,8 +1292,8 @@ fn who_waits_is_told_when_a_reload_changes_or_ends_it() {
     let told = said(push);
     assert!(told.contains("remote: deployed "), "{told}");
     serves(&server, "/", "second");
-    // A commit that has failed is tried again for who pushes, and not for the watch, which may be quicker
-    // than the push is told: whoever has git at work here is waited for.
+    // A push retries a failed commit, and the watch does not. The watch may run before the push's client
+    // has its report, so the test waits for a running git.
     folder.write("seed/large", noise(2 << 20));
     commit(folder, "index.html", b"third");
     let done = self::push(&server, &["main"]);
@@ -1330,7 +1334,7 @@ fn what_a_repository_is_configured_to_run_is_not_run() {
     );
     folder.write("seed/v.txt", "$Format:%H %G?$");
     commit(&folder, "index.html", b"filtered");
-    // As if somebody had signed it.
+    // The commit carries a signature, to provoke a signature check.
     let signed = git(&folder, &["-C", "seed", "cat-file", "commit", "HEAD"]);
     let signature =
         "\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n";
@@ -1355,7 +1359,7 @@ fn what_a_repository_is_configured_to_run_is_not_run() {
         "main",
     ];
     git(&folder, &local);
-    // Both would be run by git itself.
+    // git itself would run both programs.
     let mut all = vec![folder.path("bin")];
     let path = std::env::var_os("PATH").unwrap_or_default();
     all.extend(std::env::split_paths(&path));
@@ -1407,7 +1411,7 @@ fn a_stop_waits_for_no_deployment() {
     wait_until(PATIENCE, "git at work", || {
         (archives(&server) == 2).then_some(())
     });
-    // Until the answer is held, which follows the branch at once.
+    // The branch moves before the response is held back.
     wait_until(PATIENCE, "the branch", || {
         let there = git(
             &server.folder,
@@ -1453,7 +1457,7 @@ fn a_reload_begins_and_ends_deployments() {
     let server = Server::start_in(folder, &without);
     let folder = &server.folder;
     serves(&server, "/", "by hand");
-    // A folder that somebody has filled is theirs.
+    // The operator's files in the root belong to the operator.
     folder.write("anthill.toml", config(""));
     let done = server.ask(&["reload"]);
     assert_ne!(done.code, Some(0));
@@ -1467,7 +1471,7 @@ fn a_reload_begins_and_ends_deployments() {
     fs::rename(folder.path("www"), folder.path("www.before")).expect("moved away");
     server.reload(&config(""));
     serves(&server, "/", "first");
-    // Another branch, and another site beside it.
+    // Another branch, and a second site.
     let list = "deploy = [{ repository = \"tools/site\", branch = \"next\", site = \"www.test\" },\n\
                 { repository = \"tools/site.git\", site = \"b.test\" }]\n";
     let second = "[[site]]\nnames = [\"a.test\", \"b.test\"]\nroot = \"b\"\nhttp = \"serve\"\n";
@@ -1479,7 +1483,7 @@ fn a_reload_begins_and_ends_deployments() {
         ran.text()
     };
     assert_eq!(of_b(), "first");
-    // One push, two sites.
+    // One push to two sites.
     commit(folder, "index.html", b"for b");
     git(folder, &["-C", "seed", "checkout", "-q", "next"]);
     commit(folder, "index.html", b"for www");
@@ -1491,7 +1495,7 @@ fn a_reload_begins_and_ends_deployments() {
     );
     assert_eq!(of_b(), "for b");
     serves(&server, "/", "for www");
-    // And none any more.
+    // A configuration without deployments.
     server.reload(&without);
     commit(folder, "index.html", b"in vain");
     let done = push(&server, &["next"]);
@@ -1524,7 +1528,7 @@ fn a_full_disk_leaves_what_is_served() {
         .errors
         .wait_for("why", |line| line.contains("no space left"));
     git(folder, &["-C", "seed", "reset", "-q", "--hard", &first]);
-    // Nothing of it is left over: there is room for this.
+    // The failed tree has been deleted, so space is left.
     folder.write("seed/middle", noise(1 << 20));
     commit(folder, "index.html", b"second");
     let done = push(&server, &["--force", "main"]);
@@ -1536,7 +1540,7 @@ fn a_full_disk_leaves_what_is_served() {
 fn a_place_that_is_taken_meanwhile_is_left_alone() {
     let server = start();
     let folder = &server.folder;
-    // Somebody has put files in the place of the link.
+    // Files of an operator replace the link.
     fs::remove_file(folder.path("www")).expect("removed");
     folder.write("www/index.html", "by hand");
     until_served(&server, "/", "by hand");
@@ -1548,7 +1552,7 @@ fn a_place_that_is_taken_meanwhile_is_left_alone() {
     );
     serves(&server, "/", "by hand");
     fs::rename(folder.path("www"), folder.path("away")).expect("moved");
-    // The folder of the trees can't be one.
+    // A file stands in the place of the folder for trees.
     fs::rename(folder.path(".www.deployed"), folder.path("trees")).expect("moved");
     folder.write(".www.deployed", "a file");
     let touch = |text: &str| {
@@ -1590,7 +1594,7 @@ fn mistakes_are_pointed_out() {
         said.contains("www.test is deployed from main of tools/site"),
         "{said}"
     );
-    // Nothing was made.
+    // The refused configurations have created nothing.
     assert!(!folder.path("www").exists() && !folder.path(".www.deployed").exists());
     fs::create_dir_all(folder.path("full")).expect("a folder");
     folder.write("full/page", "x");
@@ -1687,7 +1691,7 @@ fn scripts_move_with_their_site_and_what_they_said_is_forgotten() {
     serves(&server, "/page.sh", "second\nsecond");
 }
 
-/// Needs to be root: it becomes somebody else.
+/// Requires root, because the server changes its user.
 #[test]
 fn who_serves_is_who_deploys() {
     if !rustix::process::geteuid().is_root() {
@@ -1742,7 +1746,7 @@ fn who_serves_is_who_deploys() {
     };
     assert_ne!(owner("site/www"), 0);
     assert_ne!(owner("site/www/index.html"), 0);
-    // And if it may no longer.
+    // The user loses the write permission.
     let set = |mode| {
         let mode = fs::Permissions::from_mode(mode);
         fs::set_permissions(server.folder.path("site"), mode).expect("a mode");
@@ -1756,7 +1760,7 @@ fn who_serves_is_who_deploys() {
     );
     serves(&server, "/", "second");
     set(0o755);
-    // A reload tries again.
+    // A reload retries the deployment.
     server.reload(&text);
     until_served(&server, "/", "third");
 }

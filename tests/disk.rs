@@ -1,5 +1,5 @@
-//! Requests that follow a change on disk: every way to make a file is noticed, and after rename(2) has
-//! returned no request gets the old file.
+//! Requests after a change on disk: the server notices files made by every system call, and no request
+//! after the return of rename(2) gets the old file.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -17,16 +17,16 @@ use crate::support::{
     spawn, tool,
 };
 
-/// The number of files that are made in each way.
+/// Number of files for each system call.
 const FILES: usize = 200;
-/// The number of mounts on served folders; each mount runs four programs.
+/// Number of mounts on served folders; each mount runs four programs.
 const MOUNTS: usize = 20;
-/// The number of renames in each round.
+/// Number of renames in each round.
 const RENAMES: usize = 150;
 
-/// A Python program that makes files. The writer is a separate process, because a descriptor of the
-/// test process is open for a moment in every program that another test starts, and the server takes a
-/// file as whole only when its last writer has closed it.
+/// A Python program that makes files. The writer is a separate process, because a descriptor of the test
+/// process may be inherited for a moment by a program of another test, and the server takes a file as whole
+/// only after its last writer has closed the file.
 const WRITER: &str = r#"
 import fcntl, mmap, os, sys
 
@@ -129,8 +129,8 @@ impl Writer {
         Writer { python, said }
     }
 
-    /// Makes a file at `path` in the given way, and returns when the file is there. The error is the
-    /// system's message.
+    /// Makes a file at `path` with the given system call, and returns when the file exists. The error is
+    /// the system's message.
     fn try_make(&mut self, way: &str, path: &str, text: &str) -> Result<(), String> {
         let stdin = self.python.stdin.as_mut().expect("its input");
         writeln!(stdin, "{way} {path} {text}").expect("taken");
@@ -160,8 +160,8 @@ fn config(workers: usize, more: &str) -> String {
     server + "[log]\naccess = \"off\"\n" + &site_table(&format!("http = \"serve\"\n{more}"))
 }
 
-/// Makes 200 changes in this way, sends two requests after each change, and counts the responses
-/// without the new file.
+/// Makes [`FILES`] changes with the given system call, sends two requests after each change, and counts the
+/// responses without the new file.
 fn found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: bool) {
     let mut client = server.keep();
     let mut missed = [0, 0];
@@ -182,9 +182,9 @@ fn found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: 
     );
 }
 
-/// The server starts as root and becomes an account that does not own the files, as is usual for a site
-/// that another account deploys. The programs that the server starts do not inherit the capabilities
-/// that the server keeps.
+/// The server starts as root and switches to an account that does not own the files, as is usual for a site
+/// deployed by another account. Programs started by the server do not inherit the capabilities that the
+/// server keeps.
 #[test]
 fn a_file_of_another_user_is_found_too() {
     if !is_root() {
@@ -249,8 +249,8 @@ fn a_file_is_found_whichever_calls_made_it() {
     }
 }
 
-/// Without CAP_LEASE it can't be known whether another user's file is whole. A new one is taken after 0.4 s
-/// without a change, although clients ask for it all the time; the test waits for 5 s at least.
+/// Without CAP_LEASE the server cannot know whether another user's file is complete. A new file is taken
+/// after 0.4 s without a change, even under continuous requests. The test waits for at least 5 s.
 #[test]
 fn asking_does_not_keep_a_new_file_from_being_taken() {
     if !is_root() {
@@ -278,8 +278,8 @@ fn asking_does_not_keep_a_new_file_from_being_taken() {
     }
 }
 
-/// Returns the error of a process that tries to make these mounts in its own namespace; None if the
-/// machine allows the mounts.
+/// Returns the error of a process that tries the mounts in its own namespace, or None if the machine allows
+/// the mounts.
 fn refused(folder: &Folder, mounts: &str) -> Option<String> {
     let mut command = Command::new(tool("unshare"));
     command.arg(if is_root() { "-m" } else { "-Urm" });
@@ -334,7 +334,7 @@ fn a_file_is_found_below_a_mount() {
         missed += usize::from(got.text() != text);
     }
     assert_eq!(missed, 0, "through the other name");
-    // inotify does not report mounts: neither over a folder that is served, nor in a new place.
+    // inotify does not report mounts, neither over a served folder nor in a new place.
     inside(&server, "mkdir third; echo late > third/page");
     let mut missed = 0;
     for round in 0..MOUNTS {
@@ -377,8 +377,7 @@ fn a_file_is_found_in_an_overlay() {
         missed += usize::from(got.text() != text);
     }
     println!("lower layer: {missed} of {FILES} missed at the second request");
-    // A changed file of the lower layer is found when the server compares the page with the disk, every
-    // few seconds.
+    // The server finds a changed file of the lower layer by a comparison with the disk every few seconds.
     for nth in 0..4 {
         let path = format!("/over/low-{nth}");
         assert_eq!(client.get(&path).text(), "old\n");
@@ -399,7 +398,7 @@ fn until(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
     println!("{path}: {text} after {:?}", begun.elapsed());
 }
 
-/// inotify reports a write through another hard link only for the folder of that link.
+/// inotify reports a write through another hard link only for the folder of the written link.
 #[test]
 fn a_change_through_a_hard_link_outside_of_the_root_is_found_within_seconds() {
     let folder = Folder::new().with("public/index.html", "front");
@@ -420,10 +419,10 @@ fn a_change_through_a_hard_link_outside_of_the_root_is_found_within_seconds() {
     }
 }
 
-/// The protocol and the connection of a request.
+/// Protocols and connections of requests.
 const OVER: [&str; 4] = ["kept", "new", "kept TLS", "HTTP/2"];
 
-/// Sends a GET in this way, over a new connection.
+/// Returns a function that sends a GET with the given protocol and connection.
 fn get<'s>(server: &'s Server, over: &str) -> Box<dyn FnMut(&str) -> String + 's> {
     match over {
         "kept" => {
@@ -487,8 +486,7 @@ fn no_request_after_a_rename_gets_the_old_file() {
     none_is_stale(2);
 }
 
-/// The cases are the index of a folder, a page by its clean URL, a compressed sidecar and an error
-/// page.
+/// The cases are the index of a folder, a page by its clean URL, a compressed sidecar and an error page.
 #[test]
 fn a_rename_is_seen_by_every_name_of_a_page() {
     let folder = Folder::new()
@@ -515,12 +513,12 @@ fn a_rename_is_seen_by_every_name_of_a_page() {
         }
     }
     assert!(stale.is_empty(), "{stale:?}");
-    // The new file takes precedence over the file that was served for the path before.
+    // The new file takes precedence over the file served before at the path.
     writer.make("rename", "public/clean", "first");
     assert_eq!(client.get("/clean").text(), "first");
 }
 
-/// One page changes again and again while a folder is filled beside it.
+/// One page changes continuously while another program fills a folder next to the page.
 #[test]
 fn a_page_is_fresh_in_a_storm_of_changes() {
     let server = Server::start_in(

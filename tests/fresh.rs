@@ -1,5 +1,5 @@
-//! What was written a moment ago is there for the next request, over every version of HTTP, and what a
-//! script leads to is what it has written.
+//! Freshness after a write: a file written just before a request is served, over every version of HTTP, and
+//! a script's redirect leads to the file written by the script.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,14 +16,15 @@ use crate::support::{Folder, KeepAlive, Server, eventually, lossy, server_table,
 
 const ROUTES: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n\
     [[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n";
-/// Writes its query into the file that its path names, makes the folder if need be, and leads there.
+/// A CGI script that writes its query into the file of its path, with the folder if needed, and redirects
+/// the client to the file.
 const WRITE: &str = "#!/bin/sh\nfile=../public$PATH_INFO\nmkdir -p \"${file%/*}\"\n\
     echo \"$QUERY_STRING\" > \"$file\"\n\
     printf 'Location: %s\\nCache-Control: no-store\\n\\n' \"$PATH_INFO\"\n";
-/// Leads there within the server.
+/// A CGI script that writes a file and redirects to the file inside the server.
 const SHOW: &str = "#!/bin/sh\necho \"$QUERY_STRING\" > \"../public$PATH_INFO\"\n\
     printf 'Location: %s\\n\\n' \"$PATH_INFO\"\n";
-/// Removes it, and says so.
+/// A CGI script that removes a file and confirms the removal.
 const REMOVE: &str = "#!/bin/sh\ncat > /dev/null\nrm \"../public$PATH_INFO\"\n\
     printf 'Content-Type: text/plain\\n\\nremoved\\n'\n";
 
@@ -49,7 +50,7 @@ fn curl(server: &Server, arguments: &[&str], url: &str) -> String {
 fn a_script_leads_to_what_it_has_written() {
     let server = start("");
     for round in 0..50 {
-        // A new file, one that is there, and one in a new folder.
+        // A new file, an existing file, and a file in a new folder.
         for path in [
             format!("/new-{round}"),
             "/same".to_owned(),
@@ -112,8 +113,8 @@ fn a_script_leads_to_what_it_has_written_over_http_3() {
     }
 }
 
-/// A shell beside the tests that writes files. What they open themselves a program that another test
-/// starts just then has open too, for a moment, and its writer hasn't closed it until then.
+/// A shell process that writes files. A file opened by the test process itself could be inherited for a
+/// moment by a program of another test, and would count as still being written.
 struct Writer {
     shell: Child,
     said: BufReader<ChildStdout>,
@@ -129,7 +130,7 @@ impl Writer {
         Writer { shell, said }
     }
 
-    /// Has it done, and returns when it is.
+    /// Runs commands and returns after their end.
     fn run(&mut self, commands: &str) {
         let stdin = self.shell.stdin.as_mut().expect("its input");
         writeln!(stdin, "{commands}\necho done").expect("taken");
@@ -146,7 +147,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // The end of its input is its own.
+        // The shell ends at the end of its standard input.
         drop(self.shell.stdin.take());
         let _ = self.shell.wait();
     }
@@ -159,7 +160,7 @@ fn a_new_file_is_there_for_the_next_request() {
     let mut client = server.keep();
     let mut h2 = H2::open(&server, Over::Tls);
     for round in 0..100 {
-        // In a folder that is watched, and in one that nobody knows yet.
+        // A watched folder, and a new folder.
         for path in [format!("/new-{round}"), format!("/{round}/b/c/page")] {
             let text = format!("text {round}");
             let folder = &path[..path.rfind('/').expect("a slash")];
@@ -184,7 +185,7 @@ fn a_new_file_is_there_for_the_next_request() {
 
 #[test]
 fn nothing_stands_in_for_what_is_there_by_now() {
-    // A page, a script of the site and a program elsewhere.
+    // Fallbacks: a page, a script among the site's files, and a CGI program of another route.
     for front in ["/front.html", "/front.sh", "/run/front$path"] {
         let server = start(&format!("try = [\"$path\", \"{front}\"]"));
         let mut writer = Writer::new(&server);
@@ -223,16 +224,16 @@ fn a_listing_has_what_was_just_written() {
     }
 }
 
-/// Has the server look at all that was told before.
+/// Writes a file and requests it, so that the server has processed all earlier change events.
 fn see(writer: &mut Writer, client: &mut KeepAlive<TcpStream>, marker: &str) {
     writer.write(marker, "seen");
     assert_eq!(client.get(marker).text(), "seen");
 }
 
-/// Some editors rename the old file, write a new one and close it.
+/// Some editors rename the old file, write a new file and close the new file.
 #[test]
 fn a_file_that_is_replaced_in_steps_is_never_half_there() {
-    // A folder that a link leads to, too, is known by two names.
+    // The folder behind a link has two names.
     for pages in [&["/page"][..], &["/real/page", "/link/page"]] {
         let server = start("");
         let mut writer = Writer::new(&server);
@@ -268,7 +269,7 @@ fn a_file_that_is_replaced_in_steps_is_never_half_there() {
     }
 }
 
-/// Others set its mode before they write.
+/// Some programs set a file's mode before the content is complete.
 #[test]
 fn a_file_whose_mode_is_set_is_never_half_there() {
     let server = start("");
@@ -287,7 +288,7 @@ fn a_file_whose_mode_is_set_is_never_half_there() {
         }
         writer.run("printf ' and half' >&3; exec 3>&-");
         assert_eq!(client.get(&page).text(), "half and half");
-        // One that is whole stays, and so does one that is touched at once.
+        // A complete file stays, even after a change of its mode.
         writer.run(&format!(
             "chmod 644 {file}; printf 'and whole' > {file}; chmod 600 {file}"
         ));
@@ -299,7 +300,8 @@ fn a_file_whose_mode_is_set_is_never_half_there() {
     }
 }
 
-/// What came of the body is gone when the request has waited.
+/// A request with a body does not wait for the disk, because body bytes received during the wait would be
+/// lost.
 #[test]
 fn a_request_with_a_body_does_not_wait() {
     let server = start("");
@@ -324,7 +326,7 @@ fn a_request_with_a_body_does_not_wait() {
             (":path", &script),
             (":authority", "localhost"),
         ]);
-        // Both frames come at once, and nothing happens in between.
+        // Both frames arrive in one segment, without a pause in between.
         let mut bytes = Vec::new();
         frame::header(
             &mut bytes,
@@ -342,11 +344,12 @@ fn a_request_with_a_body_does_not_wait() {
     }
 }
 
-/// Who answers while the server stops waits for no news: nobody reads them any more.
+/// A response during the drain does not wait for change events, because the thread that reads the events
+/// has ended.
 #[test]
 fn nobody_waits_for_the_disk_while_the_server_stops() {
     let folder = Folder::new().with("public/index.html", "front");
-    // Each call leads to the next one, and the first one waits until it is to go on.
+    // Each call redirects to the next, and the first call waits for the test.
     let hop = "#!/bin/sh\nleft=${PATH_INFO#/}\n\
         [ $left = 7 ] && echo begun > ../begun && read go < ../go\n\
         echo text > ../public/file-$left\n\
@@ -356,7 +359,7 @@ fn nobody_waits_for_the_disk_while_the_server_stops() {
     let mode = fs::Permissions::from_mode(0o755);
     fs::set_permissions(folder.path("scripts/hop"), mode).expect("a mode");
     let site = site_table("http = \"serve\"\n");
-    // Less than the calls would take if each waited for its second.
+    // The drain is shorter than the calls would take with a wait of 1 s each.
     let limits = "limits = { drain_seconds = 6 }";
     let mut server = Server::start_in(folder, &(server_table(limits) + &site + ROUTES));
     let mut writer = Writer::new(&server);

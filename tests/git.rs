@@ -1,4 +1,4 @@
-//! Repositories over HTTP with the real git on both ends: clone, fetch, push, and all that goes wrong.
+//! Repositories over HTTP with the real git on both ends: clone, fetch, push, and failures.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -17,14 +17,14 @@ use crate::support::wire::wait_until;
 use crate::support::{Done, Folder, Server, finish, run, server_table, site_table, tool};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The same repositories by every rule.
+/// Routes to the same repositories with different rules.
 const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
     [[site.route]]\npath = \"/all/\"\ngit = \"repos\"\nexport = \"all\"\n\
     [[site.route]]\npath = \"/read/\"\ngit = \"repos\"\nexport = \"all\"\nusers = \"users\"\n\
     [[site.route]]\npath = \"/push/\"\ngit = \"repos\"\nexport = \"all\"\nusers = \"users\"\npush = true\n\
     env = { GREETING = \"hello\", GIT_TEST_ASSUME_DIFFERENT_OWNER = \"1\" }\n";
 
-/// git in this folder, with nobody's configuration.
+/// Returns a git command in the folder, isolated from the machine's configuration.
 pub fn command(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = Command::new(tool("git"));
     command.env_clear().current_dir(folder.path(""));
@@ -49,15 +49,15 @@ pub fn try_git(folder: &Folder, arguments: &[&str]) -> Done {
     finish(command(folder, arguments), b"")
 }
 
-/// What it says, for it must work.
+/// Runs git, which must succeed, and returns its output.
 pub fn git(folder: &Folder, arguments: &[&str]) -> String {
     let done = try_git(folder, arguments);
     assert_eq!(done.code, Some(0), "git {arguments:?}: {done:?}");
     done.stdout.trim().to_owned()
 }
 
-/// `seed`, a work tree with three commits, and bare copies: `repos/a.git`, which is marked, and
-/// `repos/deep/er/b.git`, which isn't.
+/// Returns a folder with `seed`, a work tree with three commits, and two bare copies: `repos/a.git` with
+/// the export mark, and `repos/deep/er/b.git` without.
 fn folder() -> Folder {
     let hash = run("openssl", &["passwd", "-1", "-stdin"], b"crumb");
     let folder = Folder::new()
@@ -97,11 +97,11 @@ pub fn head(folder: &Folder, repository: &str) -> String {
     git(folder, &["-C", repository, "rev-parse", "main"])
 }
 
-/// Nothing is missing, and nothing is left over.
+/// Asserts that a repository is consistent and free of temporary files.
 pub fn is_sound(folder: &Folder, repository: &str) {
     let said = git(folder, &["-C", repository, "fsck", "--full", "--strict"]);
     assert_eq!(said, "", "git fsck");
-    // Whoever is told to end takes it away.
+    // A terminated git removes its temporary files a moment later.
     wait_until(PATIENCE, "nothing left over", || {
         let path = folder.path(repository);
         let path = path.to_str().expect("plain");
@@ -111,7 +111,7 @@ pub fn is_sound(folder: &Folder, repository: &str) {
     });
 }
 
-/// Bytes that don't compress.
+/// Returns incompressible bytes.
 pub fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut bytes = Vec::with_capacity(count + 8);
@@ -125,7 +125,7 @@ pub fn noise(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// The rule by which the last request for this path was refused.
+/// Returns status and rule of a refused request.
 fn refused(server: &Server, method: &str, path: &str) -> (String, String) {
     let ran = server.curl(&[
         "--path-as-is",
@@ -181,7 +181,7 @@ fn clone_and_fetch_by_every_protocol() {
             let missing = git(folder, &[&["-C", &partial][..], &missing].concat());
             let missing = missing.lines().filter(|line| line.starts_with('?')).count();
             assert_eq!(missing, 2 + nth, "{missing}");
-            // By protocol 2 any object may be asked for later, by protocol 0 not.
+            // Protocol version 2 allows later requests for any object, version 0 does not.
             if version.ends_with('2') {
                 git(folder, &["-C", &partial, "checkout", "-q", "main"]);
             }
@@ -209,8 +209,8 @@ fn clone_and_fetch_by_every_protocol() {
     assert!(!server.errors.all().iter().any(|line| line.contains("said")));
 }
 
-/// Filters that are little work are for every client, the others for those who have logged in; and for
-/// every client where the repository says so.
+/// Cheap filters are open to every client, and expensive filters to logged-in clients, unless the
+/// repository opens them to every client.
 #[test]
 fn filters_that_are_much_work_are_not_for_strangers() {
     let folder = folder();
@@ -246,7 +246,7 @@ fn filters_that_are_much_work_are_not_for_strangers() {
     assert_eq!(done.code, Some(0), "{done:?}");
 }
 
-/// git and its hooks may take so much memory and time of a processor, and no more.
+/// git and its hooks run with limits on memory and processor time.
 #[test]
 fn git_has_bounds() {
     let server = start();
@@ -313,13 +313,13 @@ fn who_may_push_and_who_not() {
         refused(&server, "POST", "/git/a.git/git-receive-pack"),
         denied
     );
-    // Nobody learns by it which repositories there are.
+    // An absent repository gets the same refusal, so the refusal does not reveal the existing repositories.
     assert_eq!(
         refused(&server, "POST", "/git/none.git/git-receive-pack"),
         denied
     );
 
-    // Whoever may push may also take away, and a repository may refuse what it likes.
+    // A client with the right to push may delete branches, and a repository may refuse pushes.
     git(
         folder,
         &[
@@ -428,7 +428,7 @@ fn only_what_is_exported_is_there() {
     });
     folder.write("repos/deep/er/b.git/git-daemon-export-ok", "");
     assert!(list("/git/deep/er/b.git"));
-    // One with a work tree, and without commits.
+    // A repository with a work tree and without commits.
     git(folder, &["init", "-q", "-b", "main", "repos/tree"]);
     assert!(list("/all/tree") && !list("/git/tree"));
     folder.write("repos/tree/.git/git-daemon-export-ok", "");
@@ -510,7 +510,7 @@ fn nothing_else_is_there() {
 fn a_corrupt_repository_is_an_error_and_the_worker_goes_on() {
     let server = start();
     let folder = &server.folder;
-    // The list of its refs can't be made.
+    // The list of refs cannot be produced.
     folder.write("repos/a.git/packed-refs", "not a line of this file\n");
     let refs = "/git/a.git/info/refs?service=git-upload-pack";
     let seen = refused(&server, "GET", refs);
@@ -521,7 +521,7 @@ fn a_corrupt_repository_is_an_error_and_the_worker_goes_on() {
     server
         .errors
         .wait_for("how", |line| line.contains("script failed in its response"));
-    // It is no repository any more.
+    // The folder is no longer a valid repository.
     folder.write("repos/damaged.git/HEAD", "garbage\n");
     for name in ["objects", "refs"] {
         fs::create_dir(folder.path("repos/damaged.git").join(name)).expect("a folder");
@@ -532,7 +532,7 @@ fn a_corrupt_repository_is_an_error_and_the_worker_goes_on() {
     server.errors.wait_for("why", |line| {
         line.contains("damaged.git") && line.contains("git takes it for no repository")
     });
-    // It can, but not the pack.
+    // The list of refs can be produced, and the pack cannot.
     for object in run(
         "find",
         &[
@@ -651,8 +651,8 @@ fn a_large_repository_goes_both_ways() {
         );
         let mut with = vec!["-c", http.as_str(), "-c", version.as_str()];
         if nth == 1 {
-            // Of one piece: what libcurl 7.88 sends over HTTP/2 as it comes ends now and then in its
-            // waiting for more, after the end, where the network is slower than git for a moment.
+            // The client sends the pack in one piece. The streamed upload of libcurl 7.88 over HTTP/2
+            // sometimes stalls after its end, if the network is slower than git for a moment.
             with.extend(["-c", "http.postBuffer=67108864"]);
         }
         git(
@@ -666,13 +666,13 @@ fn a_large_repository_goes_both_ways() {
     }
 }
 
-/// A pack that is larger than the server could hold goes through it, and is never in its memory.
+/// A pack larger than the server's memory bound passes through the server.
 #[test]
 fn a_pack_larger_than_memory() {
     const BYTES_MAX: u64 = 48 << 20;
     let server = start();
     let folder = &server.folder;
-    // What doesn't compress needn't be tried, and what is large is streamed by git too.
+    // Without compression git is faster, and git streams large files too.
     for (key, value) in [("core.compression", "0"), ("core.bigFileThreshold", "1m")] {
         git(folder, &["-C", "seed", "config", key, value]);
         git(folder, &["-C", "repos/a.git", "config", key, value]);
@@ -693,7 +693,7 @@ fn a_pack_larger_than_memory() {
 
 const LARGE_BYTES: usize = 300 << 20;
 
-/// How much memory of its own a process has, looked at all the time.
+/// A sampler of a process's anonymous memory.
 pub struct Watch {
     most: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
@@ -715,7 +715,7 @@ impl Watch {
         watch
     }
 
-    /// Bytes, until now.
+    /// Returns the largest sample so far, in bytes.
     pub fn most(&self) -> u64 {
         let most = self.most.load(Ordering::Relaxed);
         assert!(most > 0, "nothing was looked at");
@@ -729,7 +729,7 @@ impl Drop for Watch {
     }
 }
 
-/// Bytes of memory that is backed by no file.
+/// Returns a process's anonymous memory in bytes.
 fn anonymous(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
@@ -737,8 +737,8 @@ fn anonymous(pid: u32) -> u64 {
     kilobytes.unwrap_or(0) * 1_024
 }
 
-/// No git speaks HTTP/3, so its exchanges are played: the pack goes in DATA frames of all sizes, of
-/// which many are small, and comes back whole.
+/// git has no HTTP/3, so the test replays git's exchanges: the pack is sent in DATA frames of all sizes,
+/// many of them small, and comes back whole.
 #[cfg(feature = "http3")]
 #[test]
 fn packs_over_http_3() {
@@ -800,7 +800,7 @@ fn packs_over_http_3() {
     is_sound(folder, "copy.git");
 }
 
-/// A client that pushes much, with all of its processes in a group of their own.
+/// A client with a large push, in a process group of its own.
 pub struct Pusher(Child);
 
 impl Pusher {
@@ -812,11 +812,11 @@ impl Pusher {
         Pusher(push.spawn().expect("git"))
     }
 
-    /// Stops it where the server has a part of its pack, and holds it there.
+    /// Stops the client after the server has received a part of the pack.
     pub fn hold(&self, folder: &Folder, repository: &str) {
         let objects = folder.path(repository).join("objects");
-        // It goes on for a moment at a time, and is stopped while it is looked at: whoever looks may be
-        // slower than it is.
+        // The client runs for a moment at a time and is stopped during each look, because the look may take
+        // longer than the push.
         wait_until(PATIENCE, "a part of the pack", || {
             self.signal(Signal::STOP);
             if has_part(&objects) {
@@ -840,11 +840,12 @@ impl Drop for Pusher {
     }
 }
 
-/// Looked at by ourselves, for another program would take its time to begin.
+/// Returns true if a part of a pack has arrived. The function reads the folder without a child process,
+/// whose start would take too long.
 fn has_part(objects: &Path) -> bool {
     let mut left = vec![objects.to_owned()];
     while let Some(folder) = left.pop() {
-        // What is there may be gone in the next moment.
+        // A found file may vanish at any moment.
         let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
         for entry in entries {
             let path = entry.path();
@@ -866,14 +867,14 @@ fn has_part(objects: &Path) -> bool {
 fn a_push_that_is_broken_off_leaves_nothing() {
     let mut server = Server::start_in(folder(), &config("limits = { drain_seconds = 1 }"));
     let before = head(&server.folder, "repos/a.git");
-    // What doesn't compress needn't be tried.
+    // git need not compress incompressible files.
     for repository in ["seed", "repos/a.git"] {
         git(
             &server.folder,
             &["-C", repository, "config", "core.compression", "0"],
         );
     }
-    // Many files: git writes each when it is whole.
+    // Many files: git writes each file when the file is complete.
     for (nth, part) in noise(30 << 20).chunks(1 << 19).enumerate() {
         server.folder.write(&format!("seed/large/{nth}"), part);
     }

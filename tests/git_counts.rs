@@ -1,4 +1,4 @@
-//! Counts of changed lines on pages of commits and differences that are too long for a page.
+//! Counts of changed lines on pages of commits and differences with a diff too long for one page.
 
 use std::os::unix::fs::symlink;
 
@@ -15,7 +15,7 @@ fn lines(seed: &str, count: usize, bytes: usize) -> String {
     (0..count).map(line).collect()
 }
 
-/// Makes a repository with a commit that changes files of all kinds; the names give the order of the
+/// Makes a repository with a commit that changes files of all kinds. The names determine the order of the
 /// diffs.
 fn folder(count: usize, bytes: usize) -> Folder {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
@@ -66,8 +66,7 @@ fn counted(folder: &Folder, range: &[&str]) -> (String, String) {
     (number("changed").to_owned(), lines)
 }
 
-/// Checks that the page has the heading with git's counts and, right below the heading, the note that
-/// the diff is cut.
+/// Checks the heading with git's counts and, right below the heading, the note about the shortened diff.
 #[track_caller]
 fn is_cut_and_right(page: &str, (files, lines): &(String, String)) {
     let word = if files == "1" { "file" } else { "files" };
@@ -128,7 +127,7 @@ fn a_patch_of_too_many_bytes_or_lines() {
     }
 }
 
-/// A commit without a parent is compared with nothing, and a merge with its first parent.
+/// A commit without a parent is compared with the empty tree, and a merge with its first parent.
 #[test]
 fn a_first_commit_and_a_merge() {
     let folder = folder(22_000, 1);

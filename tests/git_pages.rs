@@ -1,4 +1,4 @@
-//! Repositories in a browser, made by the real git and read by curl and Chromium.
+//! Repository pages, made by the real git and read by curl and Chromium.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -23,11 +23,11 @@ const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
     [[site.route]]\npath = \"/off/\"\ngit = \"repos\"\nexport = \"all\"\npages = false\n";
 const README: &str = "# Hammer\n\nFor *nails*. See [the docs](docs/more.md), [a](https://example.org/),\n\
     [bad](javascript:alert(1)).\n\n![dot](dot.png)\n\n<script>alert(1)</script>\n";
-/// One black dot.
+/// A PNG image of one black pixel.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\0\0\0\0:~\x9bU\0\0\0\nIDATx\x9cc`\0\0\0\x02\0\x01H\xaf\xa4q\0\0\0\0IEND\xaeB`\x82";
 
-/// `seed`, with branches, a merge, tags of all kinds and files of all kinds; `repos/a.git`, a bare copy
-/// that is marked, and `repos/deep/er/b.git`, which isn't.
+/// Returns a folder with `seed`, a work tree with branches, a merge, tags of all kinds and files of all
+/// kinds, and two bare copies: `repos/a.git` with the export mark, and `repos/deep/er/b.git` without.
 fn folder() -> Folder {
     let hash = run("openssl", &["passwd", "-1", "-stdin"], b"crumb");
     let folder = Folder::new()
@@ -144,7 +144,7 @@ fn start() -> Server {
     start_with("git_heavy_per_minute = 100000, git_pages_per_minute = 100000")
 }
 
-/// Status, head and content.
+/// A response: status, head and content.
 struct Page {
     status: u16,
     head: String,
@@ -225,7 +225,7 @@ fn the_list_has_what_is_exported() {
             "{path}"
         );
     }
-    // What comes and goes is seen at once, and in the list in a moment.
+    // A repository appears and disappears at once, and in the list a moment later.
     let is_listed = |is: bool| {
         wait_until(PATIENCE, "the list", || {
             (get(&server, "/git/").text.contains("deep/er/b") == is).then_some(())
@@ -238,7 +238,7 @@ fn the_list_has_what_is_exported() {
     fs::remove_file(server.folder.path(mark)).expect("removed");
     assert_eq!(status(&server, "/git/deep/er/b/"), 404);
     is_listed(false);
-    // As ever without pages.
+    // A route without pages is unchanged.
     for path in ["/off/", "/off/a.git", "/off/a.git/", "/off/a.git/log/"] {
         assert_eq!(status(&server, path), 404, "{path}");
     }
@@ -391,7 +391,7 @@ fn every_link_leads_somewhere() {
     let mut left = VecDeque::from(["/all/".to_owned()]);
     let mut seen = BTreeSet::new();
     while let Some(path) = left.pop_front() {
-        // Each kind of page twice is enough of some.
+        // Most pages are visited in `a.git` only, to limit the number of requests.
         if !path.contains("/a.git/") && path.matches('/').count() > 5 {
             continue;
         }
@@ -551,7 +551,7 @@ fn who_has_a_page_already() {
                 again.head
             );
             assert_eq!(again.field("etag"), Some(tag.as_str()), "{path}");
-            // What is kept is asked for again, and sent if it is the same.
+            // A repeated request gets the stored page.
             let same = page(path, &[]);
             assert_eq!((same.status, &same.text), (200, &first.text), "{path}");
             let head = page(path, &["-I"]);
@@ -562,7 +562,7 @@ fn who_has_a_page_already() {
             );
         }
     }
-    // A push is seen at once, and by who has the old page too.
+    // A push is visible at once, for clients with the old page too.
     let before = get(&server, "/git/a/log/");
     let tag = before.field("etag").expect("a tag").to_owned();
     commit(folder, "seed", "pushed.txt", b"pushed\n");
@@ -579,7 +579,7 @@ fn who_has_a_page_already() {
         ask(&server, &server.http("/git/a/log/"), &["-H", &known]).status,
         200
     );
-    // What is withdrawn goes, also what never changes.
+    // Pages of a withdrawn repository disappear, immutable pages too.
     let for_ever = format!("/git/a/commit/?id={main}");
     get(&server, &for_ever);
     fs::remove_file(folder.path("repos/a.git/git-daemon-export-ok")).expect("removed");
@@ -591,7 +591,7 @@ fn who_has_a_page_already() {
 
 #[test]
 fn pages_for_some_are_kept_by_nobody_else() {
-    // Whatever else the operator says of all pages.
+    // The operator sets a public Cache-Control for all pages.
     let all =
         "headers = [{ files = \"**\", set = { \"Cache-Control\" = \"public, max-age=3600\" } }]";
     let server = start_site("git_pages_per_minute = 100000", all);
@@ -626,7 +626,7 @@ fn only_to_be_read() {
             assert_eq!(page.status, 405, "{method} {path}");
         }
     }
-    // git goes its own way.
+    // The git protocol bypasses the page cache.
     let said = server.curl(&[
         "-si",
         &server.http("/git/a.git/info/refs?service=git-upload-pack"),
@@ -667,7 +667,7 @@ fn who_asks_for_too_much_is_told_to_wait() {
     assert_eq!(late.status, 429, "{}", late.head);
     assert_eq!(status(&server, "/git/a/log/README.md"), 429);
     assert_eq!(status(&server, "/git/a/atom/"), 429);
-    // What is at hand costs nothing, nor does what is quickly made; and git isn't held up.
+    // Stored pages and cheap pages do not count against the limit, and git is not limited.
     assert_eq!(page(ids[0]).status, 200);
     for path in [
         "",
@@ -685,7 +685,7 @@ fn who_asks_for_too_much_is_told_to_wait() {
     );
 }
 
-/// One page of the kind in a minute: what the next one is told is most of that minute.
+/// With one page per minute, the Retry-After of the next request is most of the minute.
 #[test]
 fn who_is_told_to_wait_is_told_how_long() {
     for (limits, first, next) in [
@@ -736,7 +736,7 @@ fn light_pages_have_a_limit_too() {
     ] {
         assert_eq!(status(&server, path), 429, "{path}");
     }
-    // What is kept and can't change costs nothing, and git itself isn't held up.
+    // Stored immutable pages do not count, and git itself is not limited.
     get(&server, &for_ever);
     git(&server.folder, &["ls-remote", &server.http("/git/a.git")]);
 }
@@ -763,7 +763,7 @@ fn a_large_page_is_sent_whole_by_every_version() {
 fn repositories_of_every_state() {
     let server = start();
     let folder = &server.folder;
-    // Without a commit, bare and not.
+    // A repository without a commit, bare and with a work tree.
     git(folder, &["init", "-q", "--bare", "repos/none.git"]);
     git(folder, &["init", "-q", "repos/tree"]);
     for name in ["none", "tree"] {
@@ -779,7 +779,7 @@ fn repositories_of_every_state() {
             );
         }
     }
-    // HEAD at a commit, and at a branch that isn't there.
+    // HEAD at a commit, and HEAD at an absent branch.
     git(folder, &["clone", "-q", "seed", "repos/detached"]);
     git(
         folder,
@@ -800,7 +800,7 @@ fn repositories_of_every_state() {
     );
     get(&server, "/all/a/log/").has(&["Merge it"]);
     get(&server, "/all/a/").has(&["Hammer"]);
-    // By SHA-256, shallow, partial, and with its objects elsewhere.
+    // Repositories with SHA-256 ids, shallow, partial, and with the objects of another repository.
     git(
         folder,
         &[
@@ -868,7 +868,7 @@ fn repositories_of_every_state() {
     );
     get(&server, "/all/partial/log/");
     get(&server, "/all/partial/tree/");
-    // What it lacks isn't fetched for a stranger.
+    // Missing objects of a partial clone are not fetched for a client.
     assert_eq!(status(&server, "/all/partial/plain/evil.html"), 502);
     let missing = [
         "-C",
@@ -903,7 +903,7 @@ fn a_corrupt_repository_is_an_error() {
     server
         .errors
         .wait_for("why", |line| line.contains("packed-refs"));
-    // Its objects.
+    // The objects of the repository.
     let objects = folder.path("repos/deep/er/b.git/objects");
     let found = run(
         "find",
@@ -1018,7 +1018,7 @@ fn a_repository_can_not_make_git_run_anything() {
     }
     assert_eq!(status(&server, &format!("/git/a/commit/?id={lost}")), 404);
     assert!(!witness.exists());
-    // It is there for others, so that was no luck.
+    // git outside the server does run the program, which proves the test effective.
     let _ = try_git(
         folder,
         &[
@@ -1083,7 +1083,7 @@ fn a_bomb_of_folders_takes_no_memory() {
 fn refs_that_a_repository_hides() {
     let server = start();
     let folder = &server.folder;
-    // What was seen before is seen no more, also by who has it.
+    // A page seen before disappears, for clients with a stored copy too.
     let tags = ["", "refs/"].map(|path| {
         let page = get(&server, &format!("/git/a/{path}"));
         page.has(&["feature/x"]);
@@ -1110,7 +1110,7 @@ fn refs_that_a_repository_hides() {
         let page = get(&server, &format!("/git/a/{path}"));
         assert!(!page.text.contains("feature"), "{path}: {}", page.text);
     }
-    // Nor is it found by a part of its name.
+    // An abbreviated id does not reveal a hidden commit either.
     let side = git(folder, &["-C", "seed", "rev-parse", "feature/x"]);
     for path in [
         format!("commit/?id={}", &side[..8]),
@@ -1210,7 +1210,7 @@ fn nobody_checks_the_signature_of_a_commit() {
     get(&server, "/git/a/snapshot/a-signed.tar.gz");
     get(&server, "/git/a/commit/?h=signed");
     assert!(!witness.exists());
-    // They are found by others, so that was no luck.
+    // git outside the server does find the programs, which proves the test effective.
     let mut archive = command(&server.folder, &["-C", "repos/a.git"]);
     archive.env("PATH", &path);
     archive.args(["archive", "--format=tar", "-o", "x.tar", "signed"]);
@@ -1243,7 +1243,7 @@ fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
         .text()
     };
     let mut readers = Vec::new();
-    // As many as there are places for downloads of one address, two and one, and two more that wait.
+    // One address uses all its slots for downloads (three), and two further downloads wait.
     for path in [
         "plain/large",
         "snapshot/a-main.tar.gz",
@@ -1259,7 +1259,7 @@ fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
     wait_until(PATIENCE, "three at work", || {
         (programs().lines().count() >= 3).then_some(())
     });
-    // Pages and clones go on.
+    // Pages and clones still work.
     for path in ["", "log/", "tree/", "commit/?h=v1.0"] {
         get(&server, &format!("/git/a/{path}"));
     }
@@ -1283,7 +1283,7 @@ fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
     assert!(server.curl(&[&url]).stdout == content);
 }
 
-/// `ands.txt`, a small file that is a page of more than 3 MiB.
+/// Commits `ands.txt`, a small file with a page of more than 3 MiB.
 fn add_large(folder: &Folder) {
     let large = "&&&&&&&&&&&&&&&&&&&&&&&\n".repeat(20_000);
     commit(folder, "seed", "ands.txt", large.as_bytes());
@@ -1293,8 +1293,8 @@ fn add_large(folder: &Folder) {
     );
 }
 
-/// Pages that aren't kept, on streams of which nobody takes anything: many more than there is memory for,
-/// for all together.
+/// Requests uncached pages on streams that the client does not read: more pages than the memory of all
+/// clients together.
 fn use_up_share(server: &Server) -> (H2, Vec<u32>) {
     let mut slow = H2::open(server, Over::Tls);
     slow.grants = false;
@@ -1329,14 +1329,15 @@ fn who_takes_large_pages_slowly_takes_no_memory_from_others() {
     let other = from("127.0.0.2");
     assert_eq!(other.status, 200, "{}", other.head);
     assert_eq!(other.text.len(), page.text.len());
-    // It is given back with the connection.
+    // The memory is released with the connection.
     drop(slow);
     wait_until(PATIENCE, "room again", || {
         (from("127.0.0.1").status == 200).then_some(())
     });
 }
 
-/// One who waits for a page that another address asked for, and which that one can't have.
+/// A client waits for a page requested first by another address, and the first address may not get the
+/// page.
 #[test]
 fn who_waits_for_a_page_isnt_told_what_concerns_another() {
     let folder = folder();
@@ -1369,7 +1370,7 @@ fn who_waits_for_a_page_isnt_told_what_concerns_another() {
     wait_until(PATIENCE, "git at work", || (calls() > before).then_some(()));
     let mut other = H2::open_from(&server, Ipv4Addr::new(127, 0, 0, 2));
     let second = other.ask("GET", path, &[], true);
-    // What is answered after it came after it.
+    // Once both requests for `/` are answered, the server has read the request for the page too.
     for _ in 0..2 {
         assert_eq!(other.get("/").status, 200);
     }

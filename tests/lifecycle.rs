@@ -1,5 +1,5 @@
-//! From the start to the end of a server: reloads and stops under load, whose process it is, what
-//! the service manager passes in, what is asked over the control socket, and full disks.
+//! The lifecycle of a server: reloads and stops under load, users and privileges, sockets passed in by a
+//! service manager, the control socket, and full disks.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ use crate::support::{
     Folder, KeepAlive, Server, anthill, eventually, finish, run, server_table, site_table, tool,
 };
 
-/// More than any of these tests takes on a busy machine, and than a stop that cuts off who is left.
+/// Deadline of every wait: longer than the slowest step on a busy machine and the drain of a stop.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn config(server: &str, site: &str) -> String {
@@ -27,7 +27,7 @@ fn two_workers(config: &str) -> String {
     config.replace("workers = 1", "workers = 2")
 }
 
-/// `anthill status --json`, as Python reads it: `look` is an expression over `status`.
+/// Evaluates `look`, a Python expression over `status`, on the output of `anthill status --json`.
 fn status(server: &Server, look: &str) -> String {
     let done = server.ask(&["status", "--json"]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -44,7 +44,7 @@ pub fn is_root() -> bool {
         == "0"
 }
 
-/// Asks until told to stop; how often it was answered.
+/// Sends requests until `done` is set, and returns the number of responses.
 fn ask_on<S: Read + Write>(mut client: KeepAlive<S>, done: &AtomicBool) -> usize {
     let mut answers = 0;
     while !done.load(Ordering::Relaxed) {
@@ -151,7 +151,7 @@ fn a_reload_adds_and_drops_addresses_and_sites() {
     eventually("the end of the address", || {
         TcpStream::connect(&second).err()
     });
-    // Who was there already stays, and meets the sites of now.
+    // A connection from before the reload stays open and reaches the new sites.
     let request = "GET / HTTP/1.1\r\nHost: other.test\r\nConnection: close\r\n\r\n";
     there.write_all(request.as_bytes()).expect("asked");
     let mut answer = String::new();
@@ -196,7 +196,7 @@ fn a_broken_configuration_is_refused_and_the_old_one_goes_on() {
         &config("", "").replace("\"public\"", "\"publik\""),
         &["publik", "did you mean"],
     );
-    // An address that was bound before something else failed is let go.
+    // An address bound before a later failure is released.
     let before = status(&server, "len(status['listening'])");
     let late = config("", "try = [\"$oops\"]").replace("http = [", "http = [\"127.0.0.2:0\", ");
     refused(&late, &["$oops"]);
@@ -232,7 +232,7 @@ fn what_takes_a_restart_is_said_each_time() {
     assert!(!server.reload(&config("", "")).contains("changed"));
 }
 
-/// Asks until the connection is closed; what comes must come whole.
+/// Sends requests until the server closes the connection. Every response must be complete.
 fn ask_to_the_end<S: Read + Write>(mut client: KeepAlive<S>, answers: &AtomicUsize) {
     while let Some(got) = client.try_get("/") {
         assert_eq!((got.status, got.text().as_str()), (200, "<p>hello</p>\n"));
@@ -263,13 +263,13 @@ fn sigterm_and_sigint_under_load_end_it_in_order() {
         assert!(idle_tls.iter_mut().all(KeepAlive::is_closed));
         assert_eq!(server.wait(PATIENCE), Some(0), "{signal}");
         assert!(!server.folder.path("anthill.sock").exists());
-        // All had left, and nobody had to be cut off.
+        // All connections ended by themselves, and none was cut off.
         let said = server.errors.all();
         assert!(!said.iter().any(|line| line.contains("still open")));
     }
 }
 
-/// Begins to read a file too large for what the kernel takes at once, and stops.
+/// Starts to download a file larger than the kernel's buffers, and pauses.
 fn begin_download(server: &Server) -> (TcpStream, Vec<u8>) {
     let mut stream = server.connect();
     let request = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -301,13 +301,13 @@ fn stop_waits_for_a_download_that_ends_in_time() {
     thread::scope(|scope| {
         let asked = scope.spawn(|| server.ask(&["stop"]));
         stopping(&server);
-        // Who asks for it as well waits for the same end. It is asked before what follows, and so heard
-        // before the end.
+        // A second `stop` waits for the same end. The command is sent before the later commands, so the
+        // server reads it before the end.
         let socket = server.folder.path("anthill.sock");
         let mut again = UnixStream::connect(socket).expect("a connection");
         again.set_read_timeout(Some(PATIENCE)).expect("set");
         again.write_all(b"stop\n").expect("asked");
-        // It still tells what it does, but takes nothing new.
+        // The server answers `status` and refuses `reload`.
         assert_eq!(server.ask(&["status"]).code, Some(0));
         let refused = server.ask(&["reload"]);
         assert_eq!(refused.code, Some(1));
@@ -342,7 +342,7 @@ fn a_download_that_does_not_end_is_cut_at_the_deadline() {
     let (mut stream, mut got) = begin_download(&server);
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
-    // Either end is an end, as long as it isn't a whole file.
+    // The connection may end in any manner, but not with the whole file.
     let _ = stream.read_to_end(&mut got);
     assert!(got.len() < LARGE);
 }
@@ -378,7 +378,7 @@ fn a_call_under_way_is_finished() {
     assert_eq!(server.wait(PATIENCE), Some(0));
 }
 
-/// The numbers after `Uid:` of every thread.
+/// Returns the numbers after `Uid:` of every thread.
 fn uids(pid: u32) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     let of = |thread: std::io::Result<fs::DirEntry>| {
@@ -390,7 +390,7 @@ fn uids(pid: u32) -> Vec<String> {
     threads.filter_map(of).collect()
 }
 
-/// A free port that only root may bind.
+/// Returns a free port that only root may bind.
 pub fn low_port() -> u16 {
     (600..1_000)
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
@@ -421,7 +421,7 @@ fn root_becomes_the_user_after_binding() {
         &format!("http = [\"127.0.0.1:{port}\"]"),
     ) + "[log]\naccess = \"logs/access.log\"\nerrors = \"logs/errors.log\"\n";
     let text = text.replace("control = \"anthill.sock\"\n", "");
-    // What root has made in a run without `user` is the user's only if somebody gives it to them.
+    // Files made by root in a run without `user` belong to the user only after a chown by the operator.
     let ran_as_root = text.replace("user = \"nobody\"", "").replace("logs/", "");
     let mut first = Server::start_in(folder, &ran_as_root);
     first.signal("TERM");
@@ -519,7 +519,7 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
         assert_eq!(server.keep().get("/").text(), "<p>hello</p>\n");
         assert_eq!(server.keep_tls().get("/").text(), "<p>hello</p>\n");
     }
-    // They stay, whatever a reload says, and nothing else is bound.
+    // Passed-in sockets stay across reloads, and the server binds no other socket.
     let other = text.replace("http = [", "http = [\"127.0.0.2:0\", ");
     server.reload(&other);
     assert_eq!(status(&server, "len(status['listening'])"), "2");
@@ -528,7 +528,7 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
     assert_eq!(server.wait(PATIENCE), Some(0));
 }
 
-/// One that is bound by UDP to the same address is for HTTP/3.
+/// A UDP socket bound to the address of a passed-in TCP socket is used for HTTP/3.
 #[test]
 fn datagram_sockets_are_passed_in_too() {
     const STARTER: &str = "
@@ -564,7 +564,7 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
     let server = Server::launch(folder, command);
     assert_eq!(crate::h3::ask_once(&server), "200");
     assert_eq!(server.counter("h3_connections"), 1);
-    // Nothing else is bound, by UDP either.
+    // The server binds no other socket, UDP included.
     let table = fs::read_to_string(format!("/proc/{}/net/udp", server.pid())).expect("a table");
     let port = format!(":{:04X} ", server.https_port);
     assert_eq!(table.lines().filter(|line| line.contains(&port)).count(), 1);
@@ -617,7 +617,7 @@ fn a_stale_control_socket_is_replaced_and_a_second_server_refused() {
     assert_eq!(second.code, Some(1), "{second:?}");
     assert!(second.stderr.contains("running already"), "{second:?}");
     assert!(second.stderr.contains("anthill reload"), "{second:?}");
-    // The first one never noticed.
+    // The first server is unaffected.
     assert_eq!(server.ask(&["status"]).code, Some(0));
     assert_eq!(server.keep().get("/").status, 200);
 }
@@ -647,7 +647,7 @@ fn nobody_at_the_control_socket_holds_the_server_up() {
     slow.write_all(b"stat").expect("half a question");
     let answer = |question: &[u8]| {
         let mut stream = UnixStream::connect(&socket).expect("a connection");
-        // It needn't be read to its end.
+        // The server may close before it has read the whole command.
         let _ = stream.write_all(question);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -666,7 +666,7 @@ fn nobody_at_the_control_socket_holds_the_server_up() {
     }
     let huge = answer(&vec![b'x'; 4 << 20]);
     assert!(huge.is_empty() || huge.starts_with("error\n"), "{huge:?}");
-    // All these still wait, and nothing else does.
+    // The silent connections still wait, and further commands are answered.
     assert_eq!(server.ask(&["status"]).code, Some(0));
     assert!(answer(b"status\nreload\n").starts_with("ok\nanthill"));
     server.folder.write("public/index.html", "changed");
@@ -704,7 +704,8 @@ fn status_counts_what_is_there() {
     assert!(text.contains("days left, self-signed"), "{text}");
 }
 
-/// A server in a mount namespace of its own, in which `mounts` (a shell's words) was run first.
+/// Returns a command that runs a server in a mount namespace of its own, after the shell commands in
+/// `mounts`.
 pub fn in_own_mounts(folder: &Folder, mounts: &str) -> Command {
     let mut command = Command::new(tool("unshare"));
     command
@@ -748,7 +749,7 @@ fn a_state_folder_that_fills_up_does_not_stop_serving() {
     );
     let command = in_own_mounts(&folder, "mount -t tmpfs -o size=64k none state");
     let server = Server::launch(folder, command);
-    // Its own view of the file system.
+    // The server's view of the file system.
     let state = format!(
         "/proc/{}/root{}",
         server.pid(),
@@ -802,7 +803,7 @@ fn an_idle_server_sleeps() {
         };
         threads.filter_map(|thread| of(thread.ok()?)).sum()
     };
-    // Quiet comes within a few seconds of work; then there are three seconds with few wake-ups.
+    // The start is followed by a few seconds of work, and then by three seconds with few wake-ups.
     eventually("three quiet seconds", || {
         let before = wakes();
         thread::sleep(Duration::from_secs(3));

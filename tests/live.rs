@@ -1,4 +1,5 @@
-//! Live calls: bodies both ways at once, each waiting for who takes it, and whoever leaves.
+//! Live calls: simultaneous bodies in both directions, back-pressure in each direction, and clients that
+//! leave.
 
 use std::io::Write;
 use std::thread;
@@ -29,7 +30,7 @@ fn post(framing: &str) -> String {
     format!("POST /echo HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n")
 }
 
-/// No two stretches of it are alike.
+/// Returns `count` MiB without repetition.
 fn megabytes(count: usize) -> Vec<u8> {
     let numbers = 0..(count as u64) << 17;
     numbers
@@ -97,8 +98,8 @@ fn ten_megabytes_both_ways_at_once_and_the_connection_goes_on() {
                 ]
                 .concat()
             };
-            // TLS has one state for both ways, so there the writing must not wait for the reading:
-            // what fits into the buffers goes first, then both in turn.
+            // The test's TLS client has one state for both directions, so writing must not wait for
+            // reading: the client first sends the bytes that fit into the buffers, and then alternates.
             let response = match over {
                 Over::Plain => {
                     let mut socket = wire.socket.try_clone().expect("a second descriptor");
@@ -111,7 +112,7 @@ fn ten_megabytes_both_ways_at_once_and_the_connection_goes_on() {
                     response
                 }
                 Over::Tls => {
-                    // Small enough for the buffers on the way.
+                    // The body fits into the buffers on the path.
                     let small = &body[..200_000];
                     let head = if in_chunks {
                         "Transfer-Encoding: chunked\r\n"
@@ -145,7 +146,7 @@ fn ten_megabytes_both_ways_at_once_and_the_connection_goes_on() {
                 !in_chunks,
                 "{what}"
             );
-            // The whole body was read, so what follows is a request.
+            // The server has read the whole body, so the next bytes are a request.
             assert_eq!(wire.response("GET").text(), HELLO, "{what}");
         }
     }
@@ -211,7 +212,7 @@ fn old_clients_get_a_body_that_the_end_ends() {
         assert_eq!(response.field("transfer-encoding"), None);
         assert!(response.closes(), "{response:?}");
     }
-    // A known length needs no end.
+    // A response with a known length keeps the connection open.
     let mut wire = Wire::plain(&server);
     wire.send("POST /echo HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello");
     let response = wire.response("POST");
@@ -259,7 +260,7 @@ fn a_client_is_told_to_go_on() {
             );
             assert_eq!(wire.get("/", "").text(), HELLO);
         }
-        // Who doesn't wait needs no telling.
+        // A client that sends its body without waiting gets no 100 Continue.
         let mut wire = Wire::over(&server, over);
         wire.send(post("Content-Length: 5\r\nExpect: 100-continue\r\n") + "hello");
         let response = wire.response("POST");
@@ -271,7 +272,7 @@ fn a_client_is_told_to_go_on() {
     }
 }
 
-/// When its response has ended, the request's body has too, however late it came.
+/// A late body is read to its end, and the connection goes on.
 #[test]
 fn a_body_that_comes_late_does_not_end_the_connection() {
     let server = server();
@@ -286,7 +287,7 @@ fn a_body_that_comes_late_does_not_end_the_connection() {
         let mut wire = Wire::plain(&server);
         wire.send(post(framing) + parts[0]);
         for part in &parts[1..] {
-            // The parts arrive apart: the server has answered this in between.
+            // The exchange on another connection separates the parts of the body in time.
             assert_eq!(Wire::plain(&server).get("/", "").status, 200);
             wire.send(part);
         }
@@ -297,7 +298,7 @@ fn a_body_that_comes_late_does_not_end_the_connection() {
     }
 }
 
-/// A response that ends before the request's body: what still comes of it is no request.
+/// The response ends before the request's body, and later body bytes are no request.
 #[test]
 fn a_body_that_nobody_reads_ends_the_connection() {
     let server = server();
@@ -309,7 +310,7 @@ fn a_body_that_nobody_reads_ends_the_connection() {
         assert!(response.whole, "{response:?}");
         wire.send(NEXT.repeat(10));
         wire.ends();
-        // With nothing to be streamed it is known beforehand, and said.
+        // For a response without content the server announces the end of the connection.
         let mut wire = Wire::plain(&server);
         wire.send(head.replace("POST", "HEAD") + "Content-Length: 1000\r\n\r\nhello");
         assert!(wire.response("HEAD").closes());
@@ -321,7 +322,7 @@ fn a_body_that_nobody_reads_ends_the_connection() {
 fn a_body_beyond_the_limit_is_refused() {
     let server = server_with("limits = { body_bytes = 1000 }");
     for over in BOTH {
-        // Said beforehand: nothing of it is asked for, and nothing of it is a request.
+        // A declared length over the limit is refused at once, and later bytes are no request.
         for expect in ["", "Expect: 100-continue\r\n"] {
             let mut wire = Wire::over(&server, over);
             wire.send(post(&format!("Content-Length: 1001\r\n{expect}")));
@@ -331,7 +332,8 @@ fn a_body_beyond_the_limit_is_refused() {
             wire.send(NEXT.repeat(30));
             wire.ends();
         }
-        // Not said: it comes as far as the limit, and no end is made of it.
+        // A body without a declared length is read up to the limit, and the handler never sees a regular
+        // end.
         let mut wire = Wire::over(&server, over);
         wire.send(post("Transfer-Encoding: chunked\r\n"));
         wire.send(chunked(&[b'x'; 1001], 100));
@@ -386,7 +388,7 @@ fn half_a_body_is_never_taken_for_a_whole_one() {
     });
 }
 
-/// Nobody is left to write for when the client has gone.
+/// A call without a client ends.
 #[test]
 fn an_endless_call_ends_with_its_client() {
     let server = server();
@@ -409,7 +411,7 @@ fn an_endless_call_ends_with_its_client() {
     assert_eq!(server.body("/"), HELLO.as_bytes());
 }
 
-/// A slow call whose client goes between two lines is noticed at once, not at the next line.
+/// The server notices the end of a client between two lines of a slow call at once, not at the next line.
 #[test]
 fn a_client_that_leaves_a_silent_call_is_noticed() {
     let server = server();
@@ -426,7 +428,8 @@ fn a_client_that_leaves_a_silent_call_is_noticed() {
     }
 }
 
-/// What nobody reads isn't made: forty readers that don't read cost a pipe and a buffer each.
+/// A handler writes only as fast as its client reads: 40 clients that do not read cost one pipe and one
+/// buffer each.
 #[test]
 fn a_reader_that_does_not_read_holds_the_writer() {
     let server = server();
@@ -437,7 +440,7 @@ fn a_reader_that_does_not_read_holds_the_writer() {
             wire.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
             assert!(lossy(&wire.take(12)).starts_with("HTTP/1.1 200"));
         }
-        // All has come to rest when no time is spent any more.
+        // The server is idle once it uses no more processor time.
         wait_until(PATIENCE, "at rest", || {
             let before = server.cpu_ticks();
             thread::sleep(Duration::from_millis(300));
@@ -456,7 +459,7 @@ fn a_reader_that_does_not_read_holds_the_writer() {
     }
 }
 
-/// An upload whose echo nobody reads comes to a halt, and costs no more than its pipes.
+/// An upload whose echo is not read stops, and occupies only its pipes.
 #[test]
 fn an_upload_waits_for_its_echo() {
     let server = server();
@@ -471,7 +474,7 @@ fn an_upload_waits_for_its_echo() {
         .take_while(|_| wire.socket.write_all(&block).is_ok())
         .count();
     assert!(sent < 95, "all was taken");
-    // It may have been held up when our patience ended, and go on for a moment.
+    // A delayed worker may go on for a moment after the client's timeout.
     wait_until(PATIENCE, "at rest", || {
         let ticks = server.cpu_ticks();
         thread::sleep(Duration::from_millis(300));

@@ -1,4 +1,4 @@
-//! What is written of each request and of what went wrong, and that no log can stop the serving.
+//! The access log and the error log, and independence of the service from slow or failing logs.
 
 use std::fs;
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::clients::{anthill, ask, command, reload, visit, visit_with, wait_until};
 use crate::support::{Folder, Server, lossy, run, server_table, site_table, spawn};
 
-/// Longer than a stop or a line takes on a busy machine.
+/// Deadline of every wait: longer than a stop or a log line takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn furnished() -> Folder {
@@ -25,7 +25,7 @@ fn config(log: &str, site: &str) -> String {
     format!("{}[log]\n{log}\n{}", server_table(""), site_table(&plain))
 }
 
-/// Waits until the file has so many lines, the last of them whole; all of them.
+/// Waits until the file has `count` complete lines, and returns all lines.
 fn lines(folder: &Folder, name: &str, count: usize) -> Vec<String> {
     wait_until(&format!("{count} lines in {name}"), || {
         let text = fs::read_to_string(folder.path(name)).ok()?;
@@ -34,13 +34,13 @@ fn lines(folder: &Folder, name: &str, count: usize) -> Vec<String> {
     })
 }
 
-/// One plain request as it is; the answer.
+/// Sends one plain request byte by byte as given, and returns the response.
 fn send(server: &Server, request: &str) -> String {
     lossy(&server.http_raw(request.as_bytes()))
 }
 
-/// Every kind of exchange, in an order that the log must keep, with what a line of the combined
-/// log says of it between the time and the end.
+/// Makes every kind of exchange in a fixed order. Returns the part of each combined log line between the
+/// time and the line's end.
 fn exchanges(server: &Server) -> Vec<String> {
     let get = |target: &str, more: &str| {
         format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n")
@@ -79,7 +79,7 @@ fn exchanges(server: &Server) -> Vec<String> {
         nobody,
     );
     exchange(get("/", "").replace("GET", "OPTIONS"), 204, "-", nobody);
-    // Pages that the server makes itself, however long they are.
+    // Responses made by the server, whatever their length.
     let mut refused = |request: String, status: u16, rule: u16| {
         let answer = send(server, &request);
         assert!(
@@ -124,7 +124,7 @@ fn combined_lines_tell_each_exchange() {
         assert!(before.starts_with("127.0.0.1 - - ["), "{line}");
         assert_eq!(rest, expected, "{line}");
         let time = before.split_once('[').expect("a time").1;
-        // 20/Nov/2026:19:53:29 +0000
+        // Format: 20/Nov/2026:19:53:29 +0000
         assert!(time.len() == 26 && time.ends_with(" +0000"), "{line}");
     }
 }
@@ -255,7 +255,7 @@ fn nothing_that_a_client_sends_can_steer_a_terminal_or_forge_a_line() {
             .output
             .wait_for(logged, |line| line.ends_with(&format!(" \"{logged}\"")));
     }
-    // These are refused, and their lines are written all the same.
+    // The requests are refused, and are logged all the same.
     for (bytes, logged) in [
         (
             &b"GET /\x1b[31m\x07 HTTP/1.1\r\nHost: x\r\n\r\n"[..],
@@ -290,7 +290,7 @@ fn renamed_logs_are_begun_anew_on_sigusr1() {
     lines(&server.folder, "logs/access.log", 1);
     fs::rename(at("access.log"), at("access.log.1")).expect("a rename");
     fs::rename(at("errors.log"), at("errors.log.1")).expect("a rename");
-    // Until it is told, the renamed one is written to.
+    // Until the signal, lines go to the renamed file.
     ask(&server, "x", "/two");
     lines(&server.folder, "logs/access.log.1", 2);
     assert!(!at("access.log").exists());
@@ -328,7 +328,7 @@ fn a_full_disk_loses_lines_and_nothing_else() {
     for _ in 0..20 {
         assert_eq!(ask(&server, "x", "/").status, 200);
     }
-    // The error log's own disk is full too, so it says that on standard error.
+    // The error log's own disk is full too, so the server reports the failure on standard error.
     server.errors.wait_for("word of a full disk", |line| {
         line.contains("log /dev/full: No space left on device")
     });
@@ -337,7 +337,7 @@ fn a_full_disk_loses_lines_and_nothing_else() {
     });
     let people = command(&server, "status");
     assert!(people.stdout.contains("log lines lost"), "{people:?}");
-    // A log that works is taken with the next reload; what was lost stays counted.
+    // The next reload switches to a working log, and the count of lost lines stays.
     reload(&server, &config("access = \"access.log\"", ""));
     ask(&server, "x", "/after");
     let after = lines(&server.folder, "access.log", 1);
@@ -345,7 +345,7 @@ fn a_full_disk_loses_lines_and_nothing_else() {
     assert!(lines_lost(&server.folder) >= 20);
 }
 
-/// A server whose output nobody reads after its start.
+/// A server whose output is not read after its start.
 struct Mute {
     child: Child,
     folder: Folder,
@@ -354,7 +354,7 @@ struct Mute {
 }
 
 impl Mute {
-    /// Standard output and, where `both`, standard error are the pipe.
+    /// Starts a server with a pipe as its standard output and, if `both`, as its standard error.
     fn start(folder: Folder, config: &str, both: bool) -> Mute {
         folder.write("anthill.toml", config);
         let (output, writer) = std::io::pipe().expect("a pipe");
@@ -369,7 +369,7 @@ impl Mute {
             command.stderr(Stdio::piped());
         }
         let mut child = spawn(command.stdout(writer)).expect("the server's binary");
-        // The pipe's last writer is the server: its end would be seen here.
+        // The server is the pipe's only writer, so the test sees the server's end.
         drop(command);
         let mut said: Box<dyn BufRead> = match child.stderr.take() {
             Some(errors) => Box::new(BufReader::new(errors)),
@@ -393,7 +393,8 @@ impl Mute {
         }
     }
 
-    /// So many requests on one connection, each with a line of 4 KB; all of them are answered.
+    /// Sends `count` requests on one connection, each with a log line of 4 KB. All requests must be
+    /// answered.
     fn flood(&self, count: usize) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.http_port)).expect("a connection");
         stream
@@ -430,11 +431,11 @@ impl Drop for Mute {
 fn a_pipe_that_nobody_reads_stops_nothing() {
     for both in [false, true] {
         let server = Mute::start(furnished(), &config("", ""), both);
-        // Twice what may wait for a log.
+        // Twice the number of lines that a log's queue holds.
         server.flood(2_000);
         let lost = lines_lost(&server.folder);
         assert!((1..2_000).contains(&lost), "{lost} lines lost");
-        // Stopping waits for nobody either.
+        // A stop does not wait for the pipe either.
         let stopped = anthill(&server.folder.path("."), &["stop", "anthill.toml"]);
         assert_eq!(stopped.code, Some(0), "{stopped:?}");
     }
@@ -449,7 +450,7 @@ fn a_pipe_that_is_read_again_tells_what_it_lost() {
         said[0].contains("log standard output: too slow, lines are dropped"),
         "{said:?}"
     );
-    // How many were lost is known when all have gone their way: the last may be lost or not.
+    // The number of lost lines is final only after all lines have left the queue.
     let output = BufReader::new(server.output.try_clone().expect("a pipe"));
     let (told, tells) = mpsc::channel();
     thread::spawn(move || {

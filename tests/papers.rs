@@ -1,4 +1,4 @@
-//! The guide has what the program has.
+//! The guide matches the program.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn every_limit_is_in_the_guide() {
     }
 }
 
-/// Whatever is linked from the papers is there.
+/// Every link target of the guide and the other documents exists.
 #[test]
 fn no_link_is_broken() {
     let pages =
@@ -82,7 +82,7 @@ fn no_link_is_broken() {
     }
 }
 
-/// What the guide shows of a configuration is one: what is left out around it is put there.
+/// Every configuration example of the guide passes `anthill check`, completed with the omitted tables.
 #[test]
 fn every_example_of_a_configuration_is_right() {
     let folder = crate::support::Folder::new().with("users.htpasswd", "");
@@ -134,7 +134,7 @@ fn every_example_of_a_configuration_is_right() {
     assert!(checked > 12, "{checked} examples");
 }
 
-/// Examples that need what only their reader has, and why they aren't checked.
+/// Keys of examples that need files only the operator has, with the missing file.
 const NOT_ALONE: [(&str, &str); 8] = [
     ("certificate", "a certificate"),
     ("client_ca", "a certificate of a CA"),

@@ -1,8 +1,9 @@
-//! Commands that root runs in folders of other users: what those users have prepared there must not
-//! change, or show, a file outside of the command's target. And what programs of a server inherit.
+//! Commands run by root in folders of other users: links prepared by the users must not make a command
+//! change or reveal a file outside of the command's target. And privileges inherited by the server's
+//! programs.
 //!
-//! The tests need root, because they act as root and as other users. Without root they do nothing: run
-//! `sudo -E make test`, or leave them to the continuous integration, which runs as root.
+//! The tests act as root and as other users, so they need root. Without root the tests do nothing: run
+//! `sudo -E make test`, or leave the tests to the continuous integration, which runs as root.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,7 +22,7 @@ use crate::support::{
     Done, Folder, Server, anthill, eventually, finish, server_table, site_table, spawn, tool,
 };
 
-/// The user that owns the site's folder, and sets the traps.
+/// The owner of the site's folder, and the attacker.
 const OWNER: u32 = 65_534;
 /// A third user.
 const OTHER: u32 = 12_345;
@@ -34,7 +35,8 @@ fn own(path: &Path, uid: u32) {
     lchown(path, Some(uid), Some(uid)).expect("an owner");
 }
 
-/// A site in `home/public`, and `victim`, which is root's. All belongs to root, and every user may enter.
+/// Returns a folder with a site in `home/public` and root's files in `victim`. Root owns all files, and
+/// every user may enter.
 fn folder() -> Folder {
     let config = server_table("") + &site_table("http = \"serve\"");
     let folder = Folder::new()
@@ -47,7 +49,8 @@ fn folder() -> Folder {
         .with("home/public/z/inner/deep.html", "<p>deep</p>\n")
         .with("home/public/z/large", noise())
         .with("home/public/z/late.html", "<p>late</p>\n")
-        // The same names, so that what is done to the site's files by path is done to these.
+        // The names equal the names in the site, so that a command misled by a link would change these
+        // files.
         .with("victim/page.html", "of root")
         .with("victim/large", "of root")
         .with("victim/late.html", "of root")
@@ -63,7 +66,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// Bytes that do not compress, more than a decoder holds back.
+/// Returns incompressible bytes, more than a decoder buffers.
 fn noise() -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let next = |_| {
@@ -75,14 +78,14 @@ fn noise() -> Vec<u8> {
     (0..400_000).map(next).collect()
 }
 
-/// The site's folder belongs to [`OWNER`], with all that is in it.
+/// Gives the site's folder and its content to [`OWNER`].
 fn given(folder: &Folder) {
     for (path, ..) in all(&folder.path("home/public")) {
         own(&path, OWNER);
     }
 }
 
-/// Everything at and below a path: owner, mode, and content or target.
+/// Returns everything at and below a path: owner, mode, and content or link target.
 fn all(top: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
     let mut found = Vec::new();
     let mut todo = vec![top.to_owned()];
@@ -136,7 +139,7 @@ fn saved() -> Folder {
     folder
 }
 
-/// The archive, unpacked to tar.
+/// Returns the archive decompressed to tar.
 fn tar(folder: &Folder) -> Vec<u8> {
     let bytes = fs::read(folder.path("site.tar.gz")).expect("the archive");
     let mut tar = Vec::new();
@@ -145,11 +148,11 @@ fn tar(folder: &Folder) -> Vec<u8> {
     tar
 }
 
-/// A process that is ended when it is dropped.
+/// A process that ends on drop.
 struct Running(Child);
 
 impl Running {
-    /// A script of [`OWNER`], which says by `home/ready` that it has begun.
+    /// Starts a script as [`OWNER`]. The script creates `home/ready` once running.
     fn attacker(folder: &Folder, script: &str) -> Running {
         let mut command = Command::new(tool("setpriv"));
         let uid = OWNER.to_string();
@@ -167,14 +170,14 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // So that its own children end too.
+        // SIGTERM lets the script end its own children.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
 }
 
-/// As soon as the owner may enter the new folder, a link to root's files takes the place of a folder in
-/// it. strace holds the command up at each change of an owner, so that there is time.
+/// As soon as the owner may enter the new folder, a link to root's files replaces a folder inside. strace
+/// delays the command at each change of an owner, to give the attacker time.
 #[test]
 fn restore_changes_nothing_through_a_link_that_the_owner_puts_into_the_new_folder() {
     if !is_root() {
@@ -182,7 +185,7 @@ fn restore_changes_nothing_through_a_link_that_the_owner_puts_into_the_new_folde
     }
     let folder = saved();
     let before = all(&folder.path("victim"));
-    // The attacker can say that it is there, and the folder above the site's stays root's.
+    // The attacker can create its ready file, and the folder above the site's stays root's.
     mode(&folder.path("home"), 0o1777);
     let attack = "touch home/ready; while :; do for draft in home/.public.restore-*; do \
         mv $draft/z $draft/moved && ln -s \"$PWD/victim\" $draft/z; done; done 2>/dev/null";
@@ -204,8 +207,8 @@ fn restore_changes_nothing_through_a_link_that_the_owner_puts_into_the_new_folde
     }
 }
 
-/// The owner of the folder above moves the unpacked folder away, and puts a link to root's files there.
-/// The archive comes through a pipe, which stands still meanwhile.
+/// The owner of the folder above moves the unpacked folder away, and puts a link to root's files in its
+/// place. The archive comes through a pipe, which pauses meanwhile.
 #[test]
 fn restore_writes_nothing_through_a_link_in_the_place_of_the_new_folder() {
     if !is_root() {
@@ -221,7 +224,7 @@ fn restore_writes_nothing_through_a_link_in_the_place_of_the_new_folder() {
         .windows(name.len())
         .position(|bytes| bytes == name)
         .expect("the large file");
-    // What follows in the archive is written when the trap stands.
+    // The test sends the rest of the archive after the link is in place.
     let cut = cut + 200_000;
     let pipe = folder.path("site.tar.gz");
     fs::remove_file(&pipe).expect("removed");
@@ -267,7 +270,7 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
         assert_eq!(done.code, Some(1), "{who}: {done:?}");
         let what = format!("{} can be changed by {who}", home.display());
         assert!(done.stderr.contains(&what), "{who}: {done:?}");
-        // The command for the site's owner comes first, and no other mode for a folder is proposed.
+        // The help names the command for the site's owner first, and proposes no other mode for a folder.
         let program = env!("CARGO_BIN_EXE_anthill");
         let help = format!("sudo -u nobody {program} restore {}", archive.display());
         let help =
@@ -283,15 +286,15 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
     mode(&home, 0o755);
     own(&home, OTHER);
     refused(&format!("user {OTHER}"));
-    // Of a group that the machine doesn't know, it isn't known who is in it.
+    // The members of a group unknown to the machine are unknown too.
     chown(&home, Some(0), Some(OTHER)).expect("an owner");
     mode(&home, 0o775);
     refused(&format!("group {OTHER}"));
-    // No user can exchange what is root's or the owner's there.
+    // With the sticky bit, no user can replace entries of root or of the owner.
     mode(&home, 0o1777);
     let done = restore(&folder);
     assert_eq!(done.code, Some(0), "{done:?}");
-    // The folder above is the owner's own.
+    // The folder above belongs to the owner.
     own(&home, OWNER);
     mode(&home, 0o755);
     let done = restore(&folder);
@@ -328,7 +331,7 @@ fn restore_and_backup_do_not_go_where_the_owner_leads_them() {
     assert_eq!(all(&folder.path("victim")), before);
     let names = |path: &str| fs::read_dir(folder.path(path)).expect("a folder").count();
     assert_eq!((names("home"), names("victim")), (2, 4));
-    // Nor into a new folder, which is made where the path leads.
+    // Restore into a new folder, whose path leads through a link.
     symlink(folder.path("victim"), folder.path("home/led")).expect("a link");
     let done = anthill(&[
         "restore".as_ref(),
@@ -351,7 +354,7 @@ fn a_backup_has_no_file_that_the_owner_has_linked_to() {
     let folder = folder();
     given(&folder);
     let public = folder.path("home/public");
-    // The kernel lets a user link to such a file unless fs.protected_hardlinks is 1.
+    // The kernel allows a hard link to another user's file unless fs.protected_hardlinks is 1.
     fs::hard_link(folder.path("victim/page.html"), public.join("stolen")).expect("a hard link");
     fs::write(public.join("twice"), "mine").expect("a file");
     own(&public.join("twice"), OWNER);
@@ -375,11 +378,11 @@ fn passwd(folder: &Folder, file: &str) -> Done {
     finish(command, b"honey\n")
 }
 
-/// An ACL that lets one more user write, as `setfacl -m u:64321:rwx` makes it.
+/// Sets an ACL that gives one more user write access, like `setfacl -m u:64321:rwx`.
 fn let_user_write(folder: &Path, uid: u32) {
     const ANY: u32 = u32::MAX;
-    // linux/posix_acl_xattr.h: version 2, then (tag, permissions, id), of the owner, the user, the
-    // group, the mask and other users.
+    // linux/posix_acl_xattr.h: version 2, then (tag, permissions, id), of the owner, the user, the group,
+    // the mask and other users.
     let entries = [
         (0x01, 7, ANY),
         (0x02, 7, uid),
@@ -404,7 +407,7 @@ fn a_folder_with_an_acl_counts_as_changeable_by_every_user() {
     }
     let folder = folder();
     let home = folder.path("home");
-    // The group has no members besides root: its bits alone let no other user write.
+    // The group has no members besides root: its mode bits alone give no other user write access.
     chown(&home, Some(0), Some(0)).expect("an owner");
     mode(&home, 0o775);
     assert_eq!(passwd(&folder, "home/users").code, Some(0));
@@ -419,7 +422,7 @@ fn a_folder_with_an_acl_counts_as_changeable_by_every_user() {
         assert!(done.stderr.contains(why), "{file}: {done:?}");
     }
     assert_eq!(all(&folder.path("victim")), before);
-    // The mask takes the right to write away from every user that the ACL names.
+    // The mask removes write access from every user of the ACL.
     mode(&home, 0o755);
     assert_eq!(passwd(&folder, "home/users").code, Some(0));
 }
@@ -453,7 +456,7 @@ fn passwd_changes_and_reads_no_file_outside_of_the_owners_folder() {
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.stderr.contains("is a hard link"), "{done:?}");
     assert_eq!(all(&folder.path("victim")), before);
-    // A file of the owner's own stays the owner's, also behind a link of the owner's.
+    // The owner's file keeps its owner, behind a link of the owner too.
     fs::write(home.join("users"), "bee:x\n").expect("a file");
     own(&home.join("users"), OWNER);
     symlink("users", home.join("mine")).expect("a link");
@@ -521,7 +524,7 @@ fn passwd_proposes_no_other_mode_for_a_sticky_folder() {
     assert_eq!(is_changed, [false, false], "{done:?}");
 }
 
-/// A command of [`OWNER`].
+/// Runs a command as [`OWNER`].
 fn by_owner(arguments: &[&std::ffi::OsStr]) -> Done {
     let mut command = Command::new(tool("setpriv"));
     let uid = OWNER.to_string();
@@ -530,7 +533,7 @@ fn by_owner(arguments: &[&std::ffi::OsStr]) -> Done {
     finish(command, b"")
 }
 
-/// The control socket and the state folder are in a folder that belongs to the server's account.
+/// The control socket and the state folder are in a folder of the server's account.
 #[test]
 fn the_owner_saves_and_restores_a_site_without_access_to_the_server() {
     if !is_root() {
@@ -545,7 +548,7 @@ fn the_owner_saves_and_restores_a_site_without_access_to_the_server() {
     let text = fs::read_to_string(&config).expect("it");
     let closed = folder.path("closed").display().to_string();
     let archive = folder.path("home/site.tar.gz");
-    // The socket alone, then the state folder alone.
+    // First the socket alone is inaccessible, then the state folder alone.
     for (from, to) in [
         ("\"anthill.sock\"", "\"closed/x.sock\""),
         ("\"state\"", "\"closed/state\""),
@@ -609,7 +612,7 @@ fn restore_by_root_keeps_the_group_of_new_files_in_a_folder() {
     assert_eq!(found(&folder.path("home/public")), (OWNER, OWNER, 0o755));
 }
 
-/// `check` of root and `reload` of the server, which has another account, say the same.
+/// `check` run by root and `reload` of the server, which runs as another account, print the same error.
 #[test]
 fn a_user_file_that_the_server_cannot_read_is_told_with_the_command_that_helps() {
     if !is_root() {
@@ -647,7 +650,7 @@ fn a_user_file_that_the_server_cannot_read_is_told_with_the_command_that_helps()
     }
 }
 
-/// What a server does as root before it becomes its account, and what one does that stays root.
+/// File creation by a server as root before its change of user, and by a server that stays root.
 #[test]
 fn a_server_that_starts_as_root_makes_nothing_where_another_user_leads_it() {
     if !is_root() {
@@ -686,7 +689,7 @@ fn a_server_that_starts_as_root_makes_nothing_where_another_user_leads_it() {
     fs::remove_file(home.join("hard")).expect("removed");
     assert_eq!(all(&folder.path("victim")), before.0);
     assert_eq!(fs::read_to_string(home.join("file")).expect("it"), "kept");
-    // In the owner's own folder all of it works, and the owner gets the state folder.
+    // In a folder of the owner everything works, and the owner gets the state folder.
     let config = user(state("home/state")).replace("\"anthill.sock\"", "\"home/state/x.sock\"");
     let server = Server::start_in(folder, &config);
     let of = |name: &str| {
@@ -726,11 +729,11 @@ fn a_server_that_stays_root_warns_and_works_in_a_folder_of_another_user() {
     assert!(!socket.exists());
 }
 
-/// A program that tells its capabilities, as a CGI script.
+/// A CGI script that prints its capabilities.
 const TELLS: &str =
     "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\ngrep Cap /proc/self/status\n";
 
-/// The capability sets of a process, by name, without the bounding set.
+/// Returns the capability sets of a process by name, without the bounding set.
 fn capabilities(status: &str) -> Vec<(String, u64)> {
     let lines = status.lines().filter_map(|line| line.split_once(":\t"));
     let sets = lines.filter(|(name, _)| name.starts_with("Cap") && *name != "CapBnd");
@@ -741,7 +744,7 @@ fn capabilities(status: &str) -> Vec<(String, u64)> {
     .collect()
 }
 
-/// As systemd starts it with `User=` and `AmbientCapabilities=CAP_NET_BIND_SERVICE`.
+/// The server is started like a systemd unit with `User=` and `AmbientCapabilities=CAP_NET_BIND_SERVICE`.
 #[test]
 fn a_script_inherits_no_capability_and_a_reload_still_binds_low_ports() {
     if !is_root() {
@@ -776,8 +779,8 @@ fn a_script_inherits_no_capability_and_a_reload_still_binds_low_ports() {
     assert!(connected.is_ok(), "{connected:?}");
 }
 
-/// The example of docs/src/cgi.md, with accounts that every Debian has: the server is `nobody`, and the
-/// application `daemon`.
+/// The example of docs/src/cgi.md, with accounts that exist on every Debian system: the server runs as
+/// `nobody`, and the application as `daemon`.
 #[test]
 fn a_backend_under_its_own_account_reaches_neither_keys_nor_the_control_socket() {
     if !is_root() {
@@ -818,6 +821,6 @@ fn a_backend_under_its_own_account_reaches_neither_keys_nor_the_control_socket()
         (got.status == 200).then(|| got.text())
     });
     assert_eq!(got, "1 false false");
-    // The socket is there, and answers its own account.
+    // The socket exists, and answers its own account.
     assert_eq!(server.ask(&["status"]).code, Some(0));
 }

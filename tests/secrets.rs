@@ -1,4 +1,5 @@
-//! Files of the server's own in a served folder: no client gets them, by whatever name and target.
+//! The server's own files in a served folder: no client gets their content, by any name and from any
+//! target.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,8 +9,8 @@ use crate::git::git;
 use crate::support::wire::Wire;
 use crate::support::{Folder, Server, run};
 
-/// The folder of the configuration is the site's root, the root of a route, a folder of scripts and one
-/// of repositories.
+/// The folder of the configuration is the site's root, the root of a route, a folder of scripts and a
+/// folder of repositories.
 const CONFIG: &str = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\n\
     state = \".state\"\ncontrol = \".control\"\nworkers = 1\n\
     [log]\nerrors = \"errors.log\"\n\
@@ -26,7 +27,7 @@ const CONFIG: &str = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0
     [[site.route]]\npath = \"/\"\ninterpreter = { \".script\" = \"/bin/cat\" }\n\
     [[site.route]]\npath = \"/git/\"\ngit = \".\"\nexport = \"all\"\n";
 
-/// Words of every file that is to be kept back.
+/// Words from the protected files.
 const SECRETS: [&str; 5] = [
     "[[site]]",
     "$1$",
@@ -79,7 +80,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// Names of what is the server's own, below the root.
+/// Names of the server's own files, relative to the root.
 const OWN: &[&str] = &[
     "anthill.toml",
     "anthill",
@@ -121,7 +122,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
             is_kept_back(&mut wire, &format!("{prefix}{own}"));
         }
     }
-    // As a script of the site, as one of a folder, and as a page of the site for an error.
+    // Requests for a script of the site, for a script of a folder, and for an error page of the site.
     for path in [
         "/conf.script",
         "/run/anthill.toml",
@@ -137,7 +138,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
     let denied = wire.get("/denied", "");
     assert_eq!(denied.status, 403);
     assert!(!denied.text().contains("[[site]]"), "{denied:?}");
-    // As what stands for a folder, and in lists.
+    // Requests for an index page, and for listings.
     let sub = wire.get("/sub/", "");
     assert_eq!(sub.status, 200);
     assert!(
@@ -159,7 +160,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
         {
             let is_there = [format!("\"./{own}\""), format!("\"./{own}/\"")];
             let is_there = !own.is_empty() && is_there.iter().any(|it| list.text().contains(it));
-            // The root has a page of this name as well.
+            // The root has an unprotected page with the same name.
             assert!(
                 !is_there || own == "page.html",
                 "{path} {own} {}",
@@ -167,7 +168,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
             );
         }
     }
-    // As a repository.
+    // Requests for a repository.
     for path in [
         "/git/state/of-state/",
         "/git/state/of-state.git/plain/README.md",
@@ -186,7 +187,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
         assert!(line.contains("rule=512"), "{line}");
     }
 
-    // What lies beside them is there.
+    // Other files in the same folders are served.
     for (path, text) in [
         ("/page.html", "a page"),
         ("/all/page.html", "a page"),
@@ -210,7 +211,7 @@ fn it_stays_so_when_files_change_and_when_a_reload_names_more() {
     let mut wire = Wire::plain(&server);
     assert_eq!(wire.get("/kept/other.txt", "").status, 200);
     assert_eq!(wire.get("/visible.log", "").status, 200);
-    // Files that are replaced whole, as editors and `anthill passwd` do.
+    // Files replaced by a rename, like the files written by editors and by `anthill passwd`.
     for (name, alias) in [
         (".kept/users", "/kept/users"),
         ("anthill.toml", "/anthill.toml"),
@@ -222,14 +223,14 @@ fn it_stays_so_when_files_change_and_when_a_reload_names_more() {
     }
     is_kept_back(&mut wire, "/names.txt");
     is_kept_back(&mut wire, "/conf");
-    // New names of them.
+    // New links to protected files.
     symlink("anthill.toml", folder.path("late.html")).expect("a link");
     fs::hard_link(folder.path("anthill.toml"), folder.path("late-hard.html")).expect("a name");
     symlink("../.state", folder.path("sub/late")).expect("a link");
     for path in ["/late.html", "/late-hard.html", "/sub/late/page.html"] {
         is_kept_back(&mut wire, path);
     }
-    // A file that is served becomes a user file, and another a log.
+    // A served file becomes a user file, and another becomes a log.
     let users = fs::read(folder.path(".kept/users")).expect("there");
     folder.write(".kept/other.txt", users);
     let more = "[[site.route]]\npath = \"/more\"\nusers = \".kept/other.txt\"\n";
@@ -238,7 +239,7 @@ fn it_stays_so_when_files_change_and_when_a_reload_names_more() {
     is_kept_back(&mut wire, "/kept/other.txt");
     is_kept_back(&mut wire, "/visible.log");
     assert_eq!(wire.get("/page.html", "").text(), "a page");
-    // Once nothing names it any more it is a file like others.
+    // A file without a reference in the configuration is an ordinary file again.
     server.reload(CONFIG);
     assert_eq!(wire.get("/visible.log", "").status, 200);
 }

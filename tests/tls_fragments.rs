@@ -1,5 +1,5 @@
-//! TLS 1.3 records that no client library sends, sealed by the test with the client's keys, right after
-//! the handshake and after requests.
+//! TLS 1.3 records that no client library sends, sealed by the test with the client's keys, right after the
+//! handshake and after requests.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -109,7 +109,7 @@ impl Forger {
         self.socket.write_all(bytes).expect("sent");
     }
 
-    /// Reads the next record of the server; None at the end of the connection.
+    /// Reads the server's next record. Returns None at the end of the connection.
     fn next(&mut self) -> Option<(ContentType, Vec<u8>)> {
         let mut header = [0; 5];
         if self.socket.read(&mut header[..1]).expect("read in time") == 0 {
@@ -157,7 +157,7 @@ impl Forger {
     }
 }
 
-/// A message may be cut anywhere, and the server never forgets a fragment (RFC 8446 §5.1). The server
+/// A message may be cut at any byte, and the server must keep every fragment (RFC 8446 §5.1). The server
 /// must reject a record under the old key after the KeyUpdate; the alert proves that the server has
 /// processed the KeyUpdate.
 #[test]
@@ -278,7 +278,7 @@ fn an_error_alert_gets_no_answer() {
     }
 }
 
-/// Sends all pending records, then reads until a session ticket has come.
+/// Sends all pending records, and reads until a session ticket arrives.
 fn wait_for_tickets(tls: &mut ClientConnection, socket: &mut TcpStream) {
     while tls.wants_write() {
         tls.write_tls(socket).expect("sent");
@@ -290,8 +290,8 @@ fn wait_for_tickets(tls: &mut ClientConnection, socket: &mut TcpStream) {
     }
 }
 
-/// The client's kernel holds back a request that is written before the client's Finished is
-/// acknowledged (Nagle's algorithm), so the server must not wait for the request with its tickets.
+/// The client's kernel holds a request back until the client's Finished is acknowledged (Nagle's
+/// algorithm), so the server must not delay its tickets until the request.
 #[test]
 fn tickets_come_before_the_first_request() {
     let server = server();

@@ -1,5 +1,5 @@
-//! What a connection of TLS 1.3 lives through after its handshake: renewed keys, silence, records in
-//! pieces, broken ones, the end.
+//! TLS 1.3 connections after their handshake: key updates, idle time, fragmented and broken records, and
+//! close_notify.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -22,14 +22,14 @@ fn server() -> Server {
     Server::start(&(server_table("") + &site_table("")))
 }
 
-/// A client whose records are ours to take apart.
+/// A TLS client with access to its raw records.
 struct Client {
     tls: ClientConnection,
     socket: TcpStream,
 }
 
 impl Client {
-    /// After `exchanges` requests and their responses.
+    /// Connects and makes `exchanges` requests.
     fn after(server: &Server, exchanges: usize) -> Client {
         let name = ServerName::try_from("localhost").expect("a name");
         let config = client_config_with(&[b"http/1.1"]);
@@ -44,7 +44,7 @@ impl Client {
         client
     }
 
-    /// The records of `plain`, and of whatever else waits to be sent.
+    /// Returns the records of `plain`, and of all other pending bytes.
     fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
         let mut sealed = Vec::new();
         self.tls.writer().write_all(plain).expect("sealed");
@@ -58,7 +58,7 @@ impl Client {
         self.socket.write_all(bytes).expect("sent");
     }
 
-    /// One request and its response.
+    /// Sends one request and reads the response.
     fn exchange(&mut self) {
         let mut stream = rustls::Stream::new(&mut self.tls, &mut self.socket);
         stream.write_all(REQUEST).expect("sent");
@@ -76,10 +76,10 @@ impl Client {
         assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", lossy(&answer));
     }
 
-    /// What the server says to the end of the connection, all of which must be an alert.
+    /// Reads to the end of the connection and returns the alert, the only permitted bytes.
     fn refused(mut self) -> Option<AlertDescription> {
         let mut said = Vec::new();
-        // It may be reset, since the server doesn't read what it has refused.
+        // The connection may be reset, because the server does not read further bytes after a refusal.
         let _ = self.socket.read_to_end(&mut said);
         let mut rest = &said[..];
         while !rest.is_empty() {
@@ -106,7 +106,7 @@ fn keys_are_renewed_whenever_the_client_wants() {
     }
 }
 
-/// The first time while the handshake's library still has the connection.
+/// The first KeyUpdate arrives while rustls still owns the connection.
 #[test]
 fn keys_are_renewed_with_the_first_request_already() {
     let server = server();
@@ -126,7 +126,7 @@ fn keys_are_renewed_with_the_first_request_already() {
     }
 }
 
-/// Openssl, told by hand to renew its keys and to ask for ours.
+/// openssl s_client renews its keys by an interactive command and requests the server's new keys.
 #[test]
 fn openssl_renews_its_keys() {
     let server = server();
@@ -147,7 +147,7 @@ fn a_connection_outlives_a_long_silence() {
     let server = server();
     for exchanges in [1, 2] {
         let mut client = Client::after(&server, exchanges);
-        // Long enough for it to have given back what it doesn't need.
+        // After 2.5 s the server has released the connection's idle memory.
         thread::sleep(Duration::from_millis(2_500));
         client.exchange();
         client.tls.refresh_traffic_keys().expect("new keys");
@@ -167,7 +167,7 @@ fn records_come_in_any_pieces() {
             thread::sleep(Duration::from_millis(1));
         }
         client.answered();
-        // And many in one.
+        // Many records in one segment.
         let mut sealed = Vec::new();
         for byte in REQUEST {
             sealed.extend(client.sealed(&[*byte]));
@@ -177,7 +177,7 @@ fn records_come_in_any_pieces() {
     }
 }
 
-/// A record may begin with as many bytes as a goodbye has.
+/// A record may begin with as many bytes as a close_notify record has in all.
 #[test]
 fn the_beginning_of_a_record_is_no_goodbye() {
     let server = server();
@@ -194,19 +194,19 @@ fn the_beginning_of_a_record_is_no_goodbye() {
     }
 }
 
-/// All that comes until the server ends the connection.
+/// Reads until the server ends the connection.
 fn until_closed(socket: &mut TcpStream) {
     socket.set_read_timeout(Some(PATIENCE)).expect("a deadline");
     match socket.read_to_end(&mut Vec::new()) {
         Ok(_) => {}
-        // The server doesn't read what it has refused.
+        // The server does not read further bytes after a refusal.
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
 }
 
 #[test]
 fn a_client_hello_without_end_is_refused() {
-    // A record of the handshake, then a ClientHello of 65,535 bytes.
+    // A handshake record with the beginning of a ClientHello of 65,535 bytes.
     let mut hello = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff, 3, 3];
     hello.resize(5 + 0x4000, 0);
     hello.extend_from_slice(&[0x16, 3, 1, 0x40, 0]);
@@ -279,7 +279,7 @@ fn a_goodbye_is_answered_with_one() {
     }
 }
 
-/// A client that is talked to by its pipes.
+/// An interactive client, driven through its pipes.
 struct Interactive {
     child: Child,
     stdout: ChildStdout,

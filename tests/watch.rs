@@ -1,4 +1,4 @@
-//! What changes on disk is served, whichever way it changed, and only when it is whole.
+//! Changes on disk, made in every manner, are served, and only when complete.
 
 use std::fs;
 use std::io::Write;
@@ -15,7 +15,7 @@ fn config(more: &str) -> String {
     server_table("") + &site_table(&format!("http = \"serve\"\n{more}"))
 }
 
-/// Waits until `path` is answered with this text.
+/// Waits until the response for `path` is `text`.
 fn until_served(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
     let mut last = String::new();
     eventually(&format!("`{text}` at {path}"), || {
@@ -31,7 +31,7 @@ fn until_gone(client: &mut KeepAlive<TcpStream>, path: &str) {
     });
 }
 
-/// A new link, put in the place of the old one in one step.
+/// Replaces a link by a new link with a rename.
 fn turn(link: &Path, target: &str) {
     let new = link.with_extension("new");
     symlink(target, &new).expect("a link");
@@ -69,7 +69,7 @@ fn nested_folders_made_at_once_are_seen() {
             .folder
             .write(&format!("public/{round}/b/c/page"), "deep");
         until_served(&mut client, &format!("/{round}/b/c/page"), "deep");
-        // Its watch stands.
+        // The new folders are watched.
         server
             .folder
             .write(&format!("public/{round}/b/c/page"), "changed");
@@ -89,19 +89,19 @@ fn folders_that_take_other_names_are_watched_under_them() {
     until_gone(&mut client, "/a/sub/page");
     server.folder.write("public/b/sub/page", "two");
     until_served(&mut client, "/b/sub/page", "two");
-    // A new folder under the old name.
+    // A new folder with the old name.
     server.folder.write("public/a/sub/page", "three");
     until_served(&mut client, "/a/sub/page", "three");
     server.folder.write("public/a/sub/page", "four");
     until_served(&mut client, "/a/sub/page", "four");
-    // Away and back.
+    // A rename and its reversal.
     fs::rename(public.join("a"), public.join("c")).expect("renamed");
     fs::rename(public.join("c"), public.join("a")).expect("renamed back");
     server.folder.write("public/marker", "seen");
     until_served(&mut client, "/marker", "seen");
     server.folder.write("public/a/sub/page", "five");
     until_served(&mut client, "/a/sub/page", "five");
-    // Removed while somebody still has it open, and made again.
+    // The folder is removed while a descriptor is open, and made again.
     let held = fs::File::open(public.join("b")).expect("opened");
     fs::remove_dir_all(public.join("b")).expect("removed");
     until_gone(&mut client, "/b/sub/page");
@@ -120,7 +120,7 @@ fn a_root_behind_a_link_is_swapped_whole() {
         .with("releases/2/public/more", "more");
     symlink("releases/1", folder.path("current")).expect("a link");
     symlink("current/public", folder.path("public")).expect("a link");
-    // Once by a link that is the root, once by one on the way to it.
+    // First the root is a link, then a folder above the root.
     for root in ["public", "current/public"] {
         turn(&folder.path("current"), "releases/1");
         let text = config("").replace("\"public\"", &format!("\"{root}\""));
@@ -147,7 +147,7 @@ fn a_root_behind_a_link_is_swapped_whole() {
     }
 }
 
-/// `cp -a`.
+/// Copies a folder with `cp -a`.
 fn copy(from: &Path, to: &Path) {
     let ran = run("cp", &[Path::new("-a"), from, to], b"");
     assert!(ran.success, "{}", ran.errors());
@@ -177,7 +177,7 @@ fn a_root_that_is_removed_and_made_again_is_served_again() {
             until_served(&mut client, "/", &text);
         }
     }
-    // A folder above it gives its name to another.
+    // A folder above the root is replaced by another with the same name.
     server.folder.write("fresh/public/index.html", "fresh");
     fs::rename(server.folder.path("above"), server.folder.path("old")).expect("renamed");
     fs::rename(server.folder.path("fresh"), server.folder.path("above")).expect("renamed");
@@ -194,14 +194,14 @@ fn a_new_file_appears_when_it_is_closed() {
     until_served(&mut client, "/marker", "begun");
     let mut file = fs::File::create(server.folder.path("public/page")).expect("a file");
     file.write_all(b"the first half, ").expect("written");
-    // Another change in the same folder, later: it is seen, and with it all that is to be seen.
+    // A later change in the same folder is served, so all earlier events have been processed.
     server.folder.write("public/marker", "seen");
     until_served(&mut client, "/marker", "seen");
     assert_eq!(client.get("/page").status, 404);
     file.write_all(b"the second half").expect("written");
     drop(file);
     until_served(&mut client, "/page", "the first half, the second half");
-    // A second name is whole at once.
+    // A second hard link of a complete file is served at once.
     fs::hard_link(
         server.folder.path("public/page"),
         server.folder.path("public/twin"),
@@ -210,7 +210,7 @@ fn a_new_file_appears_when_it_is_closed() {
     until_served(&mut client, "/twin", "the first half, the second half");
 }
 
-/// A file that is rewritten in place is not taken while its writer is at it.
+/// A file being rewritten in place is not loaded during the write.
 #[test]
 fn a_file_is_not_taken_half_written() {
     let server = Server::start(&config(""));
@@ -222,7 +222,7 @@ fn a_file_is_not_taken_half_written() {
     let new = "y".repeat(400_000);
     let (half, rest) = new.split_at(200_000);
     file.write_all(half.as_bytes()).expect("written");
-    // Refused, or broken off: both are honest.
+    // A refusal and a broken response are both permitted.
     let ask = || {
         let request = b"GET /page HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let answer = lossy(&server.http_raw(request));
@@ -262,7 +262,7 @@ fn without_watches_folders_are_scanned() {
     until_served(&mut client, "/9/page", "two");
 }
 
-/// How much memory a process has, in KiB.
+/// Returns a process's resident memory in KiB.
 fn resident_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

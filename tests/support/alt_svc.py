@@ -6,7 +6,7 @@ import niquests
 
 names = {11: "HTTP/1.1", 20: "HTTP/2.0", 30: "HTTP/3.0"}
 seen = []
-# The server listens on 127.0.0.1 alone, and over UDP the client tries but the first of a name's addresses.
+# The server listens on 127.0.0.1 alone, and over UDP the client tries only the first address of a name.
 with niquests.Session(disable_ipv6=True) as session:
     for _ in range(2):
         answer = session.get(sys.argv[1].replace("127.0.0.1", "localhost"), timeout=60, verify=False)

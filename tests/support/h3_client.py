@@ -23,11 +23,11 @@ from aioquic.quic.packet import QuicFrameType
 from aioquic.quic.events import ConnectionTerminated, StreamReset
 
 PORT = int(sys.argv[1])
-# For whatever is waited for: ten times as long as it takes on a slow machine.
+# Deadline of each wait, in seconds: ten times the usual duration on a slow machine.
 PATIENCE = 60
 
 
-# It takes the length that the answer to HEAD tells for a promise, which it isn't.
+# aioquic takes the Content-Length of a response to HEAD for the length of a body; the check is disabled.
 H3Connection._check_content_length = lambda self, stream: None
 
 
@@ -52,10 +52,11 @@ class Response:
 class Client(QuicConnectionProtocol):
     """One connection."""
 
-    # The server may open streams that go one way: it needs one before it answers anything.
+    # Whether the server may open unidirectional streams. Without its control stream the server answers no
+    # request.
     allows_control = True
 
-    # True if the flow-control windows of request streams are 0 at first.
+    # Whether the flow-control windows of request streams are 0 at first.
     shut = False
 
     def __init__(self, *arguments, **more):
@@ -82,7 +83,7 @@ class Client(QuicConnectionProtocol):
         if stream and isinstance(event, StreamReset):
             stream.reset = event.error_code
             stream.ended.set()
-        # Where nothing but the fate of a connection is asked for, nothing is read as HTTP/3.
+        # A client without an HTTP/3 layer observes only the end of the connection.
         if not self.http:
             return
         for what in self.http.handle_event(event):
@@ -214,7 +215,7 @@ async def large(path, length, digest):
     async with client() as it:
         response = it.ask("GET", path)
         response.kept = False
-        # On a slow machine the whole scene may take longer, but datagrams keep coming.
+        # The whole scenario may be slow on a slow machine, but datagrams keep arriving.
         while not response.ended.is_set():
             response.moved.clear()
             await within(response.moved.wait())
@@ -234,12 +235,12 @@ async def live():
         equal(bytes(echoed.body), b"small")
         slow = await it.get("/slow?lines=3&pause_ms=10")
         equal(bytes(slow.body), b"line 0\nline 1\nline 2\n")
-        # A client that loses interest.
+        # The client sends STOP_SENDING for a response.
         endless = it.ask("GET", "/endless")
         await within(endless.moved.wait())
         it._quic.stop_stream(endless.id, 0x10C)
         it.transmit()
-        # And one that breaks its own request off.
+        # The client resets its own request.
         broken = it.ask("POST", "/echo", body=b"x" * 1000, ends=False)
         await within(broken.moved.wait())
         it._quic.reset_stream(broken.id, 0x10C)
@@ -304,7 +305,7 @@ async def windows(path, step, rounds):
             for stream in streams:
                 stream.max_stream_data_local = stream.max_stream_data_local_sent + int(step)
             it.transmit()
-            # Each round waits for what the last one allowed.
+            # Each round waits for the bytes allowed by the round before.
             while not it.over.is_set() and any(
                 stream.receiver.highest_offset == at for stream, at in zip(streams, before)
             ):
@@ -409,7 +410,7 @@ async def migration():
         await within(slow.moved.wait())
         before = it._transport.get_extra_info("sockname")
         loop = asyncio.get_running_loop()
-        # The same connection, from another port.
+        # The client's port changes within the connection.
         old = it._transport
         other, _ = await loop.create_datagram_endpoint(
             lambda: Passing(it), local_addr=(before[0], 0)
@@ -442,7 +443,7 @@ def frame(kind, payload=b""):
 SETTINGS = encode_uint_var(0) + frame(4)
 HEAD = b"\0\0\xd1\xd7\x50\x09localhost\xc1"
 
-# What breaks a connection, and the code that says so.
+# Streams that break the connection, with the expected error code.
 BROKEN = {
     "DATA first": (0x105, [(False, frame(0, b"x"), False)]),
     "SETTINGS on a request": (0x105, [(False, frame(4), False)]),
@@ -475,7 +476,7 @@ BROKEN = {
     "endless unknown frames": (0x107, [(False, frame(1, HEAD) + frame(0x21) * 2000, False)]),
 }
 
-# What breaks a request alone.
+# Field sections that break only their own request.
 MALFORMED = {
     "no path": b"\0\0\xd1\xd7\x50\x09localhost",
     "a path twice": b"\0\0\xd1\xd7\x50\x09localhost\xc1\xc1",
@@ -507,7 +508,7 @@ async def broken():
         equal(short.reset, 0x10E)
         large = await it.get("/", fields=[("x", "y" * 20_000)])
         equal(large.status, 431)
-        # Streams and frames that nobody knows are none of our business.
+        # Unknown streams and frames are ignored (RFC 9114 §9).
         it.raw(b"\x21hello", False, True)
         known = it.raw(frame(0x21, b"abc") + frame(1, HEAD) + frame(0x40, b""), True)
         await within(known.ended.wait())
@@ -546,7 +547,7 @@ async def garbage():
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.connect(("127.0.0.1", PORT))
     sock.setblocking(False)
-    # A first packet as it is sent, to be spoiled.
+    # A valid Initial packet, to be corrupted.
     quic = QuicConnection(configuration=configuration(server_name="localhost"))
     quic.connect(("127.0.0.1", PORT), now=0)
     first = quic.datagrams_to_send(now=0)[0][0]
@@ -691,7 +692,7 @@ async def silent(path, length, count):
         held = []
         for _ in range(int(count)):
             it = await stack.enter_async_context(client_from("127.0.0.2"))
-            # A packet that is lost for want of room here would keep the congestion window small.
+            # A packet lost to a full receive buffer would keep the congestion window small.
             it._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
             equal((await it.get(path)).length, int(length))
             held.append(it)
