@@ -671,7 +671,7 @@ fn send_over_h2(server: &Server, over: Over, path: &str, body: &[u8]) -> String 
 const COUNTED: &str = "<?php echo $_SERVER['CONTENT_LENGTH'] ?? '-', ' ', \
     md5(file_get_contents('php://input'));";
 
-/// Most programs read exactly CONTENT_LENGTH bytes. A body without a length is counted first, whatever its
+/// Most programs read exactly CONTENT_LENGTH bytes. A body without a length is counted first, at any
 /// size and over every version of HTTP.
 #[test]
 fn long_bodies_without_a_length_are_counted() {

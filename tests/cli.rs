@@ -1,4 +1,4 @@
-//! The command line from the view of an operator who has just unpacked the program.
+//! The command line after a fresh installation from the archive.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -131,7 +131,7 @@ fn each_mistake_is_shown_where_it_stands() {
         let config = format!("{server}{before}{wrong}\n");
         let message = refused(&folder, &config);
         if what.is_empty() {
-            continue; // the words are the TOML parser's
+            continue; // the message comes from the TOML parser
         }
         assert!(message.what.contains(what), "{message:#?}\n{config}");
         assert_eq!(message.marked, *marked, "{message:#?}\n{config}");

@@ -841,7 +841,7 @@ impl Drop for Pusher {
 }
 
 /// Returns true if a part of a pack has arrived. The function reads the folder without a child process,
-/// whose start would take too long.
+/// because the start of a process takes too long.
 fn has_part(objects: &Path) -> bool {
     let mut left = vec![objects.to_owned()];
     while let Some(folder) = left.pop() {

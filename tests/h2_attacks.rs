@@ -346,7 +346,7 @@ fn a_flood_whose_answers_nobody_reads() {
 #[test]
 fn shut_windows_have_a_deadline() {
     let server = server("limits = { write_stall_seconds = 1 }");
-    // A shut stream window: the server resets the stream alone, whatever frames arrive meanwhile.
+    // A shut stream window: the server resets the stream alone, even if other frames arrive meanwhile.
     let mut h2 = H2::open_with(&server, Over::Tls, b"\0\x04\0\0\0\0");
     let shut = h2.ask("GET", "/middle.bin", &[], true);
     let started = Instant::now();

@@ -1,5 +1,5 @@
-//! HTTP/3 spoken by those who will speak it: aioquic, which also does what no good client does;
-//! niquests, which follows Alt-Svc; Chromium.
+//! HTTP/3 with real clients: aioquic, which also plays a faulty client; niquests, which follows Alt-Svc;
+//! and Chromium.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::support::{
     Folder, Server, anthill, eventually, finish, journal, run, server_table, site_table, spawn,
 };
 
-/// Python with what the clients need; tools/setup.sh puts it there.
+/// Returns a command for the Python with the clients' packages, installed by `tools/setup.sh`.
 fn python() -> Command {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
@@ -31,13 +31,12 @@ fn support(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Plays a scene of tests/support/h3_client.py; what it said.
+/// Runs a scenario of tests/support/h3_client.py and returns the client's output.
 pub fn play(server: &Server, scene: &[&str]) -> String {
     play_at(server.https_port, scene)
 }
 
-/// Runs a scene of h3_client.py with the server at this port of 127.0.0.1; returns the output of the
-/// client.
+/// Runs a scenario of h3_client.py against the server at a port of 127.0.0.1. Returns the client's output.
 pub fn play_at(port: u16, scene: &[&str]) -> String {
     let mut command = python();
     command
@@ -49,24 +48,24 @@ pub fn play_at(port: u16, scene: &[&str]) -> String {
     done.stdout.trim().to_owned()
 }
 
-/// A client that holds connections, each of which was answered once.
+/// A client program that holds connections open.
 pub struct Holder {
     client: Child,
     said: BufReader<ChildStdout>,
 }
 
 impl Holder {
-    /// With `count` connections.
+    /// Opens `count` connections and makes one request over each.
     pub fn begin(server: &Server, count: u64) -> Holder {
         Holder::play(server, &["hold", &count.to_string()], "held")
     }
 
-    /// With `count` connections on which the server may not open its control stream.
+    /// Opens `count` connections on which the server may not open its control stream.
     pub fn mute(server: &Server, count: u64) -> Holder {
         Holder::play(server, &["hold_mute", &count.to_string()], "held")
     }
 
-    /// Plays a scene until the client says that it has begun.
+    /// Starts a scenario and waits until the client prints `begun`.
     fn play(server: &Server, scene: &[&str], begun: &str) -> Holder {
         let mut command = python();
         command
@@ -82,7 +81,8 @@ impl Holder {
         holder
     }
 
-    /// Waits until `count` of them have ended; how many of them by H3_NO_ERROR.
+    /// Waits until `count` connections have ended. Returns the number of connections closed with
+    /// H3_NO_ERROR.
     pub fn ended(&mut self, count: u64) -> u64 {
         let mut input = self.client.stdin.take().expect("a pipe");
         writeln!(input, "{count}").expect("a client that reads");
@@ -105,7 +105,7 @@ impl Drop for Holder {
     }
 }
 
-/// The status that a fresh client gets for `/`.
+/// Returns the status of `/` over a new connection.
 pub fn ask_once(server: &Server) -> String {
     play(server, &["once"])
 }
@@ -154,8 +154,8 @@ fn a_hundred_megabytes() {
     );
 }
 
-/// A client that opens windows byte by byte makes the server send a part for each byte, and is cut off.
-/// A client that opens windows by small steps is served on.
+/// A client that opens windows byte by byte makes the server send a frame for each byte, and is cut off. A
+/// client that opens windows by small steps is served on.
 #[test]
 fn windows_opened_byte_by_byte() {
     let server = server("");
@@ -168,8 +168,8 @@ fn windows_opened_byte_by_byte() {
     assert_eq!(ask_once(&server), "200");
 }
 
-/// Without a common bound each of these connections holds 4 MiB: its window was opened by the first
-/// download. The server ends each of them, also where QUIC has taken the whole response.
+/// Without a common bound each connection would hold 4 MiB, because the first download opens its window.
+/// The server ends each connection, even if QUIC has accepted the whole response.
 #[test]
 fn clients_that_acknowledge_nothing_hold_little_memory() {
     const COUNT: u64 = 12;
@@ -217,7 +217,7 @@ fn requests_under_way_are_bounded_for_all_connections_together() {
     assert_eq!(play(&server, &["crowded"]), "refused, then served");
 }
 
-/// With several workers, so that what comes from the new port must find the right one.
+/// With several workers, packets from the new port must reach the connection's worker.
 #[test]
 fn a_client_moves() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
@@ -246,7 +246,8 @@ fn floods_end() {
     assert_eq!(server.counter("panics"), 0);
 }
 
-/// More handshakes at once than are trusted blindly.
+/// More simultaneous handshakes than the server accepts without address validation (Retry, RFC 9000
+/// §8.1.2).
 #[test]
 fn a_crowd_comes_in() {
     let server = server("limits = { connections_per_address = 400 }");
@@ -261,7 +262,7 @@ fn a_drain_answers_and_closes() {
     assert_eq!(play(&server, &["drain", &pid]), "answered, then closed");
 }
 
-/// Without HTTP/3 nothing is announced, and nobody is there; a reload brings it, and takes it away.
+/// Without HTTP/3 the server sends no Alt-Svc and opens no UDP port. A reload switches HTTP/3 on and off.
 #[test]
 fn it_can_be_switched() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
@@ -284,7 +285,7 @@ fn it_can_be_switched() {
     assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
 }
 
-/// Over TLS alone, in HTTP/1.1 and 2, at the port that is reached from outside.
+/// Alt-Svc is sent over TLS alone, in HTTP/1.1 and HTTP/2, and names the public port.
 #[test]
 fn it_is_announced() {
     let server = server("public_port = 4433");
@@ -306,7 +307,8 @@ fn it_is_announced() {
     );
 }
 
-/// A connection of HTTP/3 can't be asked for a certificate later: such a site isn't there.
+/// HTTP/3 has no client certificate request after the handshake, so a site that requires certificates is
+/// not served.
 #[test]
 fn no_site_that_demands_a_certificate() {
     let folder = Folder::new()
@@ -325,10 +327,11 @@ fn no_site_that_demands_a_certificate() {
     );
 }
 
-/// Somebody else has the UDP port: a warning, and no announcement; an error where HTTP/3 was asked for.
+/// Another process holds the UDP port: the server warns and sends no Alt-Svc. With `http3 = true` the start
+/// fails.
 #[test]
 fn a_udp_port_that_is_taken() {
-    // By TCP it has to be free until the server comes.
+    // The TCP port has to stay free until the server starts.
     let port = free_port();
     let _taken = std::net::UdpSocket::bind(("127.0.0.1", port)).expect("a port");
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
@@ -378,7 +381,7 @@ fn chromium_loads_the_journal() {
         "--disable-gpu",
         "--disable-dev-shm-usage",
         &format!("--origin-to-force-quic-on={origin}"),
-        // It would try ::1 first, and alone.
+        // Chromium would try ::1 first, and no other address.
         "--host-resolver-rules=MAP localhost 127.0.0.1",
         &format!("--ignore-certificate-errors-spki-list={}", key_pin(&server)),
         "--virtual-time-budget=5000",
@@ -406,7 +409,7 @@ fn chromium_loads_the_journal() {
     assert!(old.is_empty(), "{old:?}");
 }
 
-/// The digest of the server's public key, as Chromium wants it.
+/// Returns the digest of the server's public key in Chromium's format.
 fn key_pin(server: &Server) -> String {
     let made = "openssl s_client -connect \"$0\" </dev/null 2>/dev/null | openssl x509 -pubkey -noout \
         | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | openssl base64";

@@ -237,7 +237,7 @@ fn a_large_page_is_whole_after_a_body_that_is_cut() {
     }
 }
 
-/// A wrong login is refused with 401, whatever the length of the body.
+/// A wrong login is refused with 401, at any length of the body.
 #[test]
 fn a_wrong_password_is_no_matter_of_length() {
     for page in ["", "errors = { 401 = \"error.html\" }\n"] {

@@ -459,7 +459,7 @@ fn a_reader_that_does_not_read_holds_the_writer() {
     }
 }
 
-/// An upload whose echo is not read stops, and occupies only its pipes.
+/// An upload with an unread echo stops, and occupies only its pipes.
 #[test]
 fn an_upload_waits_for_its_echo() {
     let server = server();

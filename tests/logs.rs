@@ -79,7 +79,7 @@ fn exchanges(server: &Server) -> Vec<String> {
         nobody,
     );
     exchange(get("/", "").replace("GET", "OPTIONS"), 204, "-", nobody);
-    // Responses made by the server, whatever their length.
+    // Responses made by the server, of any length.
     let mut refused = |request: String, status: u16, rule: u16| {
         let answer = send(server, &request);
         assert!(
@@ -345,7 +345,7 @@ fn a_full_disk_loses_lines_and_nothing_else() {
     assert!(lines_lost(&server.folder) >= 20);
 }
 
-/// A server whose output is not read after its start.
+/// A server with output that is not read after the start.
 struct Mute {
     child: Child,
     folder: Folder,

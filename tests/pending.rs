@@ -21,7 +21,7 @@ fn address(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, last)
 }
 
-/// Requests a page whose body is held by the window. Returns the stream.
+/// Requests a page with its body held back by the window. Returns the stream.
 fn hold(h2: &mut H2) -> u32 {
     h2.ask("GET", "/middle.bin", &[], true)
 }

@@ -331,7 +331,7 @@ fn restore_and_backup_do_not_go_where_the_owner_leads_them() {
     assert_eq!(all(&folder.path("victim")), before);
     let names = |path: &str| fs::read_dir(folder.path(path)).expect("a folder").count();
     assert_eq!((names("home"), names("victim")), (2, 4));
-    // Restore into a new folder, whose path leads through a link.
+    // Restore into a new folder, with a link on the folder's path.
     symlink(folder.path("victim"), folder.path("home/led")).expect("a link");
     let done = anthill(&[
         "restore".as_ref(),

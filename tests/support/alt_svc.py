@@ -1,5 +1,5 @@
-"""Asks for an address twice, by niquests, which follows Alt-Svc: `alt_svc.py URL` says which version of
-HTTP each answer came in."""
+"""Requests a URL twice with niquests, which follows Alt-Svc: `alt_svc.py URL` prints the version of HTTP
+of each response."""
 import sys
 
 import niquests

@@ -385,7 +385,7 @@ impl Lines {
                     "time is up"
                 };
                 let lines = collected.lines.join("\n");
-                drop(collected); // or whoever looks next finds a poisoned lock
+                drop(collected); // so that the panic does not poison the lock
                 panic!("{why} without {what}; it said:\n{lines}");
             }
             collected = changed.wait_timeout(collected, left).expect("the lines").0;
