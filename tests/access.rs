@@ -60,7 +60,7 @@ fn from(server: &Server, address: &str, target: &str) -> Answer {
 }
 
 #[test]
-fn addresses_are_let_in_or_not() {
+fn addresses_are_admitted_or_refused() {
     let server = Server::start_in(
         colony(),
         &config(
@@ -97,7 +97,7 @@ fn addresses_are_let_in_or_not() {
 }
 
 #[test]
-fn an_address_is_the_same_through_both_families() {
+fn an_ipv4_address_matches_its_rule_on_an_ipv6_socket() {
     let table = "[server]\nhttps = []\nhttp = [\"[::]:0\"]\nstate = \"state\"\n\
                  control = \"anthill.sock\"\nworkers = 1\n";
     let routes = "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n\
@@ -119,7 +119,7 @@ fn an_address_is_the_same_through_both_families() {
 }
 
 #[test]
-fn every_kind_of_password_file_opens() {
+fn users_log_in_with_every_kind_of_password_hash() {
     let folder = colony();
     let mut users = String::from("# people\n\n");
     for (name, kind) in [("six", "-6"), ("apr", "-apr1"), ("one", "-1")] {
@@ -172,7 +172,7 @@ fn every_kind_of_password_file_opens() {
 }
 
 #[test]
-fn a_login_is_asked_for_in_the_words_of_the_standard() {
+fn a_login_is_requested_as_the_standard_says() {
     let server = Server::start_in(
         colony(),
         &config(
@@ -231,7 +231,7 @@ fn a_login_is_asked_for_in_the_words_of_the_standard() {
 }
 
 #[test]
-fn no_spelling_of_a_path_gets_around_its_guard() {
+fn no_spelling_of_a_path_bypasses_its_guard() {
     let folder = colony();
     std::os::unix::fs::symlink("private", folder.path("public/door")).expect("a link");
     let server = Server::start_in(
@@ -392,7 +392,7 @@ fn guards_add_up() {
 }
 
 #[test]
-fn a_changed_user_file_is_taken_over() {
+fn a_changed_user_file_takes_effect() {
     let server = Server::start_in(
         colony(),
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
@@ -423,7 +423,7 @@ fn a_changed_user_file_is_taken_over() {
 }
 
 #[test]
-fn guessing_passwords_holds_nobody_up() {
+fn password_guesses_do_not_delay_other_requests() {
     // 2^14 rounds take more than a second, so the queue does not drain during the test.
     let slow = "$2y$14$abcdefghijklmnopqrstuuJ5mYmCkAqyjlIHn0B0sBKWF6xkUN5yG";
     let folder = colony();
@@ -530,7 +530,7 @@ fn failed_logins_are_limited_by_address() {
 /// Simultaneous guesses count before their passwords are hashed. Another client's correct login is answered
 /// during the flood.
 #[test]
-fn a_flood_of_guesses_keeps_out_no_other_client() {
+fn a_flood_of_guesses_locks_no_other_client_out() {
     let server = Server::start_in(
         colony(),
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
@@ -568,7 +568,7 @@ fn a_flood_of_guesses_keeps_out_no_other_client() {
 }
 
 #[test]
-fn redirects_carry_what_follows_their_prefix() {
+fn redirects_keep_the_path_after_their_prefix() {
     let server = Server::start_in(
         colony(),
         &config(
@@ -613,7 +613,7 @@ fn redirects_carry_what_follows_their_prefix() {
 }
 
 #[test]
-fn rewrites_and_folders_of_their_own() {
+fn rewrites_and_routes_with_their_own_root() {
     let folder = colony()
         .with("public/new/index.html", "new index")
         .with("public/new/page.html", "new page")

@@ -75,7 +75,7 @@ fn leaf(file: &PathBuf) -> String {
 }
 
 #[test]
-fn by_http_01_from_the_first_start() {
+fn a_certificate_is_issued_by_http_01_at_the_first_start() {
     let pebble = Pebble::start();
     let server = server(&pebble, &[NAME, "example.org"], ", challenge = \"http-01\"");
     said(&server.errors, "certificate until");
@@ -105,7 +105,7 @@ fn by_http_01_from_the_first_start() {
 }
 
 #[test]
-fn by_tls_alpn_01() {
+fn a_certificate_is_issued_by_tls_alpn_01() {
     let pebble = Pebble::start();
     let server = server(&pebble, &[NAME], ", challenge = \"tls-alpn-01\"");
     said(&server.errors, "certificate until");
@@ -116,7 +116,7 @@ fn by_tls_alpn_01() {
 }
 
 #[test]
-fn half_of_the_nonces_are_refused() {
+fn a_certificate_is_issued_although_half_of_the_nonces_are_refused() {
     let pebble = Pebble::start_with(Settings {
         nonce_reject: 50,
         ..Settings::default()
@@ -156,7 +156,7 @@ fn calls(folder: &Folder, count: usize) -> Vec<String> {
 const HOOK: &str = ", hook = \"hook\"";
 
 #[test]
-fn by_dns_01_with_a_wildcard() {
+fn a_wildcard_certificate_is_issued_by_dns_01() {
     let pebble = Pebble::start();
     let folder = furnished(&pebble);
     hook(&pebble, &folder, "");
@@ -175,7 +175,7 @@ fn by_dns_01_with_a_wildcard() {
 }
 
 #[test]
-fn a_hook_that_fails_or_hangs() {
+fn a_failing_or_hanging_hook_is_logged() {
     let pebble = Pebble::start();
     let folder = furnished(&pebble);
     hook(&pebble, &folder, "echo 'no credentials' >&2; exit 3");
@@ -196,7 +196,7 @@ fn a_hook_that_fails_or_hangs() {
 }
 
 #[test]
-fn validation_fails_and_is_told_in_words() {
+fn a_failed_validation_is_logged_with_its_reason() {
     let pebble = Pebble::start();
     let nowhere = format!("{{\"host\":\"{NAME}\",\"addresses\":[\"127.9.9.9\"]}}");
     pebble.dns("add-a", &nowhere);
@@ -226,7 +226,7 @@ fn validation_fails_and_is_told_in_words() {
 }
 
 #[test]
-fn where_http_01_fails_tls_alpn_01_is_next() {
+fn tls_alpn_01_follows_a_failed_http_01() {
     let pebble = Pebble::start_with(Settings {
         http_elsewhere: true,
         ..Settings::default()
@@ -239,7 +239,7 @@ fn where_http_01_fails_tls_alpn_01_is_next() {
 }
 
 #[test]
-fn slow_validation_holds_up_nobody() {
+fn slow_validation_delays_no_request() {
     let pebble = Pebble::start_with(Settings {
         sleep: Some(6),
         ..Settings::default()
@@ -299,7 +299,7 @@ fn the_directory_is_down_at_renewal() {
 }
 
 #[test]
-fn the_directory_wants_it_renewed_now() {
+fn the_directory_requests_an_early_renewal() {
     let pebble = Pebble::start();
     let config = pebble.config_for(&[NAME], "");
     let server = Server::start_in(furnished(&pebble), &config);
@@ -321,7 +321,7 @@ fn the_directory_wants_it_renewed_now() {
 }
 
 #[test]
-fn a_restart_in_the_middle_goes_on_with_the_order() {
+fn a_restart_resumes_a_pending_order() {
     let pebble = Pebble::start();
     let folder = furnished(&pebble);
     // The hook waits for a file, for at most 60 s.
@@ -343,7 +343,7 @@ fn a_restart_in_the_middle_goes_on_with_the_order() {
 }
 
 #[test]
-fn a_full_disk_while_storing() {
+fn a_full_disk_while_a_certificate_is_stored() {
     let pebble = Pebble::start();
     let folder = furnished(&pebble).with("state/here", "");
     let wait = format!(
@@ -381,7 +381,7 @@ fn a_full_disk_while_storing() {
 }
 
 #[test]
-fn two_servers_on_one_state_folder() {
+fn two_servers_share_one_state_folder() {
     let pebble = Pebble::start();
     let folder = furnished(&pebble);
     // The hook waits, so that the second server starts before the first server's order ends.
@@ -421,7 +421,7 @@ fn two_servers_on_one_state_folder() {
 }
 
 #[test]
-fn profiles() {
+fn certificate_profiles() {
     let pebble = Pebble::start();
     let server = server(&pebble, &[NAME], ", profile = \"nonesuch\"");
     let line = said(&server.errors, "no profile `nonesuch`");
@@ -461,7 +461,7 @@ fn external_account_binding() {
 }
 
 #[test]
-fn names_that_no_directory_validates_are_skipped_and_said() {
+fn names_that_no_directory_validates_are_skipped_and_logged() {
     let pebble = Pebble::start();
     let config = pebble.config_for(&["box", NAME, "127.0.0.1", "nas.lan"], "")
         + "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n";
@@ -601,7 +601,7 @@ fn hostile_directories_are_bounded_and_logged() {
 }
 
 #[test]
-fn a_directory_that_drips_is_left_at_the_deadline() {
+fn a_dripping_directory_is_abandoned_at_the_deadline() {
     let slow = Hostile::start(|stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\nX: ")?;
         loop {

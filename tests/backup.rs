@@ -131,7 +131,7 @@ fn only(folder: &Folder, expected: &[&str]) {
 }
 
 #[test]
-fn there_and_back_byte_for_byte() {
+fn restore_gives_a_site_back_byte_for_byte() {
     let folder = saved();
     let archive = folder.path("site.tar.gz");
     assert_eq!(
@@ -178,7 +178,7 @@ fn there_and_back_byte_for_byte() {
 }
 
 #[test]
-fn other_programs_can_read_it() {
+fn other_programs_can_read_an_archive() {
     let folder = saved();
     fs::create_dir(folder.path("out")).expect("a folder");
     let (archive, out) = (folder.path("site.tar.gz"), folder.path("out"));
@@ -197,7 +197,7 @@ fn other_programs_can_read_it() {
 }
 
 #[test]
-fn a_running_server_takes_what_is_restored() {
+fn a_running_server_serves_a_restored_site() {
     let folder = folder();
     let mut server = Server::start_in(folder, &config());
     let agent = "User-Agent: Mozilla/5.0 Firefox/140.0\r\n";
@@ -230,7 +230,7 @@ fn a_running_server_takes_what_is_restored() {
 }
 
 #[test]
-fn files_that_change_meanwhile_are_whole() {
+fn files_changed_during_a_backup_are_whole() {
     let folder = folder();
     for nth in 0..40 {
         folder.write(&format!("public/page-{nth}"), vec![b'a'; 50_000]);
@@ -409,7 +409,7 @@ fn a_hostile_archive_writes_nowhere() {
 }
 
 #[test]
-fn a_full_disk_leaves_what_was_there() {
+fn a_full_disk_during_a_restore_keeps_the_old_site() {
     let folder = saved();
     fs::create_dir(folder.path("small")).expect("a folder");
     let script = "set -e; mount -t tmpfs -o size=1m none small; cp anthill.toml small\n\
@@ -435,7 +435,7 @@ fn a_full_disk_leaves_what_was_there() {
 }
 
 #[test]
-fn folders_keep_the_group_of_new_files_and_files_no_rights_of_others() {
+fn folders_keep_the_setgid_bit_and_files_lose_setuid_and_setgid() {
     let folder = folder();
     let chmod = |name: &str, mode| {
         fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
@@ -453,7 +453,7 @@ fn folders_keep_the_group_of_new_files_and_files_no_rights_of_others() {
 }
 
 #[test]
-fn an_archive_in_a_folder_that_is_saved_is_refused() {
+fn an_archive_inside_a_saved_folder_is_refused() {
     let folder = folder();
     symlink("public/a", folder.path("led")).expect("a link");
     let config = folder.path("anthill.toml");
@@ -483,7 +483,7 @@ fn an_archive_in_a_folder_that_is_saved_is_refused() {
 }
 
 #[test]
-fn what_is_typed_wrongly_is_said() {
+fn wrong_arguments_are_explained() {
     let folder = folder();
     let config = folder.path("anthill.toml");
     let config = config.to_str().expect("a path");

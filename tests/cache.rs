@@ -52,7 +52,7 @@ fn said(response: &Response) -> &str {
 }
 
 #[test]
-fn a_page_is_made_once_for_all_versions() {
+fn one_call_makes_a_page_for_all_versions_of_http() {
     let server = server(KEPT);
     for over in BOTH {
         let path = format!("/page/{over:?}?f=Content-Type:text/html&f=X-Own:%20yes&size=3000");
@@ -96,7 +96,7 @@ fn a_page_is_made_once_for_all_versions() {
 
 #[cfg(feature = "http3")]
 #[test]
-fn over_http_3_too() {
+fn stored_pages_are_served_over_http_3() {
     let server = server(KEPT);
     let path = "/page?f=ETag:%22t%22&f=X-Own:yes";
     let questions = [
@@ -135,7 +135,7 @@ fn over_http_3_too() {
 
 /// Twenty clients request an absent page over every transport, and the handler is called once.
 #[test]
-fn all_who_wait_share_a_call() {
+fn waiting_clients_share_a_call() {
     for (mode, status) in [
         ("", 200),
         ("&open", 200),
@@ -225,7 +225,7 @@ fn a_call_outlives_its_client() {
 
 /// A call without a waiting client keeps its script running only for a moment.
 #[test]
-fn a_call_that_everybody_left_ends() {
+fn a_call_without_waiting_clients_ends() {
     let server = with_scripts(&[("a", "echo $$ > $QUERY_STRING; exec sleep 1000")], "");
     for over in BOTH {
         let name = format!("pid-{over:?}");
@@ -246,7 +246,7 @@ fn a_call_that_everybody_left_ends() {
 
 /// A stored page is compressed in the background like a file, and its fields say so.
 #[test]
-fn a_kept_text_is_compressed() {
+fn stored_text_is_compressed() {
     let server = server(KEPT);
     let path = "/page?f=Content-Type:text/html&f=ETag:%22t%22&f=Vary:X-A&size=30000";
     let plain = get(&server, path);
@@ -313,7 +313,7 @@ fn a_kept_text_is_compressed() {
 }
 
 #[test]
-fn what_is_no_text_is_not_compressed() {
+fn stored_binary_content_is_not_compressed() {
     let server = server(KEPT);
     for more in [
         "f=Content-Type:image/png&size=3000",
@@ -338,7 +338,7 @@ fn what_is_no_text_is_not_compressed() {
 
 /// A client that starts a call and does not read delays no other client.
 #[test]
-fn a_slow_reader_holds_up_nobody() {
+fn a_slow_reader_delays_no_other_client() {
     let server = server(KEPT);
     let path = "/page?size=900000&mid=go";
     let mut slow = Wire::plain(&server);
@@ -360,7 +360,7 @@ fn a_slow_reader_holds_up_nobody() {
 }
 
 #[test]
-fn what_must_not_be_kept_is_not() {
+fn responses_that_forbid_storage_are_not_stored() {
     let server = server(KEPT);
     for more in [
         "f=Cache-Control:no-store",
@@ -418,7 +418,7 @@ fn what_must_not_be_kept_is_not() {
 }
 
 #[test]
-fn only_what_says_so_is_kept_where_nothing_is_guessed() {
+fn without_a_default_lifetime_only_explicit_lifetimes_are_stored() {
     let server = server("true");
     for nth in 1..3 {
         assert_eq!(call(&get(&server, "/page/a")), nth);
@@ -447,7 +447,7 @@ fn only_what_says_so_is_kept_where_nothing_is_guessed() {
 }
 
 #[test]
-fn conditions_and_ranges_are_those_of_the_page() {
+fn conditions_and_ranges_apply_to_stored_pages() {
     let server = server(KEPT);
     let date = "Sun,%2006%20Nov%201994%2008:49:37%20GMT";
     let path = format!("/page?f=ETag:%22t%22&f=Last-Modified:{date}&size=1000");
@@ -515,7 +515,7 @@ fn conditions_and_ranges_are_those_of_the_page() {
 }
 
 #[test]
-fn a_head_makes_the_page() {
+fn a_head_request_stores_the_page() {
     let server = server(KEPT);
     let head = Wire::plain(&server).ask("HEAD", "/page", "");
     assert_eq!(head.status, 200);
@@ -526,7 +526,7 @@ fn a_head_makes_the_page() {
 }
 
 #[test]
-fn what_varies_is_kept_apart() {
+fn variants_by_vary_are_stored_separately() {
     let server = server(KEPT);
     let path = "/page?f=Vary:Accept-Language,%20X-A";
     let ask = |fields: &str| call(&get_with(&server, path, fields));
@@ -569,7 +569,7 @@ fn what_varies_is_kept_apart() {
 }
 
 #[test]
-fn a_stale_page_is_served_while_it_is_made_anew() {
+fn a_stale_page_is_served_during_its_revalidation() {
     let server = server("true");
     let path = "/page?f=Cache-Control:max-age=0,%20stale-while-revalidate=1000&gate=go";
     Wire::plain(&server).ask("POST", "/page/other?open=go", "");
@@ -598,7 +598,7 @@ fn a_stale_page_is_served_while_it_is_made_anew() {
 }
 
 #[test]
-fn a_stale_page_is_better_than_a_failure() {
+fn a_stale_page_is_served_instead_of_a_failure() {
     let server = server("true");
     for (nth, failure) in ["500", "503", "fault"].iter().enumerate() {
         let path = format!(
@@ -626,7 +626,7 @@ fn a_stale_page_is_better_than_a_failure() {
 
 /// A handler called with the old page's tag may answer 304.
 #[test]
-fn a_page_that_did_not_change_is_freshened() {
+fn a_304_of_the_handler_freshens_a_page() {
     let server = server("true");
     let path = "/page?f=Cache-Control:max-age=0,%20stale-if-error=1000&f=ETag:%22t%22&revalidates";
     assert_eq!(get(&server, path).text(), "call 1 GET -\n");
@@ -643,7 +643,7 @@ fn a_page_that_did_not_change_is_freshened() {
 }
 
 #[test]
-fn what_changes_a_page_ends_it() {
+fn unsafe_requests_invalidate_a_page() {
     let server = server(KEPT);
     let path = "/page/a?f=X:y";
     assert_eq!(call(&get(&server, path)), 1);
@@ -758,7 +758,7 @@ fn hash(password: &str) -> String {
 
 /// No user gets another user's page.
 #[test]
-fn users_share_nothing() {
+fn users_share_no_pages() {
     let users = format!("ant:{}\nbee:{}\n", hash("a"), hash("b"));
     let folder = Folder::new()
         .with("users", users)
@@ -788,7 +788,7 @@ fn users_share_nothing() {
 }
 
 #[test]
-fn the_host_and_its_port_tell_pages_apart() {
+fn pages_are_stored_separately_by_host_and_port() {
     let server = server(KEPT);
     let ask = |host: &str| {
         let mut wire = Wire::plain(&server);
@@ -806,7 +806,7 @@ fn the_host_and_its_port_tell_pages_apart() {
 }
 
 #[test]
-fn cookies_may_be_ignored() {
+fn cookies_can_be_ignored_by_configuration() {
     let server = server("{ seconds = 1000, ignore_cookies = true }");
     assert_eq!(call(&get_with(&server, "/page", "Cookie: a=b\r\n")), 1);
     assert_eq!(call(&get_with(&server, "/page", "Cookie: a=c\r\n")), 1);
@@ -814,7 +814,7 @@ fn cookies_may_be_ignored() {
 }
 
 #[test]
-fn what_is_too_large_passes_through() {
+fn responses_over_the_size_limit_pass_through() {
     let server = server("{ seconds = 1000, page_bytes = 100000 }");
     for over in BOTH {
         for more in ["", "&mid=go", "&open", "&open&mid=go"] {
@@ -937,7 +937,7 @@ fn pages_outlive_a_reload() {
 
 /// A page stored under a path is not served after the path leads to another target.
 #[test]
-fn pages_do_not_outlive_what_led_to_them() {
+fn pages_end_with_the_rewrite_that_led_to_them() {
     let led = |to: &str| {
         let route = format!("[[site.route]]\npath = \"/old\"\nrewrite = \"{to}\"\n");
         config("", KEPT, &route)
@@ -962,7 +962,7 @@ fn pages_do_not_outlive_what_led_to_them() {
 }
 
 #[test]
-fn mistakes_are_pointed_at() {
+fn configuration_errors_are_explained() {
     let folder = Folder::new().with("public/index.html", "x");
     for (route, what) in [
         (
@@ -1022,7 +1022,7 @@ fn with_scripts(scripts: &[(&str, &str)], more: &str) -> Server {
 }
 
 #[test]
-fn what_scripts_answer_is_kept_each_by_itself() {
+fn responses_of_scripts_are_stored_separately() {
     let server = with_scripts(
         &[
             ("a", "echo a $QUERY_STRING $$"),
@@ -1050,7 +1050,7 @@ fn what_scripts_answer_is_kept_each_by_itself() {
 
 /// Cache-Status says `stored` only if the response is known to be stored when the head is sent.
 #[test]
-fn what_is_not_kept_is_not_called_stored() {
+fn cache_status_says_stored_only_for_stored_responses() {
     let server = with_scripts(
         &[
             ("large", "head -c 2000000 /dev/zero"),
@@ -1083,7 +1083,7 @@ fn what_is_not_kept_is_not_called_stored() {
 /// The response to a script's internal redirect is shared by all clients, so only a target readable by all
 /// clients is stored.
 #[test]
-fn no_page_is_kept_that_only_some_may_see() {
+fn guarded_targets_of_internal_redirects_are_not_stored() {
     let go = |to: &str| format!("#!/bin/sh\nprintf 'Location: {to}\\n\\n'\n");
     let folder = Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
@@ -1141,7 +1141,7 @@ fn no_page_is_kept_that_only_some_may_see() {
 
 /// A guard added by a reload or a restart covers the pages stored before, by every path to them.
 #[test]
-fn a_new_guard_holds_for_what_was_kept_before() {
+fn a_new_guard_covers_pages_stored_before() {
     let go = "#!/bin/sh\nprintf 'Location: /members/\\n\\n'\n";
     let folder = Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
@@ -1200,7 +1200,7 @@ fn a_new_guard_holds_for_what_was_kept_before() {
 
 /// A response requested under a guard and made without the guard is not shared after the guard is back.
 #[test]
-fn a_page_that_guards_changed_under_is_not_kept() {
+fn a_page_made_while_guards_change_is_not_stored() {
     let folder = Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
         .with("public/members/index.html", "<p>members</p>\n")

@@ -59,7 +59,7 @@ fn open(server: &Server, gate: &str) {
 /// ask again before the cache knows that the call has ended; the second request makes a call of its
 /// own.
 #[test]
-fn a_failure_that_was_answered_is_not_shared() {
+fn a_delivered_failure_is_not_shared() {
     let server = server("{ seconds = 1000 }", "", &[]);
     for (nth, status) in [500, 502, 503].into_iter().enumerate() {
         for over in BOTH {
@@ -88,7 +88,7 @@ fn a_failure_that_was_answered_is_not_shared() {
 
 /// Date and Age give the age of a response on receipt (RFC 9111 §4.2.3).
 #[test]
-fn a_response_may_be_too_old_to_be_kept() {
+fn a_response_may_be_too_old_to_be_stored() {
     let server = server("true", "", &[]);
     let old = "f=Date:Sun,%2006%20Nov%201994%2008:49:37%20GMT";
     let future = |name: &str, time: &str| format!("f={name}:Thu,%2001%20Jan%202099%20{time}%20GMT");
@@ -177,7 +177,7 @@ fn a_script_has_its_own_date_over_http_3() {
 /// A 304 updates all fields of a page except the fields that describe the bytes of the content (RFC
 /// 9111 §3.2).
 #[test]
-fn a_304_brings_new_fields() {
+fn a_304_updates_the_stored_fields() {
     let script = "\
         printf 'ETag: \"t\"\\nCache-Control: max-age=0, stale-if-error=1000\\n'\n\
         if [ -n \"$HTTP_IF_NONE_MATCH\" ]; then new=2; printf 'Status: 304\\n'; else new=1; fi\n\
@@ -213,7 +213,7 @@ fn a_304_brings_new_fields() {
 /// A response is stored for its stated lifetime, with any final status except the statuses that forbid
 /// storage.
 #[test]
-fn any_final_status_is_stored_if_the_response_says_for_how_long() {
+fn any_final_status_with_a_lifetime_is_stored() {
     let server = server("true", "", &[]);
     for status in [299, 400, 403, 405, 499, 500, 502, 503, 504, 599] {
         let path = format!("/page/{status}?status={status}&f=Cache-Control:max-age=1000");
@@ -244,7 +244,7 @@ fn any_final_status_is_stored_if_the_response_says_for_how_long() {
 
 /// The operator's `headers` set the lifetime of pages, and not of a 401 or a failure.
 #[test]
-fn the_operators_cache_control_is_for_pages() {
+fn the_operators_cache_control_applies_to_pages_only() {
     let site =
         "headers = [{ files = \"*\", set = { \"Cache-Control\" = \"public, max-age=1000\" } }]";
     let server = server("true", site, &[]);
@@ -276,7 +276,7 @@ const BOB: &str = "Authorization: Basic Ym9iOmI=\r\n";
 /// A response to a request with Authorization is stored only if the response is marked as shareable (RFC
 /// 9111 §3.5).
 #[test]
-fn a_response_to_authorization_is_stored_only_if_it_says_so() {
+fn a_response_to_authorization_is_stored_only_if_marked_shareable() {
     let server = server("{ seconds = 1000 }", "", &[]);
     for (nth, control) in ["public", "s-maxage=1000", "max-age=1000,%20must-revalidate"]
         .iter()
@@ -393,7 +393,7 @@ fn if_modified_since_is_compared_with_date_without_last_modified() {
 
 /// Fields named by Connection concern only the script's connection and are not forwarded.
 #[test]
-fn fields_of_a_connection_are_not_kept() {
+fn fields_named_by_connection_are_not_stored() {
     let script = "printf 'Content-Type: text/plain\\nConnection: X-A, Cache-Control\\nX-A: 1\\n'\n\
         printf 'X-B: 2\\nCache-Control: %s\\n\\n' $QUERY_STRING\n";
     let server = server("true", "", &[("a", script)]);

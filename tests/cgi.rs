@@ -102,7 +102,7 @@ fn no_zombies(server: &Server) {
 }
 
 #[test]
-fn the_same_over_every_version() {
+fn scripts_answer_alike_over_every_version_of_http() {
     let server = with_script(
         "a.cgi",
         &format!("{PLAIN}echo \"$SERVER_PROTOCOL $PATH_INFO\""),
@@ -176,7 +176,7 @@ fn the_same_over_every_version() {
 }
 
 #[test]
-fn what_a_program_is_told_and_what_not() {
+fn a_script_gets_exactly_its_cgi_variables() {
     let folder = folder();
     let text = "#!/usr/bin/env python3\nimport json, os, sys, signal\n\
         open_files = sorted(int(fd) for fd in os.listdir('/proc/self/fd'))\n\
@@ -282,7 +282,7 @@ mod serde {
 }
 
 #[test]
-fn what_is_no_script_is_refused_with_its_number() {
+fn a_path_without_a_script_is_refused_with_its_rule() {
     let folder = folder();
     folder.write("secret/key", "SECRET\n");
     folder.write("scripts/plain.cgi", "#!/bin/sh\necho SECRET\n");
@@ -323,7 +323,7 @@ fn what_is_no_script_is_refused_with_its_number() {
 }
 
 #[test]
-fn a_script_that_fails_before_its_response_is_a_502() {
+fn a_script_that_fails_before_its_response_gives_a_502() {
     let folder = folder();
     for (name, text) in [
         (
@@ -383,7 +383,7 @@ fn a_script_that_fails_before_its_response_is_a_502() {
 }
 
 #[test]
-fn a_script_that_dies_in_its_response_breaks_it_off() {
+fn a_script_that_dies_during_its_response_breaks_the_response_off() {
     let server = with_script("a", &format!("{PLAIN}echo some; kill -9 $$"));
     for over in BOTH {
         let mut wire = Wire::over(&server, over);
@@ -410,7 +410,7 @@ fn a_script_that_dies_in_its_response_breaks_it_off() {
 
 /// A failure is in both logs, as text and as a rule number, over every version of HTTP.
 #[test]
-fn what_went_wrong_is_said() {
+fn failures_are_logged_with_text_and_rule() {
     let folder = folder();
     let head =
         |length: &str| format!("printf 'Content-Type: a/b\\nContent-Length: {length}\\n\\n'\n");
@@ -494,7 +494,7 @@ fn what_went_wrong_is_said() {
 /// A request body that stalls after the response has begun breaks the response off, with rule 602 in the
 /// log.
 #[test]
-fn a_body_that_stops_in_the_response_is_said() {
+fn a_body_that_stalls_during_the_response_is_logged() {
     let folder = folder();
     shell(
         &folder,
@@ -552,7 +552,7 @@ const VERSIONS: [&str; 3] = ["h1", "h2", "h3"];
 const VERSIONS: [&str; 2] = ["h1", "h2"];
 
 #[test]
-fn fifty_megabytes_both_ways_at_once() {
+fn fifty_megabytes_in_both_directions_at_once() {
     let folder = folder();
     let body: Vec<u8> = (0..(50u64 << 20) / 8)
         .flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
@@ -726,7 +726,7 @@ fn kept(server: &Server) -> usize {
 
 /// A body on its way is in an unlinked file and holds no script slot.
 #[test]
-fn bodies_that_are_kept_leave_nothing_behind() {
+fn spooled_bodies_leave_no_files_behind() {
     let folder = folder();
     shell(
         &folder,
@@ -784,7 +784,7 @@ fn bodies_that_are_kept_leave_nothing_behind() {
 }
 
 #[test]
-fn bodies_that_can_not_be_kept_are_refused() {
+fn bodies_that_cannot_be_spooled_are_refused() {
     let folder = folder();
     shell(
         &folder,
@@ -829,7 +829,7 @@ fn bodies_that_can_not_be_kept_are_refused() {
 
 /// One client cannot use the whole spool, and a body for an absent script uses none.
 #[test]
-fn bodies_of_one_client_leave_room_for_others() {
+fn bodies_of_one_client_leave_spool_space_for_other_clients() {
     let folder = folder();
     shell(
         &folder,
@@ -868,7 +868,7 @@ fn bodies_of_one_client_leave_room_for_others() {
 
 /// A spooled body that cannot be read back is lost, with one error in the log.
 #[test]
-fn a_body_that_is_lost_on_the_disk_is_said() {
+fn a_lost_spooled_body_is_logged() {
     let folder = folder();
     shell(
         &folder,
@@ -900,7 +900,7 @@ fn a_body_that_is_lost_on_the_disk_is_said() {
 
 /// A full disk, played by the process's limit on file sizes.
 #[test]
-fn a_full_disk_is_said() {
+fn a_full_disk_is_logged() {
     let folder = folder();
     shell(
         &folder,
@@ -1078,7 +1078,7 @@ fn a_client_that_leaves_a_silent_script_ends_it() {
 }
 
 #[test]
-fn streams_that_are_reset_end_their_scripts() {
+fn a_stream_reset_ends_its_script() {
     let server = with_script("a", &format!("{STUBBORN}{PLAIN}while :; do echo x; done"));
     let mut h2 = H2::open(&server, Over::Tls);
     let id = h2.ask("GET", "/run/a", &[], true);
@@ -1091,7 +1091,7 @@ fn streams_that_are_reset_end_their_scripts() {
 }
 
 #[test]
-fn a_silent_script_is_ended_with_all_it_started() {
+fn a_silent_script_is_ended_with_its_children() {
     let folder = folder();
     shell(&folder, "a", &format!("{STUBBORN}sleep 1000"));
     shell(&folder, "b", &format!("{PLAIN}echo begun; sleep 1000"));
@@ -1115,7 +1115,7 @@ fn a_silent_script_is_ended_with_all_it_started() {
 }
 
 #[test]
-fn output_has_its_bound() {
+fn script_output_is_bounded() {
     let folder = folder();
     shell(&folder, "a", &format!("{PLAIN}yes"));
     let limits = "limits = { script_output_bytes = 1000000 }";
@@ -1133,7 +1133,7 @@ fn output_has_its_bound() {
 }
 
 #[test]
-fn what_a_script_leaves_behind_is_ended_too() {
+fn background_processes_of_a_script_are_ended() {
     // A background process with its output closed does not delay the response.
     let text = format!("{PLAIN}echo done\nsleep 1000 >/dev/null 2>&1 &\necho $! > pids");
     let server = with_script("a", &text);
@@ -1148,7 +1148,7 @@ fn what_a_script_leaves_behind_is_ended_too() {
 
 /// A child with the output open does not delay the response, and is ended.
 #[test]
-fn a_child_that_keeps_the_output_is_ended() {
+fn a_child_that_holds_the_output_open_is_ended() {
     let folder = folder();
     let child = "sleep 1000 &\necho $! >> pids";
     shell(&folder, "said", &format!("{PLAIN}echo done\n{child}"));
@@ -1218,7 +1218,7 @@ fn a_script_may_finish_after_its_response() {
 }
 
 #[test]
-fn more_than_may_run_wait_and_then_are_told_to_come_back() {
+fn calls_over_the_limit_wait_and_then_get_a_503() {
     let folder = folder();
     // The script runs until a file exists.
     let wait = "echo $$ >> pids\nwhile [ ! -e go ]; do sleep 0.05; done\n";
@@ -1256,7 +1256,7 @@ fn more_than_may_run_wait_and_then_are_told_to_come_back() {
 }
 
 #[test]
-fn a_server_that_stops_takes_its_scripts_with_it() {
+fn a_stopping_server_ends_its_scripts() {
     let folder = folder();
     shell(
         &folder,
@@ -1275,7 +1275,7 @@ fn a_server_that_stops_takes_its_scripts_with_it() {
 }
 
 #[test]
-fn many_at_once_and_none_is_lost() {
+fn many_simultaneous_calls_are_all_answered() {
     let server = with_script("a", &format!("{PLAIN}echo hello"));
     let asked: Vec<_> = (0..8)
         .map(|_| {
@@ -1290,7 +1290,7 @@ fn many_at_once_and_none_is_lost() {
 }
 
 #[test]
-fn interpreters_by_ending() {
+fn interpreters_by_file_suffix() {
     let folder = folder();
     folder.write("scripts/a.py", "import os, sys\nprint('Content-Type: text/plain\\n')\nprint(sys.argv[0] == os.environ['SCRIPT_FILENAME'])\n");
     folder.write("scripts/b.pl", "print \"Content-Type: text/plain\\n\\n\"; print scalar(@ARGV), $ENV{PATH_INFO}, \"\\n\";\n");
@@ -1369,7 +1369,7 @@ fn php_among_the_files_of_a_site() {
 }
 
 #[test]
-fn what_can_not_be_meant_is_refused_when_it_is_read() {
+fn contradictory_configurations_are_refused() {
     let folder = folder();
     folder.write("public/404.php", "SECRET");
     let check = |routes: &str, site: &str| {
@@ -1431,7 +1431,7 @@ fn what_can_not_be_meant_is_refused_when_it_is_read() {
 
 /// The server starts scripts without a copy of its own memory.
 #[test]
-fn a_script_that_is_started_costs_no_copy_of_the_server() {
+fn a_script_starts_without_a_copy_of_the_server() {
     let server = with_script("a", &format!("{PLAIN}echo x"));
     let mut strace = Command::new(crate::support::tool("strace"));
     let log = server.folder.path("calls");
@@ -1452,7 +1452,7 @@ fn a_script_that_is_started_costs_no_copy_of_the_server() {
 
 /// The example runs unchanged.
 #[test]
-fn the_example() {
+fn the_scripts_example_runs_unchanged() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/scripts");
     let example = example.canonicalize().expect("the example");
     let text = fs::read_to_string(example.join("anthill.toml")).expect("its configuration");
@@ -1475,7 +1475,7 @@ fn the_example() {
 
 /// Scripts are not run in a folder outside their route, and their source is not served either.
 #[test]
-fn scripts_in_another_folder_are_not_shown() {
+fn script_sources_in_another_folder_are_not_served() {
     let folder = folder()
         .with("shop/config.sh", "secret=1\n")
         .with("shop/page.html", "<p>shop</p>\n")
@@ -1501,7 +1501,7 @@ fn scripts_in_another_folder_are_not_shown() {
 
 /// The host of an absolute target takes precedence over the field Host (RFC 9112 §3.2.2).
 #[test]
-fn the_host_is_the_one_that_was_asked_for() {
+fn a_script_gets_the_requested_host() {
     let server = with_script("a", &format!("{PLAIN}echo \"$HTTP_HOST $SERVER_NAME\""));
     for (target, host, expected) in [
         ("/run/a", "localhost:81", "localhost:81 localhost\n"),
@@ -1527,7 +1527,7 @@ fn the_host_is_the_one_that_was_asked_for() {
 
 /// Orphaned children of a script, dead and not yet reaped, hold no slot.
 #[test]
-fn orphans_hold_no_place() {
+fn orphans_hold_no_slot() {
     let folder = folder();
     // The server runs as the first process of a PID namespace and inherits all orphans.
     shell(&folder, "leaves", &format!("{PLAIN}sleep 0.1 & echo done"));
@@ -1554,7 +1554,7 @@ fn orphans_hold_no_place() {
 
 /// A root behind a link switches from one release to the next, and scripts switch with the files.
 #[test]
-fn scripts_move_with_their_site() {
+fn scripts_switch_with_their_site() {
     let tell = |what: &str| format!("{PLAIN}echo {what} \"$DOCUMENT_ROOT\"\n");
     let folder = folder()
         .with("releases/1/a.sh", tell("one"))
@@ -1667,7 +1667,7 @@ fn front_controllers_of_another_route() {
 /// A client with a slow form has no slot yet. A client with a slow long body loses its slot to a waiting
 /// client.
 #[test]
-fn slow_uploads_hold_no_place() {
+fn slow_uploads_hold_no_slot() {
     let folder = folder();
     shell(
         &folder,
@@ -1702,7 +1702,7 @@ fn slow_uploads_hold_no_place() {
 /// A client that reads none of its responses loses its slots to calls of other clients. A response that the
 /// same client reads quickly goes on.
 #[test]
-fn slow_readers_of_one_address_hold_no_places_that_others_wait_for() {
+fn slow_readers_lose_their_slots_to_other_clients() {
     let folder = folder();
     let flood = format!("echo $$ >> pids\n{PLAIN}exec cat /dev/zero");
     shell(&folder, "flood", &flood);
@@ -1744,7 +1744,7 @@ fn slow_readers_of_one_address_hold_no_places_that_others_wait_for() {
 
 /// HTTP/2 clients with shut windows lose their slots to other clients, and each ended call is counted.
 #[test]
-fn streams_that_take_nothing_give_way_to_other_clients() {
+fn unread_streams_lose_their_slots_to_other_clients() {
     // Either the window is shut, or the window is open and the client does not read.
     for is_open in [false, true] {
         let folder = folder();
@@ -1827,7 +1827,7 @@ fn address(nth: u8) -> IpAddr {
 
 /// Waiting uploads of one client do not block the upload that has the slot.
 #[test]
-fn uploads_side_by_side_take_turns() {
+fn waiting_uploads_do_not_block_the_running_upload() {
     const BYTES: usize = 1 << 20;
     let folder = folder();
     shell(
@@ -1880,7 +1880,7 @@ fn uploads_side_by_side_take_turns() {
 /// A server started with signals ignored or blocked reaps its children, and its scripts start with default
 /// signals.
 #[test]
-fn signals_that_were_ignored() {
+fn scripts_do_not_inherit_ignored_signals() {
     let folder = folder();
     shell(
         &folder,
@@ -1917,7 +1917,7 @@ fn signals_that_were_ignored() {
 
 /// An immediate stop while scripts start continuously leaves no script behind.
 #[test]
-fn what_begins_as_the_server_ends_ends_too() {
+fn scripts_started_during_a_stop_are_ended() {
     let folder = folder();
     shell(
         &folder,

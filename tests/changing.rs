@@ -34,7 +34,7 @@ fn kind(response: &Response) -> u8 {
 }
 
 #[test]
-fn what_changes_is_seen_and_until_then_the_old_is_whole() {
+fn changes_are_served_and_the_old_content_is_whole_until_then() {
     // Sizes of a file in memory, of a file on disk with a content ETag, and of a file on disk with a time
     // ETag.
     for size in [1_000, 300_000, 3_000_000] {
@@ -164,7 +164,7 @@ impl Mishap {
 }
 
 #[test]
-fn a_download_is_whole_or_it_is_cut() {
+fn a_download_during_a_change_is_whole_or_cut() {
     let server = start(Folder::new().with("public/first.txt", "first"));
     for over in BOTH {
         for mishap in Mishap::ALL {
@@ -201,7 +201,7 @@ fn a_download_is_whole_or_it_is_cut() {
 
 /// Downloads of all sizes while the file is replaced continuously with other bytes.
 #[test]
-fn replacing_disturbs_nobody() {
+fn replacing_a_file_disturbs_no_download() {
     let server = start(Folder::new().with("public/first.txt", "first"));
     let stop = AtomicBool::new(false);
     let sizes = [500, 60_000, 100_000, 200_000, 2_000_000];
@@ -320,7 +320,7 @@ fn half_a_file_is_never_served() {
 /// Bytes handed to the kernel before a file is rewritten. No server can recall the bytes, so the bytes must
 /// not change. (An in-place overwrite without a truncation does reach pages handed over by sendfile.)
 #[test]
-fn what_is_under_way_stays_what_it_was() {
+fn bytes_in_flight_stay_unchanged() {
     for mishap in [Mishap::Replaced, Mishap::Removed, Mishap::Rewritten] {
         for size in [20_000, 100_000, 300_000] {
             for over in BOTH {

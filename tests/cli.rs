@@ -76,7 +76,7 @@ fn a_folder_is_served_without_a_configuration() {
 }
 
 #[test]
-fn an_empty_folder_is_served_and_that_is_said() {
+fn an_empty_folder_is_served_with_a_notice() {
     let folder = Folder::new();
     let state = folder.path("state").display().to_string();
     fs::create_dir(folder.path("empty")).expect("a folder");
@@ -109,7 +109,7 @@ fn an_empty_folder_is_served_and_that_is_said() {
 }
 
 #[test]
-fn check_says_what_is_right_and_what_is_wrong() {
+fn check_reports_valid_and_invalid_configurations() {
     let folder = Folder::new().with("public/index.html", "");
     let check = |config: &str| {
         folder.write("anthill.toml", config);
@@ -156,7 +156,7 @@ fn check_says_what_is_right_and_what_is_wrong() {
 }
 
 #[test]
-fn a_password_that_was_set_is_asked_for() {
+fn a_password_set_by_passwd_is_required() {
     let folder = Folder::new().with("public/index.html", "secret page");
     let passwd = |arguments: &[&str], input: &[u8]| {
         finish(command(&folder, &[&["passwd"], arguments].concat()), input)
@@ -201,7 +201,7 @@ fn a_password_that_was_set_is_asked_for() {
 }
 
 #[test]
-fn everything_that_can_be_typed_is_explained() {
+fn every_command_and_option_has_help() {
     let overview = anthill(&["help"]);
     assert_eq!(overview.code, Some(0));
     assert_eq!(anthill::<&str>(&[]).stdout, overview.stdout);
@@ -251,7 +251,7 @@ fn everything_that_can_be_typed_is_explained() {
 }
 
 #[test]
-fn what_was_mistyped_is_answered_with_what_was_meant() {
+fn mistyped_commands_get_a_suggestion() {
     for (typed, words) in [
         (&["serv"][..], "did you mean `anthill serve`?"),
         (&["relaod"], "did you mean `anthill reload`?"),
@@ -276,7 +276,7 @@ fn what_was_mistyped_is_answered_with_what_was_meant() {
 }
 
 #[test]
-fn a_word_runs_the_program_of_that_name() {
+fn an_unknown_command_runs_the_program_of_its_name() {
     let folder = Folder::new();
     folder.program("bin/anthill-greet", "#!/bin/sh\necho \"$0 $*\"\nexit 7\n");
     let program = folder.path("bin/anthill-greet");
@@ -296,7 +296,7 @@ fn a_word_runs_the_program_of_that_name() {
 }
 
 #[test]
-fn a_service_is_printed_for_each_system() {
+fn a_service_definition_is_printed_for_each_system() {
     let folder = Folder::new().with("public/index.html", "");
     folder.write("anthill.toml", server_table("") + &site_table(""));
     let config = folder.path("anthill.toml").display().to_string();
@@ -353,7 +353,7 @@ fn a_service_is_printed_for_each_system() {
 }
 
 #[test]
-fn output_that_nobody_reads_to_the_end_is_no_error() {
+fn a_closed_output_pipe_is_no_error() {
     let line = format!(
         "{:?} man | head -n 1",
         Path::new(env!("CARGO_BIN_EXE_anthill"))

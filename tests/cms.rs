@@ -73,13 +73,13 @@ fn articles() -> Vec<String> {
 }
 
 #[test]
-fn it_is_a_configuration_as_it_lies_there() {
+fn the_example_is_a_valid_configuration() {
     let done = anthill(&["check".as_ref(), example().join("anthill.toml").as_os_str()]);
     assert_eq!(done.code, Some(0), "{done:?}");
 }
 
 #[test]
-fn every_page_is_there_and_every_link_leads_somewhere() {
+fn every_page_exists_and_every_link_resolves() {
     let server = server();
     let mut todo = vec!["/".to_owned()];
     let mut seen: Vec<String> = Vec::new();
@@ -136,7 +136,7 @@ fn the_feed_is_well_formed_and_whole() {
 }
 
 #[test]
-fn pages_are_kept_and_the_search_is_not() {
+fn pages_are_cached_and_the_search_is_not() {
     let server = server();
     for path in ["/", "/life/", "/life/winter", "/feed.atom", "/nowhere"] {
         let first = get(&server, path);
@@ -163,7 +163,7 @@ fn pages_are_kept_and_the_search_is_not() {
 }
 
 #[test]
-fn views_are_counted_though_the_program_doesnt_run() {
+fn views_of_cached_pages_are_counted() {
     let server = server();
     for _ in 0..5 {
         assert_eq!(get(&server, "/life/winter").status, 200);
@@ -181,7 +181,7 @@ fn views_are_counted_though_the_program_doesnt_run() {
 }
 
 #[test]
-fn what_pages_are_made_of_stays_inside() {
+fn sources_of_pages_are_not_served() {
     let server = server();
     for path in [
         "/content/site.xml",
@@ -214,7 +214,7 @@ fn what_pages_are_made_of_stays_inside() {
 }
 
 #[test]
-fn what_others_wrote_is_escaped() {
+fn untrusted_text_is_escaped() {
     let folder = folder();
     folder.write(
         "site/content/articles/hostile.xml",
@@ -264,7 +264,7 @@ fn what_others_wrote_is_escaped() {
 }
 
 #[test]
-fn an_old_page_stands_in_for_a_program_that_fails() {
+fn a_stale_page_is_served_instead_of_a_failure() {
     let server = Server::start_in(folder(), &config("1"));
     let first = get(&server, "/life/winter");
     assert_eq!(first.status, 200);

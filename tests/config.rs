@@ -78,7 +78,7 @@ fn refused(folder: &Folder, config: &str) -> Message {
 }
 
 #[test]
-fn each_mistake_is_shown_where_it_stands() {
+fn each_error_is_shown_at_its_position() {
     let folder = workshop();
     let site = "[[site]]\nnames = [\"a.test\"]\nroot = \"public\"\n";
     let route = format!("{site}[[site.route]]\npath = \"/x/\"\n");
@@ -150,7 +150,7 @@ fn each_mistake_is_shown_where_it_stands() {
 }
 
 #[test]
-fn what_is_missing_altogether_is_said_too() {
+fn missing_tables_and_keys_are_reported() {
     let folder = workshop();
     let at = folder.path(".");
     for word in ["check", "serve"] {
@@ -201,7 +201,7 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn what_the_user_cannot_read_is_found_before_it_serves() {
+fn unreadable_files_are_found_before_the_server_serves() {
     let folder = workshop();
     let mode = |name: &str, mode| {
         fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
@@ -392,7 +392,7 @@ fn a_refused_reload_changes_nothing() {
 }
 
 #[test]
-fn warnings_name_what_works_but_is_not_meant() {
+fn warnings_name_likely_mistakes() {
     let folder = workshop();
     folder.write("people", "# nobody yet\n");
     folder.write(

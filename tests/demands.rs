@@ -61,7 +61,7 @@ fn refused(folder: &Folder, text: &str) -> Option<String> {
 }
 
 #[test]
-fn a_demand_for_certificates_that_plain_http_would_ignore_is_refused() {
+fn a_certificate_requirement_that_plain_http_would_ignore_is_refused() {
     let folder = folder();
     let without = |table: &str, key: &str| {
         let off = format!("{key} = []");
@@ -134,7 +134,7 @@ fn a_reload_that_would_serve_without_certificates_is_refused() {
 /// The response over each transport to a client without credentials: a status, or 0 for a refused
 /// connection.
 #[test]
-fn every_demand_holds_over_every_way() {
+fn every_requirement_holds_over_every_transport() {
     for (demand, site, route, plain, tls) in [
         ("a certificate", CERTIFICATE, "", 308, 0),
         ("a login", PLAIN, "users = \"users\"", 401, 401),
@@ -233,7 +233,7 @@ fn is_kept_out(answer: Option<String>) {
 /// The server fixes the requirement at the start of the handshake, and applies the current requirement to
 /// the request.
 #[test]
-fn a_handshake_that_a_reload_overtakes_does_not_reach_the_site() {
+fn a_handshake_begun_before_a_reload_does_not_reach_the_site() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let server = Server::start_in(folder(), &config("", "", ""));
         let client = Arc::new(client_config_of(version));
@@ -259,7 +259,7 @@ fn a_handshake_that_a_reload_overtakes_does_not_reach_the_site() {
 }
 
 #[test]
-fn connections_and_tickets_from_before_a_reload_do_not_reach_a_site_that_demands_more() {
+fn connections_and_tickets_from_before_a_reload_do_not_meet_new_requirements() {
     let open = config("h2c = true", PLAIN, "");
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let server = Server::start_in(folder(), &open);
@@ -301,7 +301,7 @@ fn connections_and_tickets_from_before_a_reload_do_not_reach_a_site_that_demands
 /// The CA file changes to another CA. The connection of a client with a certificate of the old CA no longer
 /// reaches the site.
 #[test]
-fn a_connection_of_a_client_whose_ca_was_taken_away_is_misdirected() {
+fn a_connection_with_a_certificate_of_a_removed_ca_is_misdirected() {
     let server = Server::start_in(folder(), &config("", CERTIFICATE, ""));
     let pem = std::fs::read_to_string(server.folder.path("client.pem")).expect("a certificate");
     let client = client_config_with_certificate(&pem);

@@ -131,7 +131,7 @@ fn trees(folder: &Folder) -> Vec<String> {
 }
 
 #[test]
-fn what_is_pushed_is_served_when_the_push_returns() {
+fn a_pushed_commit_is_served_when_the_push_returns() {
     let server = start();
     let folder = &server.folder;
     // The root did not exist before the first push.
@@ -184,7 +184,7 @@ fn what_is_pushed_is_served_when_the_push_returns() {
 }
 
 #[test]
-fn branches_that_are_forced_deleted_or_others() {
+fn forced_pushes_deleted_branches_and_other_branches() {
     let server = start();
     let folder = &server.folder;
     let first = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
@@ -232,7 +232,7 @@ fn branches_that_are_forced_deleted_or_others() {
 }
 
 #[test]
-fn pushes_that_dont_come_by_us_are_seen_too() {
+fn pushes_past_the_server_are_deployed() {
     let mut server = start();
     commit(&server.folder, "index.html", b"by ssh");
     let local = [
@@ -269,7 +269,7 @@ fn pushes_that_dont_come_by_us_are_seen_too() {
 }
 
 #[test]
-fn without_push_and_with_a_branch_that_comes_later() {
+fn a_branch_created_later_is_deployed_without_the_push_key() {
     let folder = folder();
     git(&folder, &["-C", "seed", "checkout", "-q", "-b", "web/live"]);
     commit(&folder, "index.html", b"live");
@@ -310,7 +310,7 @@ fn without_push_and_with_a_branch_that_comes_later() {
 }
 
 #[test]
-fn a_repository_that_can_be_read_after_the_start_only_is_seen() {
+fn a_repository_readable_only_after_the_start_is_deployed() {
     let folder = folder();
     let file = "repos/tools/site.git/config";
     let config_of_git = fs::read(folder.path(file)).expect("there");
@@ -345,7 +345,7 @@ fn a_repository_that_can_be_read_after_the_start_only_is_seen() {
 }
 
 #[test]
-fn a_repository_that_comes_back_is_watched() {
+fn a_recreated_repository_is_watched() {
     let server = Server::start_in(folder(), &config_with("", "", DEPLOY, ""));
     let folder = &server.folder;
     serves(&server, "/", "first");
@@ -372,7 +372,7 @@ fn a_repository_that_comes_back_is_watched() {
 }
 
 #[test]
-fn a_failure_ends_with_its_branch() {
+fn a_failure_is_cleared_with_its_branch() {
     let server = start();
     let folder = &server.folder;
     symlink("/etc/passwd", folder.path("seed/out")).expect("a link");
@@ -451,7 +451,7 @@ fn until_deployed(server: &Server, id: &str) {
 }
 
 #[test]
-fn a_tree_that_can_not_be_read_is_served_once_it_can() {
+fn an_unreadable_tree_is_served_once_readable() {
     let server = start();
     let id = commit(&server.folder, "index.html", b"second");
     let unreadable = Unreadable::begin(&server, &id);
@@ -502,7 +502,7 @@ fn with_unread() -> (Server, String, Unreadable) {
 }
 
 #[test]
-fn a_tree_that_can_not_be_read_isnt_forgotten_for_one_that_is_refused() {
+fn an_unreadable_tree_is_retried_after_a_refused_tree() {
     let (server, id, unreadable) = with_unread();
     let link = server.folder.path("seed/out");
     symlink("/etc/passwd", link).expect("a link");
@@ -524,7 +524,7 @@ fn a_tree_that_can_not_be_read_isnt_forgotten_for_one_that_is_refused() {
 }
 
 #[test]
-fn a_tree_that_can_not_be_read_isnt_forgotten_with_its_branch() {
+fn an_unreadable_tree_is_retried_after_its_branch_is_deleted() {
     let (server, id, unreadable) = with_unread();
     let repository = "repos/tools/site.git";
     git(
@@ -559,7 +559,7 @@ fn deployments_and_pages_share_their_repositories() {
 /// Processes left in git's process group end, after a deployment or a snapshot that has finished or has
 /// been cancelled.
 #[test]
-fn what_git_leaves_behind_is_ended() {
+fn background_processes_of_git_are_ended() {
     let folder = folder();
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = archive ]; then\n  \
@@ -609,7 +609,7 @@ fn what_git_leaves_behind_is_ended() {
 
 /// The output of a push names a failure's place on the site, and the log names the place on the disk.
 #[test]
-fn who_pushes_learns_no_path_of_the_disk() {
+fn a_push_reveals_no_path_of_the_disk() {
     let folder = folder();
     let root = folder.path("").display().to_string();
     let root = root.trim_end_matches('/');
@@ -654,7 +654,7 @@ fn who_pushes_learns_no_path_of_the_disk() {
 }
 
 #[test]
-fn repositories_of_other_kinds() {
+fn repositories_with_a_work_tree_or_with_sha256_ids_are_deployed() {
     let folder = folder();
     // A repository with a work tree, and a repository with SHA-256 ids and an empty tree.
     git(&folder, &["init", "-q", "-b", "main", "repos/tree"]);
@@ -708,7 +708,7 @@ fn repositories_of_other_kinds() {
 }
 
 #[test]
-fn whichever_route_is_pushed_to() {
+fn a_push_through_any_route_is_deployed() {
     let other = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n";
     let push_at = format!("push = true\n{other}");
     let server = Server::start_in(folder(), &config_with("", &push_at, DEPLOY, ""));
@@ -744,7 +744,7 @@ fn whichever_route_is_pushed_to() {
 }
 
 #[test]
-fn a_push_that_is_broken_off_changes_nothing() {
+fn an_aborted_push_changes_nothing() {
     let server = start();
     let folder = &server.folder;
     for repository in ["seed", "repos/tools/site.git"] {
@@ -774,7 +774,7 @@ fn a_push_that_is_broken_off_changes_nothing() {
 }
 
 #[test]
-fn a_tree_as_git_has_it() {
+fn a_deployed_tree_equals_the_tree_in_git() {
     let server = start();
     let folder = &server.folder;
     folder.write(
@@ -854,7 +854,7 @@ fn a_tree_as_git_has_it() {
 }
 
 #[test]
-fn what_leads_out_or_is_too_large_is_refused_whole() {
+fn trees_with_links_outside_or_over_a_limit_are_refused() {
     let limits = "limits = { deploy_files = 80, deploy_bytes = \"100 KiB\" }";
     let server = Server::start_in(folder(), &config(limits));
     let folder = &server.folder;
@@ -919,7 +919,7 @@ fn what_leads_out_or_is_too_large_is_refused_whole() {
 }
 
 #[test]
-fn five_thousand_files_come_at_once() {
+fn five_thousand_files_are_deployed_at_once() {
     let server = start();
     let folder = &server.folder;
     for version in ["one", "two"] {
@@ -952,7 +952,7 @@ fn five_thousand_files_come_at_once() {
 }
 
 #[test]
-fn hooks_go_on_working_and_old_clients_are_served() {
+fn hooks_still_run_and_old_clients_are_served() {
     let server = start();
     let folder = &server.folder;
     let hook = "repos/tools/site.git/hooks/post-receive";
@@ -1010,7 +1010,7 @@ fn hooks_go_on_working_and_old_clients_are_served() {
 }
 
 #[test]
-fn nobody_is_disturbed_while_it_is_deployed() {
+fn a_deployment_disturbs_no_reader() {
     const VERSIONS: usize = 4;
     let text = |page: &str, version: usize| -> Vec<u8> {
         let line = format!("{page} of version {version}\n");
@@ -1173,7 +1173,7 @@ fn archives(server: &Server) -> usize {
 }
 
 #[test]
-fn of_many_pushes_the_last_one_wins() {
+fn the_last_of_many_pushes_is_deployed() {
     let server = slow();
     let folder = &server.folder;
     assert_eq!(archives(&server), 1);
@@ -1240,7 +1240,7 @@ fn said(push: std::process::Child) -> String {
 }
 
 #[test]
-fn a_start_and_a_reload_dont_wait_for_ever() {
+fn a_start_and_a_reload_do_not_wait_for_ever() {
     let folder = folder();
     folder.write("hold", "");
     let server = slow_in(folder);
@@ -1275,7 +1275,7 @@ fn a_start_and_a_reload_dont_wait_for_ever() {
 }
 
 #[test]
-fn who_waits_is_told_when_a_reload_changes_or_ends_it() {
+fn a_waiting_push_learns_when_a_reload_changes_or_ends_its_deployment() {
     let server = slow();
     let folder = &server.folder;
     folder.write("hold", "");
@@ -1316,7 +1316,7 @@ fn who_waits_is_told_when_a_reload_changes_or_ends_it() {
 }
 
 #[test]
-fn what_a_repository_is_configured_to_run_is_not_run() {
+fn programs_configured_in_a_repository_are_not_run() {
     let folder = folder();
     let repository = "repos/tools/site.git";
     let run_it = format!("touch '{}'; cat", folder.path("ran").display());
@@ -1380,7 +1380,7 @@ fn what_a_repository_is_configured_to_run_is_not_run() {
 }
 
 #[test]
-fn a_large_push_asks_first_and_is_deployed() {
+fn a_large_push_after_a_probe_request_is_deployed() {
     let server = start();
     for repository in ["seed", "repos/tools/site.git"] {
         let plain = ["-C", repository, "config", "core.compression", "0"];
@@ -1505,7 +1505,7 @@ fn a_reload_begins_and_ends_deployments() {
 }
 
 #[test]
-fn a_full_disk_leaves_what_is_served() {
+fn a_full_disk_keeps_the_served_tree() {
     let folder = folder();
     fs::create_dir(folder.path("small")).expect("a folder");
     let text = config("").replace("root = \"www\"", "root = \"small/www\"");
@@ -1537,7 +1537,7 @@ fn a_full_disk_leaves_what_is_served() {
 }
 
 #[test]
-fn a_place_that_is_taken_meanwhile_is_left_alone() {
+fn files_in_place_of_the_link_are_left_alone() {
     let server = start();
     let folder = &server.folder;
     // Files of an operator replace the link.
@@ -1568,7 +1568,7 @@ fn a_place_that_is_taken_meanwhile_is_left_alone() {
 }
 
 #[test]
-fn mistakes_are_pointed_out() {
+fn configuration_errors_are_explained() {
     let folder = folder();
     let told = |deploy: &str, site: &str| {
         let site = match site {
@@ -1658,7 +1658,7 @@ fn mistakes_are_pointed_out() {
 }
 
 #[test]
-fn scripts_move_with_their_site_and_what_they_said_is_forgotten() {
+fn scripts_switch_with_their_site_and_their_pages_are_dropped() {
     let folder = folder();
     commit(
         &folder,
@@ -1693,7 +1693,7 @@ fn scripts_move_with_their_site_and_what_they_said_is_forgotten() {
 
 /// Requires root, because the server changes its user.
 #[test]
-fn who_serves_is_who_deploys() {
+fn deployments_run_as_the_servers_user() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -186,7 +186,7 @@ fn found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: 
 /// deployed by another account. Programs started by the server do not inherit the capabilities that the
 /// server keeps.
 #[test]
-fn a_file_of_another_user_is_found_too() {
+fn a_file_of_another_user_is_found() {
     if !is_root() {
         return;
     }
@@ -224,7 +224,7 @@ fn a_file_of_another_user_is_found_too() {
 }
 
 #[test]
-fn a_file_is_found_whichever_calls_made_it() {
+fn a_file_is_found_after_any_system_call_that_makes_files() {
     let folder = Folder::new().with("public/index.html", "front");
     folder.write("outside/here", "");
     let server = Server::start_in(folder, &config(1, ""));
@@ -252,7 +252,7 @@ fn a_file_is_found_whichever_calls_made_it() {
 /// Without CAP_LEASE the server cannot know whether another user's file is complete. A new file is taken
 /// after 0.4 s without a change, even under continuous requests. The test waits for at least 5 s.
 #[test]
-fn asking_does_not_keep_a_new_file_from_being_taken() {
+fn continuous_requests_do_not_delay_a_new_file() {
     if !is_root() {
         return;
     }
@@ -544,7 +544,7 @@ fn a_page_is_fresh_in_a_storm_of_changes() {
 }
 
 #[test]
-fn a_rewrite_leads_into_the_folder_of_another_route() {
+fn a_rewrite_may_lead_into_the_folder_of_another_route() {
     let folder = Folder::new()
         .with("public/index.html", "front")
         .with("more/page.html", "a page of the other folder")
@@ -584,7 +584,7 @@ fn a_rewrite_leads_into_the_folder_of_another_route() {
 }
 
 #[test]
-fn check_tells_of_a_rewrite_that_leads_nowhere() {
+fn check_reports_a_rewrite_to_an_absent_target() {
     let folder = Folder::new()
         .with("more/page", "page")
         .with("public/file", "text");

@@ -200,7 +200,7 @@ fn php_applications() {
 }
 
 #[test]
-fn large_bodies_both_ways_at_once() {
+fn large_bodies_in_both_directions_at_once() {
     let folder = php_folder();
     let body: Vec<u8> = (0..(20u64 << 20) / 8)
         .flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
@@ -249,7 +249,7 @@ fn large_bodies_both_ways_at_once() {
 
 /// The server keeps at most `keep` idle connections and passes each from one client's request to the next.
 #[test]
-fn kept_connections_are_handed_on() {
+fn idle_connections_are_passed_from_client_to_client() {
     let folder = php_folder();
     let _php = Backend::php(&folder, 2);
     let server = php_server(folder, "", "keep = 2");
@@ -285,7 +285,7 @@ fn kept_connections_are_handed_on() {
 }
 
 #[test]
-fn a_backend_that_is_started_anew() {
+fn a_restarted_backend_is_used() {
     let folder = php_folder();
     let php = Backend::php(&folder, 1);
     let server = php_server(folder, "", "keep = 1");
@@ -325,7 +325,7 @@ fn a_backend_that_is_started_anew() {
 }
 
 #[test]
-fn a_silent_backend_is_given_up() {
+fn a_silent_backend_times_out() {
     let folder = php_folder();
     let _php = Backend::php(&folder, 2);
     let server = php_server(folder, "limits = { script_silent_seconds = 3 }", "");
@@ -458,7 +458,7 @@ fn actor_config(more: &str) -> String {
 }
 
 #[test]
-fn records_byte_by_byte_truncated_and_wrong() {
+fn records_in_single_bytes_truncated_and_invalid() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let head = record(6, b"Content-Type: text/plain\r\n\r\n");
     let good = [
@@ -571,7 +571,7 @@ fn records_byte_by_byte_truncated_and_wrong() {
 }
 
 #[test]
-fn a_client_that_leaves_is_told_to_the_backend() {
+fn the_backend_notices_a_client_that_leaves() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let scenes: Vec<Scene> = (0..2)
         .map(|_| -> Scene {
@@ -599,7 +599,7 @@ fn a_client_that_leaves_is_told_to_the_backend() {
 }
 
 #[test]
-fn what_can_not_be_meant_is_refused_when_it_is_read() {
+fn contradictory_configurations_are_refused() {
     let folder = Folder::new()
         .with("public/index.html", "")
         .with("public/a.php", "");
@@ -655,7 +655,7 @@ fn until_closed(stream: &mut UnixStream) -> String {
 /// The server does not reuse a kept connection after the backend has closed the connection or half of it. A
 /// request on a connection closed in the meantime is repeated if the request is safe.
 #[test]
-fn kept_connections_that_end() {
+fn closed_idle_connections_are_not_reused() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let (half, halves) = mpsc::channel();
     let closing = |asks_again: bool| -> Scene {
@@ -720,7 +720,7 @@ fn kept_connections_that_end() {
 
 /// A reload with another `keep` takes effect at once, and a refused reload changes nothing.
 #[test]
-fn a_reload_changes_how_many_are_kept() {
+fn a_reload_changes_the_number_of_idle_connections() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let scenes: Vec<Scene> = vec![
         Box::new(|stream| {
@@ -822,7 +822,7 @@ fn ask_at_once(server: &Server, clients: usize, times: usize) {
 /// Without `keep`, a request within a moment gets the connection of the request before. After that moment
 /// no backend process is occupied.
 #[test]
-fn connections_are_passed_on_while_many_ask() {
+fn connections_are_passed_on_under_load() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let seen = processes(&folder, 2);
     let server = actor_server(folder);
@@ -840,7 +840,7 @@ fn connections_are_passed_on_while_many_ask() {
 
 /// With `keep = 0` no connection is passed on.
 #[test]
-fn no_connection_is_passed_on_where_none_is_to_be() {
+fn no_connection_is_passed_on_with_keep_0() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let seen = processes(&folder, 2);
     let server = Server::start_in(folder, &actor_config("keep = 0\n"));
@@ -853,7 +853,7 @@ fn no_connection_is_passed_on_where_none_is_to_be() {
 
 /// Clients of a second server get responses from the shared backend while many requests run on the first.
 #[test]
-fn another_server_gets_its_turn() {
+fn another_server_can_use_the_same_backend() {
     let folder = php_folder();
     let _php = Backend::php(&folder, 1);
     let server = php_server(folder, "", "");
@@ -886,7 +886,7 @@ fn another_server_gets_its_turn() {
 
 /// Work of a script after its response delays no other request.
 #[test]
-fn a_script_that_goes_on_after_its_answer() {
+fn a_script_that_runs_on_after_its_response_delays_no_request() {
     let folder = php_folder().with(
         "public/goes_on.php",
         "<?php echo 'done'; fastcgi_finish_request(); sleep(60);",
@@ -908,7 +908,7 @@ fn a_script_that_goes_on_after_its_answer() {
 
 /// Output of a script after its response does not appear in another response.
 #[test]
-fn a_script_that_says_more_after_its_answer() {
+fn output_after_a_response_is_in_no_other_response() {
     for keep in ["", "keep = 1"] {
         let says_more = "<?php echo 'done'; fastcgi_finish_request(); usleep(20000);\n\
             echo str_repeat('SECRET', 3000); flush(); usleep(20000);";
@@ -957,7 +957,7 @@ fn a_script_that_dies_is_called_once() {
 
 /// As many slow scripts run at once as the backend has processes, and no request is refused.
 #[test]
-fn slow_scripts_wait_for_the_backend_alone() {
+fn slow_scripts_use_all_processes_of_the_backend() {
     let folder = php_folder().with("public/slow.php", "<?php usleep(300000); echo 'slow';");
     let _php = Backend::php(&folder, 3);
     let server = php_server(folder, "", "");
@@ -976,7 +976,7 @@ fn slow_scripts_wait_for_the_backend_alone() {
 /// A backend that puts the same request id into every response gets one request per connection, and each
 /// request is answered.
 #[test]
-fn a_backend_that_does_not_count() {
+fn a_backend_with_a_fixed_request_id_is_served() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
     for _ in 0..3 {
@@ -1004,7 +1004,7 @@ fn a_backend_that_does_not_count() {
 
 /// All waiting requests are answered while reloads change `keep`.
 #[test]
-fn reloads_while_many_wait() {
+fn reloads_under_load_lose_no_request() {
     let folder = php_folder().with("public/works.php", "<?php usleep(2000); echo getmypid();");
     let _php = Backend::php(&folder, 2);
     let server = php_server(folder, "limits = { script_silent_seconds = 50 }", "");
@@ -1040,7 +1040,7 @@ fn reloads_while_many_wait() {
 
 /// An unsafe request gets a connection of its own, even if an idle connection could be reused.
 #[test]
-fn what_may_change_something_is_never_asked_twice() {
+fn unsafe_requests_are_never_sent_twice() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     // Every process answers once, and closes upon a second request.
     let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
@@ -1079,7 +1079,7 @@ fn what_may_change_something_is_never_asked_twice() {
 
 /// A slow upload loses its backend connection to a waiting request.
 #[test]
-fn a_slow_upload_holds_no_connection() {
+fn a_slow_upload_loses_its_connection_to_a_waiting_request() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let _app = Backend::python(&folder, "fastcgi");
     let route =
@@ -1103,7 +1103,7 @@ fn a_slow_upload_holds_no_connection() {
 /// All processes of a backend write for a client that reads nothing. Another client's request, waiting in
 /// the backend's own queue, makes the server free the processes.
 #[test]
-fn slow_readers_of_one_address_hold_no_processes_that_others_wait_for() {
+fn slow_readers_lose_backend_processes_to_other_clients() {
     const FLOOD: &str = "<?php for (;;) { echo str_repeat('x', 8192); }";
     for keep in ["", "keep = 2"] {
         let folder = php_folder().with("public/flood.php", FLOOD);
@@ -1125,7 +1125,7 @@ fn slow_readers_of_one_address_hold_no_processes_that_others_wait_for() {
 
 /// A spooled body that cannot be read back is no fault of the backend.
 #[test]
-fn a_body_that_is_lost_on_the_disk_is_said() {
+fn a_lost_spooled_body_is_logged() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
     let server = actor_server(folder);
@@ -1151,7 +1151,7 @@ fn a_body_that_is_lost_on_the_disk_is_said() {
 
 /// A backend for all paths may execute uploaded files, and the check warns.
 #[test]
-fn a_backend_for_all_paths_is_warned_of() {
+fn check_warns_of_a_backend_for_all_paths() {
     let folder = Folder::new().with("public/index.html", "");
     for (route, is_warned) in [
         ("fastcgi = \"127.0.0.1:9\"", true),

@@ -47,7 +47,7 @@ fn curl(server: &Server, arguments: &[&str], url: &str) -> String {
 }
 
 #[test]
-fn a_script_leads_to_what_it_has_written() {
+fn a_redirect_of_a_script_leads_to_its_new_file() {
     let server = start("");
     for round in 0..50 {
         // A new file, an existing file, and a file in a new folder.
@@ -74,7 +74,7 @@ fn a_script_leads_to_what_it_has_written() {
 }
 
 #[test]
-fn what_a_script_has_removed_is_gone() {
+fn a_file_removed_by_a_script_is_gone() {
     let server = start("");
     for round in 0..10 {
         let url = server.http(&format!("/run/write/page?text-{round}"));
@@ -88,7 +88,7 @@ fn what_a_script_has_removed_is_gone() {
 
 #[cfg(feature = "http3")]
 #[test]
-fn a_script_leads_to_what_it_has_written_over_http_3() {
+fn a_redirect_of_a_script_leads_to_its_new_file_over_http_3() {
     let server = start("");
     let questions: Vec<String> = (0..10)
         .flat_map(|round| {
@@ -154,7 +154,7 @@ impl Drop for Writer {
 }
 
 #[test]
-fn a_new_file_is_there_for_the_next_request() {
+fn the_next_request_finds_a_new_file() {
     let server = start("");
     let mut writer = Writer::new(&server);
     let mut client = server.keep();
@@ -184,7 +184,7 @@ fn a_new_file_is_there_for_the_next_request() {
 }
 
 #[test]
-fn nothing_stands_in_for_what_is_there_by_now() {
+fn no_fallback_is_served_instead_of_a_new_file() {
     // Fallbacks: a page, a script among the site's files, and a CGI program of another route.
     for front in ["/front.html", "/front.sh", "/run/front$path"] {
         let server = start(&format!("try = [\"$path\", \"{front}\"]"));
@@ -210,7 +210,7 @@ fn nothing_stands_in_for_what_is_there_by_now() {
 }
 
 #[test]
-fn a_listing_has_what_was_just_written() {
+fn a_listing_has_a_file_written_just_before() {
     let server = start("listing = true");
     let mut writer = Writer::new(&server);
     let mut wire = Wire::over(&server, Over::Plain);
@@ -232,7 +232,7 @@ fn see(writer: &mut Writer, client: &mut KeepAlive<TcpStream>, marker: &str) {
 
 /// Some editors rename the old file, write a new file and close the new file.
 #[test]
-fn a_file_that_is_replaced_in_steps_is_never_half_there() {
+fn a_file_replaced_in_steps_is_never_served_in_part() {
     // The folder behind a link has two names.
     for pages in [&["/page"][..], &["/real/page", "/link/page"]] {
         let server = start("");
@@ -271,7 +271,7 @@ fn a_file_that_is_replaced_in_steps_is_never_half_there() {
 
 /// Some programs set a file's mode before the content is complete.
 #[test]
-fn a_file_whose_mode_is_set_is_never_half_there() {
+fn a_file_with_a_changed_mode_is_never_served_in_part() {
     let server = start("");
     let mut writer = Writer::new(&server);
     let mut client = server.keep();
@@ -347,7 +347,7 @@ fn a_request_with_a_body_does_not_wait() {
 /// A response during the drain does not wait for change events, because the thread that reads the events
 /// has ended.
 #[test]
-fn nobody_waits_for_the_disk_while_the_server_stops() {
+fn requests_do_not_wait_for_the_disk_during_a_stop() {
     let folder = Folder::new().with("public/index.html", "front");
     // Each call redirects to the next, and the first call waits for the test.
     let hop = "#!/bin/sh\nleft=${PATH_INFO#/}\n\

@@ -212,7 +212,7 @@ fn clone_and_fetch_by_every_protocol() {
 /// Cheap filters are open to every client, and expensive filters to logged-in clients, unless the
 /// repository opens them to every client.
 #[test]
-fn filters_that_are_much_work_are_not_for_strangers() {
+fn expensive_filters_need_a_login() {
     let folder = folder();
     folder.write("seed/patterns", "/a.txt\n");
     commit(&folder, "seed", "b.txt", b"b");
@@ -248,7 +248,7 @@ fn filters_that_are_much_work_are_not_for_strangers() {
 
 /// git and its hooks run with limits on memory and processor time.
 #[test]
-fn git_has_bounds() {
+fn git_runs_with_resource_limits() {
     let server = start();
     let folder = &server.folder;
     let hook = "repos/a.git/hooks/pre-receive";
@@ -267,7 +267,7 @@ fn git_has_bounds() {
 }
 
 #[test]
-fn who_may_push_and_who_not() {
+fn only_permitted_users_may_push() {
     let server = start();
     let folder = &server.folder;
     let push = |url: &str| try_git(folder, &["-C", "seed", "push", url, "main"]);
@@ -414,7 +414,7 @@ fn hooks_run_in_an_environment_of_their_own() {
 }
 
 #[test]
-fn only_what_is_exported_is_there() {
+fn only_exported_repositories_are_served() {
     let server = start();
     let folder = &server.folder;
     let list = |path: &str| try_git(folder, &["ls-remote", &server.http(path)]).code == Some(0);
@@ -436,7 +436,7 @@ fn only_what_is_exported_is_there() {
 }
 
 #[test]
-fn nothing_else_is_there() {
+fn other_files_and_repositories_are_not_served() {
     let server = start();
     let folder = &server.folder;
     let refs = "info/refs?service=git-upload-pack";
@@ -507,7 +507,7 @@ fn nothing_else_is_there() {
 }
 
 #[test]
-fn a_corrupt_repository_is_an_error_and_the_worker_goes_on() {
+fn a_corrupt_repository_is_an_error_and_the_worker_continues() {
     let server = start();
     let folder = &server.folder;
     // The list of refs cannot be produced.
@@ -566,7 +566,7 @@ fn a_corrupt_repository_is_an_error_and_the_worker_goes_on() {
 }
 
 #[test]
-fn many_refs_and_bodies_that_are_gzipped_or_have_no_length() {
+fn many_refs_and_gzipped_or_chunked_bodies() {
     let folder = folder();
     let mut stream = String::new();
     for nth in 0..3_000 {
@@ -637,7 +637,7 @@ fn many_refs_and_bodies_that_are_gzipped_or_have_no_length() {
 }
 
 #[test]
-fn a_large_repository_goes_both_ways() {
+fn a_large_repository_is_pushed_and_cloned() {
     let server = start();
     let folder = &server.folder;
     commit(folder, "seed", "large.bin", &noise(40 << 20));
@@ -864,7 +864,7 @@ fn has_part(objects: &Path) -> bool {
 }
 
 #[test]
-fn a_push_that_is_broken_off_leaves_nothing() {
+fn an_aborted_push_leaves_no_files() {
     let mut server = Server::start_in(folder(), &config("limits = { drain_seconds = 1 }"));
     let before = head(&server.folder, "repos/a.git");
     // git need not compress incompressible files.
@@ -911,7 +911,7 @@ fn a_push_that_is_broken_off_leaves_nothing() {
 }
 
 #[test]
-fn mistakes_are_pointed_out() {
+fn configuration_errors_are_explained() {
     let folder = folder();
     let told = |route: &str, path: Option<&str>| {
         let config =

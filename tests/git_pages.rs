@@ -196,7 +196,7 @@ fn status(server: &Server, path: &str) -> u16 {
 }
 
 #[test]
-fn the_list_has_what_is_exported() {
+fn the_list_has_the_exported_repositories() {
     let server = start();
     let list = get(&server, "/git/");
     list.has(&["href=\"/git/a.git/\"", "A &lt;hammer&gt; of steel"]);
@@ -386,7 +386,7 @@ fn every_kind_of_page() {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_resolves() {
     let server = start();
     let mut left = VecDeque::from(["/all/".to_owned()]);
     let mut seen = BTreeSet::new();
@@ -427,7 +427,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn files_that_are_odd() {
+fn unusual_files() {
     let server = start();
     get(&server, "/git/a/tree/latin1.txt").has(&["caf\u{fffd}"]);
     get(&server, "/git/a/tree/binary").has(&["This is no text", "/git/a/plain/binary"]);
@@ -514,7 +514,7 @@ fn a_snapshot_holds_the_files() {
 }
 
 #[test]
-fn who_has_a_page_already() {
+fn clients_with_a_current_page_get_a_304() {
     let server = start();
     let folder = &server.folder;
     let main = head(folder, "seed");
@@ -590,7 +590,7 @@ fn who_has_a_page_already() {
 }
 
 #[test]
-fn pages_for_some_are_kept_by_nobody_else() {
+fn pages_behind_a_login_are_not_stored_by_shared_caches() {
     // The operator sets a public Cache-Control for all pages.
     let all =
         "headers = [{ files = \"**\", set = { \"Cache-Control\" = \"public, max-age=3600\" } }]";
@@ -618,7 +618,7 @@ fn pages_for_some_are_kept_by_nobody_else() {
 }
 
 #[test]
-fn only_to_be_read() {
+fn pages_are_read_only() {
     let server = start();
     for path in ["/git/", "/git/a/", "/git/a/log/", "/git/a/plain/README.md"] {
         for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
@@ -639,7 +639,7 @@ fn only_to_be_read() {
 }
 
 #[test]
-fn who_asks_for_too_much_is_told_to_wait() {
+fn clients_over_the_limit_get_a_429() {
     let server = start_with("git_heavy_per_minute = 3");
     let folder = &server.folder;
     let ids = git(folder, &["-C", "seed", "rev-list", "--all"]);
@@ -687,7 +687,7 @@ fn who_asks_for_too_much_is_told_to_wait() {
 
 /// With one page per minute, the Retry-After of the next request is most of the minute.
 #[test]
-fn who_is_told_to_wait_is_told_how_long() {
+fn a_429_has_a_retry_after() {
     for (limits, first, next) in [
         (
             "git_heavy_per_minute = 1",
@@ -742,7 +742,7 @@ fn light_pages_have_a_limit_too() {
 }
 
 #[test]
-fn a_large_page_is_sent_whole_by_every_version() {
+fn a_large_page_is_sent_whole_over_every_version_of_http() {
     let server = start();
     for path in ["/git/a/tree/long.txt", "/git/a/log/"] {
         let pages = [
@@ -1161,7 +1161,7 @@ fn a_repository_that_refuses_fetches_has_no_pages() {
 }
 
 #[test]
-fn nobody_checks_the_signature_of_a_commit() {
+fn signatures_of_commits_are_not_checked() {
     let folder = folder();
     let witness = folder.path("witness");
     for name in ["gpg", "gpgsm", "ssh-keygen"] {
@@ -1219,7 +1219,7 @@ fn nobody_checks_the_signature_of_a_commit() {
 }
 
 #[test]
-fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
+fn a_slow_reader_delays_no_other_client_and_leaves_no_process() {
     let server = start();
     let folder = &server.folder;
     folder.write("seed/large", noise(30_000_000));
@@ -1309,7 +1309,7 @@ fn use_up_share(server: &Server) -> (H2, Vec<u32>) {
 }
 
 #[test]
-fn who_takes_large_pages_slowly_takes_no_memory_from_others() {
+fn slow_readers_of_large_pages_leave_memory_to_other_clients() {
     let server = start();
     add_large(&server.folder);
     let path = "/read/a/tree/ands.txt";
@@ -1339,7 +1339,7 @@ fn who_takes_large_pages_slowly_takes_no_memory_from_others() {
 /// A client waits for a page requested first by another address, and the first address may not get the
 /// page.
 #[test]
-fn who_waits_for_a_page_isnt_told_what_concerns_another() {
+fn a_waiting_client_does_not_get_the_refusal_of_another_client() {
     let folder = folder();
     let script = format!(
         "#!/bin/sh\necho x >> '{0}/calls'\nwhile [ -e '{0}/hold' ]; do '{1}' 0.02; done\n\
@@ -1394,7 +1394,7 @@ fn who_waits_for_a_page_isnt_told_what_concerns_another() {
 }
 
 #[test]
-fn a_browser_reads_it() {
+fn chromium_shows_the_pages() {
     let server = start();
     let profile = server.folder.path("profile");
     let read = |path: &str| {

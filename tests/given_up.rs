@@ -131,7 +131,7 @@ fn others_are_served(server: &Server, what: &str, mut hold: impl FnMut()) {
 }
 
 #[test]
-fn idle_connections_of_the_largest_holder_make_way() {
+fn idle_connections_of_the_largest_holder_are_evicted() {
     for (what, hold) in WAYS {
         let server = server(1);
         let mut held = Vec::new();
@@ -141,7 +141,7 @@ fn idle_connections_of_the_largest_holder_make_way() {
 
 /// The accepting worker and the worker with all connections differ.
 #[test]
-fn idle_connections_make_way_for_another_worker() {
+fn idle_connections_are_evicted_for_another_worker() {
     for (what, hold) in WAYS {
         let server = server(2);
         let mut held = Vec::new();
@@ -150,7 +150,7 @@ fn idle_connections_make_way_for_another_worker() {
 }
 
 #[test]
-fn idle_connections_of_http_3_make_way() {
+fn idle_connections_of_http_3_are_evicted() {
     for workers in [1, 2] {
         let server = server(workers);
         // The holder's address is 127.0.0.1.
@@ -170,7 +170,7 @@ fn idle_connections_of_http_3_make_way() {
 
 /// A client that prevents the server's control stream cannot delay the end of its connections.
 #[test]
-fn connections_of_http_3_without_a_control_stream_make_way() {
+fn connections_of_http_3_without_a_control_stream_are_evicted() {
     let server = server(1);
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
@@ -190,7 +190,7 @@ fn connections_of_http_3_without_a_control_stream_make_way() {
 }
 
 #[test]
-fn a_connection_that_is_given_up_ends_with_goaway() {
+fn an_evicted_connection_ends_with_goaway() {
     let server = server(1);
     let mut held: Vec<H2> = (0..ALL).map(|_| H2::open_from(&server, LARGE)).collect();
     for h2 in &mut held {
@@ -212,7 +212,7 @@ fn a_connection_that_is_given_up_ends_with_goaway() {
 /// A client with nearly all connections, all with requests under way, loses a connection to another client,
 /// but not to itself.
 #[test]
-fn requests_under_way_make_way_where_one_client_has_nearly_all() {
+fn requests_under_way_are_evicted_if_one_client_has_nearly_all_connections() {
     let server = server(1);
     let ask = || {
         let mut wire = plain(&server, LARGE);
@@ -271,7 +271,7 @@ fn flood(server: &Server, from: Ipv4Addr) -> Vec<TcpStream> {
 /// A client with only busy connections loses busy connections, and takes no idle connection of another
 /// client.
 #[test]
-fn a_client_with_busy_connections_takes_none_of_small_clients() {
+fn a_client_with_busy_connections_evicts_no_small_client() {
     let server = server_for_many();
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
@@ -290,7 +290,7 @@ fn a_client_with_busy_connections_takes_none_of_small_clients() {
 }
 
 #[test]
-fn two_clients_with_all_connections_make_way_for_small_ones() {
+fn two_clients_with_all_connections_lose_some_to_small_clients() {
     let server = server_for_many();
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
@@ -313,7 +313,7 @@ fn two_clients_with_all_connections_make_way_for_small_ones() {
 
 /// A process out of descriptors evicts idle connections too.
 #[test]
-fn idle_connections_make_way_where_descriptors_run_out() {
+fn idle_connections_are_evicted_when_descriptors_run_out() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let mut command = Command::new("sh");
     let binary = env!("CARGO_BIN_EXE_anthill");

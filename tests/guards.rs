@@ -338,7 +338,7 @@ fn start(guard: &str) -> (Server, Backend, Backend) {
 }
 
 #[test]
-fn no_name_of_a_guarded_resource_needs_no_login() {
+fn every_alias_of_a_guarded_resource_needs_the_login() {
     let (server, _php, _app) = start("users = \"users\"");
     for is_h2 in [false, true] {
         let mut client = Client::over(&server, is_h2);
@@ -369,7 +369,7 @@ fn no_name_of_a_guarded_resource_needs_no_login() {
 }
 
 #[test]
-fn no_name_of_a_guarded_resource_is_open_to_an_address_that_is_not_allowed() {
+fn every_alias_of_a_guarded_resource_refuses_other_addresses() {
     let (server, _php, _app) = start("allow = [\"127.0.0.9\"]");
     // The response for an allowed client is not stored for other clients.
     let mut allowed = Wire::of(&server, [127, 0, 0, 9].into());
@@ -396,7 +396,7 @@ fn no_name_of_a_guarded_resource_is_open_to_an_address_that_is_not_allowed() {
 }
 
 #[test]
-fn lists_of_repositories_show_what_their_client_may_read() {
+fn lists_of_repositories_show_only_readable_repositories() {
     let (server, _php, _app) = start("users = \"users\"");
     let guarded = [
         "secret",
@@ -437,7 +437,7 @@ fn lists_of_repositories_show_what_their_client_may_read() {
 }
 
 #[test]
-fn git_needs_the_login_by_every_name_of_a_repository() {
+fn git_needs_the_login_under_every_alias_of_a_repository() {
     let (server, _php, _app) = start("users = \"users\"");
     let folder = &server.folder;
     let names = [
@@ -480,7 +480,7 @@ fn git_needs_the_login_by_every_name_of_a_repository() {
 
 /// A push needs both logins, of the route and of the repository.
 #[test]
-fn a_push_needs_the_login_of_the_repository_by_every_name() {
+fn a_push_needs_the_login_of_the_repository_under_every_alias() {
     let (server, _php, _app) = start("users = \"users\"");
     let folder = &server.folder;
     let as_bee = |url: &str| url.replacen("://", "://bee:crumb@", 1);
@@ -523,7 +523,7 @@ fn a_push_needs_the_login_of_the_repository_by_every_name() {
 
 /// A link created or changed while the server runs.
 #[test]
-fn a_link_made_later_is_no_way_round() {
+fn a_link_made_later_does_not_bypass_a_guard() {
     let folder = folder();
     let server = Server::start_in(folder, &{
         let limits = "limits = {}";

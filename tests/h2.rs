@@ -65,7 +65,7 @@ fn same(response: &Response) -> (u16, Vec<(String, String)>, String, bool) {
 }
 
 #[test]
-fn the_same_questions_get_the_same_answers() {
+fn responses_equal_those_of_http_1() {
     let server = server("");
     let tag = server.curl(&["--http1.1", "-I", &server.https("/")]).text();
     let tag = tag.lines().find_map(|line| line.strip_prefix("ETag: "));
@@ -132,7 +132,7 @@ fn the_same_questions_get_the_same_answers() {
 }
 
 #[test]
-fn many_at_once_on_one_connection() {
+fn many_requests_at_once_on_one_connection() {
     let server = server("");
     for over in BOTH {
         let mut h2 = H2::open(&server, over);
@@ -168,7 +168,7 @@ fn many_at_once_on_one_connection() {
 }
 
 #[test]
-fn the_log_and_the_counters_know_it() {
+fn the_log_and_the_counters_show_http_2() {
     let server = server("");
     let mut h2 = H2::open(&server, Over::Tls);
     assert_eq!(h2.get("/?x").text(), HELLO);
@@ -188,7 +188,7 @@ fn the_log_and_the_counters_know_it() {
 }
 
 #[test]
-fn without_tls_only_where_it_is_switched_on() {
+fn without_tls_http_2_needs_the_key_h2c() {
     let mut on = server("");
     for preface in [
         &frame::PREFACE[..],
@@ -214,7 +214,7 @@ fn without_tls_only_where_it_is_switched_on() {
 }
 
 #[test]
-fn bodies_both_ways_at_once() {
+fn bodies_in_both_directions_at_once() {
     let server = server("");
     let body = large();
     for over in BOTH {
@@ -276,7 +276,7 @@ fn an_upload_waits_for_its_echo() {
 }
 
 #[test]
-fn a_body_that_nobody_wants_and_one_that_is_too_long() {
+fn unwanted_bodies_and_bodies_over_the_limit() {
     let server = server("limits = { body_bytes = 1000, body_discard_bytes = 2000 }");
     let mut h2 = H2::open(&server, Over::Tls);
     // The body is discarded, and the request is answered.
@@ -317,7 +317,7 @@ fn a_body_that_nobody_wants_and_one_that_is_too_long() {
 }
 
 #[test]
-fn an_endless_call_ends_with_its_stream_and_the_connection_goes_on() {
+fn an_endless_call_ends_with_its_stream_and_the_connection_stays_open() {
     let server = server("");
     for over in BOTH {
         let mut h2 = H2::open(&server, over);
@@ -348,7 +348,7 @@ fn an_endless_call_ends_with_its_stream_and_the_connection_goes_on() {
 
 /// Small responses come first, urgent responses next, and responses without a priority take turns.
 #[test]
-fn what_is_sent_first() {
+fn responses_are_sent_by_priority() {
     let server = server("");
     Wire::plain(&server).get("/middle.bin", "");
     // The initial window of 0 holds all streams until every request has been sent.
@@ -418,7 +418,7 @@ fn a_reload_closes_nothing() {
 }
 
 #[test]
-fn a_drain_says_goodbye_twice_and_ends_what_is_under_way() {
+fn a_drain_sends_goaway_twice_and_finishes_requests_under_way() {
     for over in BOTH {
         let mut server = server("");
         let mut h2 = H2::open(&server, over);
@@ -450,7 +450,7 @@ fn a_drain_says_goodbye_twice_and_ends_what_is_under_way() {
 }
 
 #[test]
-fn another_site_on_the_same_connection() {
+fn requests_for_another_site_on_the_same_connection() {
     let site = |name: &str, more: &str| {
         format!("[[site]]\nnames = [\"{name}\"]\nroot = \"public\"\n{more}\n")
     };
@@ -488,7 +488,7 @@ fn another_site_on_the_same_connection() {
 }
 
 #[test]
-fn logins_wait_on_their_stream_alone() {
+fn a_login_delays_only_its_own_stream() {
     let folder = Folder::new()
         .with("public/index.html", HELLO)
         // A hash of "open sesame" that is slow to check.
@@ -536,7 +536,7 @@ fn logins_wait_on_their_stream_alone() {
 
 /// Memory of idle HTTP/2 connections.
 #[test]
-fn idle_connections_keep_next_to_nothing() {
+fn idle_connections_use_little_memory() {
     const COUNT: u64 = 300;
     let server = server("");
     for (over, kib_max) in [(Over::Plain, 6), (Over::Tls, 20)] {
@@ -560,7 +560,7 @@ fn idle_connections_keep_next_to_nothing() {
 }
 
 #[test]
-fn a_connection_that_asks_nothing_is_let_go() {
+fn a_connection_without_requests_is_closed() {
     let server = server("limits = { idle_seconds = 1 }");
     for over in BOTH {
         let mut h2 = H2::open(&server, over);

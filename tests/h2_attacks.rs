@@ -324,7 +324,7 @@ fn windows_opened_byte_by_byte() {
 
 /// The server bounds the replies queued for a client that reads nothing.
 #[test]
-fn a_flood_whose_answers_nobody_reads() {
+fn a_flood_with_unread_responses_is_bounded() {
     let server = server("limits = { write_stall_seconds = 1 }");
     let before = server.resident_kib();
     let mut held = Vec::new();
@@ -401,7 +401,7 @@ fn every_phase_has_a_deadline() {
 }
 
 #[test]
-fn more_streams_than_allowed_are_refused() {
+fn streams_over_the_limit_of_a_connection_are_refused() {
     let server = server("");
     let mut h2 = H2::open(&server, Over::Plain);
     let held: Vec<_> = (0..100)
@@ -417,7 +417,7 @@ fn more_streams_than_allowed_are_refused() {
 
 /// The bound covers all connections of a worker. A stored page does not count.
 #[test]
-fn more_streams_than_a_worker_takes_are_refused() {
+fn streams_over_the_limit_of_a_worker_are_refused() {
     let server = server("limits = { streams = 3 }");
     let mut first = H2::open(&server, Over::Plain);
     // The requests load both pages into memory.
@@ -441,7 +441,7 @@ fn more_streams_than_a_worker_takes_are_refused() {
 
 /// The client sends more body than the granted window.
 #[test]
-fn windows_bound_what_comes() {
+fn windows_bound_received_bodies() {
     let server = server("");
     let mut h2 = H2::open(&server, Over::Plain);
     h2.grants = false;

@@ -138,7 +138,7 @@ fn h2spec() -> PathBuf {
 }
 
 #[test]
-fn h2spec_is_satisfied() {
+fn h2spec_passes() {
     let server = journal_server("h2c = true");
     // The plain port speaks HTTP/1.1 too and answers an invalid preface with HTTP/1.1, so the tests of
     // prefaces are left out there.

@@ -111,7 +111,7 @@ pub fn ask_once(server: &Server) -> String {
 }
 
 #[test]
-fn answers_are_those_of_other_versions() {
+fn responses_equal_those_of_other_versions() {
     let server = server("");
     assert_eq!(play(&server, &["pages"]), "13 answers, 100 at once");
     assert_eq!(server.counter("h3_connections"), 1);
@@ -136,7 +136,7 @@ fn answers_are_those_of_other_versions() {
 }
 
 #[test]
-fn a_hundred_megabytes() {
+fn a_hundred_megabytes_arrive_whole() {
     let block = large();
     let mut huge = Vec::with_capacity(100 << 20);
     while huge.len() < 100 << 20 {
@@ -204,7 +204,7 @@ fn live_calls() {
 }
 
 #[test]
-fn a_client_comes_back() {
+fn a_client_resumes_its_session() {
     let server = server("");
     assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
     let handshakes = ["handshakes_full", "handshakes_resumed"].map(|name| server.counter(name));
@@ -219,7 +219,7 @@ fn requests_under_way_are_bounded_for_all_connections_together() {
 
 /// With several workers, packets from the new port must reach the connection's worker.
 #[test]
-fn a_client_moves() {
+fn a_connection_migrates_to_another_port() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let config = server_table("").replace("workers = 1", "workers = 3")
         + &site_table("http = \"serve\"")
@@ -231,7 +231,7 @@ fn a_client_moves() {
 }
 
 #[test]
-fn what_breaks_a_rule_is_told_which() {
+fn protocol_errors_get_their_codes() {
     let server = server("");
     assert_eq!(play(&server, &["broken"]), "29 connections, 8 requests");
     assert_eq!(server.counter("h3_errors"), 29);
@@ -239,7 +239,7 @@ fn what_breaks_a_rule_is_told_which() {
 }
 
 #[test]
-fn floods_end() {
+fn floods_are_stopped() {
     let server = server("");
     assert_eq!(play(&server, &["resets"]), "calmed down");
     assert_eq!(play(&server, &["garbage"]), "still there");
@@ -249,14 +249,14 @@ fn floods_end() {
 /// More simultaneous handshakes than the server accepts without address validation (Retry, RFC 9000
 /// §8.1.2).
 #[test]
-fn a_crowd_comes_in() {
+fn many_simultaneous_handshakes_succeed() {
     let server = server("limits = { connections_per_address = 400 }");
     assert_eq!(play(&server, &["crowd", "100"]), "all came in");
     assert!(server.counter("h3_retries") >= 100);
 }
 
 #[test]
-fn a_drain_answers_and_closes() {
+fn a_drain_finishes_requests_and_closes() {
     let server = server("");
     let pid = server.pid().to_string();
     assert_eq!(play(&server, &["drain", &pid]), "answered, then closed");
@@ -264,7 +264,7 @@ fn a_drain_answers_and_closes() {
 
 /// Without HTTP/3 the server sends no Alt-Svc and opens no UDP port. A reload switches HTTP/3 on and off.
 #[test]
-fn it_can_be_switched() {
+fn http_3_is_switched_by_a_reload() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let config = |http3: &str| server_table(http3) + &site_table("http = \"serve\"");
     let server = Server::start_in(folder, &config("http3 = false"));
@@ -287,7 +287,7 @@ fn it_can_be_switched() {
 
 /// Alt-Svc is sent over TLS alone, in HTTP/1.1 and HTTP/2, and names the public port.
 #[test]
-fn it_is_announced() {
+fn http_3_is_announced_by_alt_svc() {
     let server = server("public_port = 4433");
     for version in ["--http1.1", "--http2"] {
         for path in ["/", "/lost", "/echo", "/old", "/sub/"] {
@@ -310,7 +310,7 @@ fn it_is_announced() {
 /// HTTP/3 has no client certificate request after the handshake, so a site that requires certificates is
 /// not served.
 #[test]
-fn no_site_that_demands_a_certificate() {
+fn sites_that_require_a_certificate_are_not_served() {
     let folder = Folder::new()
         .with("open/index.html", "open")
         .with("closed/index.html", "closed");
@@ -330,7 +330,7 @@ fn no_site_that_demands_a_certificate() {
 /// Another process holds the UDP port: the server warns and sends no Alt-Svc. With `http3 = true` the start
 /// fails.
 #[test]
-fn a_udp_port_that_is_taken() {
+fn a_udp_port_in_use() {
     // The TCP port has to stay free until the server starts.
     let port = free_port();
     let _taken = std::net::UdpSocket::bind(("127.0.0.1", port)).expect("a port");

@@ -49,7 +49,7 @@ fn ask_h3(server: &Server, questions: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn refusals_have_the_pages_of_the_site() {
+fn refusals_use_the_error_pages_of_the_site() {
     let folder = folder(&[
         ("dies", "exit 1"),
         ("silent", "sleep 1000"),
@@ -160,7 +160,7 @@ fn refusals_have_the_pages_of_the_site() {
 
 /// The error page is not in memory when it is needed, and the client is still sending.
 #[test]
-fn a_page_is_loaded_while_its_client_waits() {
+fn an_error_page_is_loaded_while_its_client_waits() {
     for over in BOTH {
         for fields in ["Content-Length: 1001", "Transfer-Encoding: chunked"] {
             let site = "http = \"serve\"\nerrors = { 413 = \"error.html\" }\n";
@@ -197,7 +197,7 @@ fn a_page_is_loaded_while_its_client_waits() {
 /// The error page is loaded first over HTTP/3 too.
 #[cfg(feature = "http3")]
 #[test]
-fn a_page_is_loaded_while_its_client_waits_over_http_3() {
+fn an_error_page_is_loaded_while_its_client_waits_over_http_3() {
     let site = "http = \"serve\"\nerrors = { 413 = \"error.html\" }\n";
     let config = server_table("limits = { body_bytes = 1000 }") + &site_table(site) + ROUTE;
     let server = Server::start_in(folder(&[("deaf", PLAIN)]), &config);
@@ -210,7 +210,7 @@ fn a_page_is_loaded_while_its_client_waits_over_http_3() {
 
 /// The page takes longer to send than the rest of the body, whether the body is cut off or ends.
 #[test]
-fn a_large_page_is_whole_after_a_body_that_is_cut() {
+fn a_large_error_page_is_whole_after_a_cut_body() {
     let folder = folder(&[("reads", &format!("cat > /dev/null\n{PLAIN}"))]);
     folder.write("public/large.html", PAGE.repeat(200_000));
     let site = "http = \"serve\"\nerrors = { 408 = \"large.html\", 413 = \"large.html\" }\n";
@@ -239,7 +239,7 @@ fn a_large_page_is_whole_after_a_body_that_is_cut() {
 
 /// A wrong login is refused with 401, at any length of the body.
 #[test]
-fn a_wrong_password_is_no_matter_of_length() {
+fn a_wrong_password_gets_a_401_at_any_body_length() {
     for page in ["", "errors = { 401 = \"error.html\" }\n"] {
         let folder = folder(&[("deaf", PLAIN)]);
         folder.write("users", "ant:$1$salt$nobody.knows.this.one.\n");
@@ -267,7 +267,7 @@ fn a_wrong_password_is_no_matter_of_length() {
 }
 
 #[test]
-fn the_queue_has_the_page_of_the_site() {
+fn a_full_queue_uses_the_error_page_of_the_site() {
     // The script runs until a file exists.
     let wait = format!("echo $$ >> pids\nwhile [ ! -e go ]; do sleep 0.05; done\n{PLAIN}");
     let site = "http = \"serve\"\nerrors = { 503 = \"error.html\" }\n";
@@ -308,7 +308,7 @@ fn fields_config(first: &str, cache: &str) -> String {
 }
 
 #[test]
-fn fields_of_the_site_are_on_what_handlers_answer() {
+fn fields_of_the_site_are_on_responses_of_handlers() {
     let folder = folder(&[
         (
             "a.cgi",
@@ -378,7 +378,7 @@ fn fields_of_the_site_are_on_what_handlers_answer() {
 }
 
 #[test]
-fn fields_of_the_site_are_on_kept_pages() {
+fn fields_of_the_site_are_on_stored_pages() {
     let cache = "cache = { seconds = 1000 }\n";
     let folder = folder(&[("a.cgi", PLAIN)]);
     folder.write("public/index.sh", PLAIN);
@@ -413,7 +413,7 @@ fn fields_of_the_site_are_on_kept_pages() {
 
 /// A handler's own lifetime takes precedence over the site's, and list-valued fields are combined.
 #[test]
-fn fields_of_the_site_leave_what_handlers_know() {
+fn fields_of_the_site_do_not_replace_lifetimes_of_handlers() {
     let asked_again = "if [ \"$HTTP_IF_NONE_MATCH\" ]; then\n\
         printf 'Status: 304\\nETag: \"t\"\\n\\n'; exit\nfi\n\
         printf 'Content-Type: text/plain\\nETag: \"t\"\\nVary: Accept-Language\\n'\n\

@@ -50,7 +50,7 @@ fn of_page(said: &str, path: &str) -> String {
 }
 
 #[test]
-fn views_are_counted_once_whichever_way_they_come() {
+fn views_are_counted_once_over_every_transport() {
     let server = Server::start_in(folder(), &config(""));
     for over in [Over::Plain, Over::Tls] {
         let mut wire = Wire::over(&server, over);
@@ -119,7 +119,7 @@ fn views_are_counted_once_whichever_way_they_come() {
 
 #[cfg(feature = "http3")]
 #[test]
-fn views_over_http_3_count_too() {
+fn views_over_http_3_are_counted() {
     let server = Server::start_in(folder(), &config(""));
     let questions = ["/", "/live", "/kept", "/kept", "/large.html"];
     let questions = questions.map(|path| format!("GET {path} user-agent:Firefox"));
@@ -195,7 +195,7 @@ fn a_page_reads_its_own_counts() {
 }
 
 #[test]
-fn a_site_may_go_uncounted() {
+fn counting_can_be_switched_off() {
     let server = Server::start_in(folder(), &config("hits = false"));
     Wire::plain(&server).get("/a.html", BROWSER);
     assert_eq!(of_page(&hits(&server), "/a.html"), "none");

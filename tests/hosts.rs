@@ -81,7 +81,7 @@ fn the_name_chooses_the_site() {
 }
 
 #[test]
-fn the_start_names_what_is_answered_to() {
+fn the_start_message_lists_the_served_names() {
     let named = town(
         &(site(
             r#"["www.a.test", "a.test"]"#,
@@ -131,7 +131,7 @@ fn a_trailing_dot_is_the_same_name() {
 }
 
 #[test]
-fn the_star_takes_the_rest() {
+fn the_star_site_serves_all_other_names() {
     let server = town(&three());
     for (name, body) in [
         ("www.a.test", "site a"),
@@ -253,7 +253,7 @@ fn misdirected_only_where_certificate_files_or_demands_differ() {
 }
 
 #[test]
-fn one_redirect_to_https_and_the_canonical_name() {
+fn one_redirect_leads_to_https_and_the_canonical_name() {
     let server = town(
         &(site(
             r#"["www.a.test", "a.test"]"#,
@@ -399,7 +399,7 @@ fn redirects_name_the_public_port() {
 }
 
 #[test]
-fn plain_http_serves_where_it_is_told_to() {
+fn plain_http_serves_where_configured() {
     let server = town(
         &(site(
             r#"["www.a.test", "a.test"]"#,

@@ -223,7 +223,7 @@ fn malformed() -> Vec<(Vec<u8>, u16)> {
 }
 
 #[test]
-fn what_is_malformed_is_refused_and_nothing_after_it_is_a_request() {
+fn malformed_requests_are_refused_and_end_the_connection() {
     let server = server();
     for (bytes, status) in malformed() {
         let shown = lossy(&bytes[..bytes.len().min(160)]);
@@ -236,7 +236,7 @@ fn what_is_malformed_is_refused_and_nothing_after_it_is_a_request() {
 }
 
 #[test]
-fn what_is_malformed_is_refused_alike_after_a_good_request_and_over_tls() {
+fn malformed_requests_are_refused_alike_after_a_good_request_and_over_tls() {
     let server = server();
     // The test uses a sample, because a TLS handshake for each request takes long in a debug build.
     for (bytes, status) in malformed().into_iter().step_by(9) {
@@ -257,7 +257,7 @@ fn what_is_malformed_is_refused_alike_after_a_good_request_and_over_tls() {
 }
 
 #[test]
-fn a_refusal_does_not_depend_on_how_the_bytes_are_cut() {
+fn a_refusal_does_not_depend_on_the_segmentation() {
     let server = server();
     let cases: Vec<_> = malformed()
         .into_iter()
@@ -382,7 +382,7 @@ fn ten_requests_in_one_write_are_answered_in_order() {
 }
 
 #[test]
-fn keep_alive_is_what_the_client_asks_for() {
+fn keep_alive_follows_the_request() {
     let server = server();
     for (version, field, kept) in [
         ("1.1", "", true),
@@ -434,7 +434,7 @@ fn one_empty_line_may_precede_each_request() {
 }
 
 #[test]
-fn an_absolute_target_counts_before_host() {
+fn an_absolute_target_takes_precedence_over_host() {
     let server = server();
     let mut wire = Wire::plain(&server);
     for target in [
@@ -454,7 +454,7 @@ fn an_absolute_target_counts_before_host() {
 }
 
 #[test]
-fn a_body_on_a_stored_page_is_thrown_away_and_the_connection_goes_on() {
+fn a_body_sent_to_a_stored_page_is_discarded_and_the_connection_stays_open() {
     let server = server();
     let fixed = "Content-Length: 5\r\n\r\nhello";
     let chunked = "Transfer-Encoding: chunked\r\n\r\n3;x=\"y\"\r\nhel\r\n002\r\nlo\r\n0\r\nTrailer: t\r\n\r\n";
@@ -571,7 +571,7 @@ fn an_expectation_on_a_stored_page_is_answered_at_once() {
 
 /// A client that shuts its sending side down after its requests still gets the responses.
 #[test]
-fn a_client_may_end_its_side_before_it_reads() {
+fn a_client_may_half_close_before_reading() {
     let server = server();
     let mut wire = Wire::plain(&server);
     wire.send(NEXT.repeat(3));
@@ -590,7 +590,7 @@ fn a_client_may_end_its_side_before_it_reads() {
 
 /// Responses to many pipelined requests stay in order when the client reads late.
 #[test]
-fn a_pipeline_that_is_read_late_comes_whole() {
+fn a_pipeline_that_is_read_late_arrives_whole() {
     let server = server();
     server
         .folder

@@ -69,7 +69,7 @@ fn the_first_page_weighs_about_70_kilobytes() {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_resolves() {
     for page in files(&journal().join("public"))
         .iter()
         .filter(|path| path.extension().is_some_and(|e| e == "html"))

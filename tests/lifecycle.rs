@@ -161,7 +161,7 @@ fn a_reload_adds_and_drops_addresses_and_sites() {
 }
 
 #[test]
-fn a_moved_https_address_is_what_redirects_name() {
+fn redirects_follow_a_moved_https_address() {
     let redirects = server_table("") + &site_table("");
     let server = Server::start(&redirects);
     server.reload(&redirects.replace("https = [\"127.0.0.1:0\"]", "https = [\"127.0.0.3:0\"]"));
@@ -175,7 +175,7 @@ fn a_moved_https_address_is_what_redirects_name() {
 }
 
 #[test]
-fn a_broken_configuration_is_refused_and_the_old_one_goes_on() {
+fn a_broken_configuration_is_refused_and_the_old_configuration_stays() {
     let server = Server::start(&config("", ""));
     let mut kept = server.keep();
     kept.get("/");
@@ -217,7 +217,7 @@ fn a_broken_configuration_is_refused_and_the_old_one_goes_on() {
 }
 
 #[test]
-fn what_takes_a_restart_is_said_each_time() {
+fn keys_that_need_a_restart_are_reported_at_each_reload() {
     let server = Server::start(&config("", ""));
     let changed = config("memory_max = \"9 MiB\"", "")
         .replace("workers = 1", "workers = 3")
@@ -241,7 +241,7 @@ fn ask_to_the_end<S: Read + Write>(mut client: KeepAlive<S>, answers: &AtomicUsi
 }
 
 #[test]
-fn sigterm_and_sigint_under_load_end_it_in_order() {
+fn sigterm_and_sigint_under_load_end_the_server_in_order() {
     for signal in ["TERM", "INT"] {
         let mut server = Server::start(&two_workers(&config("", "")));
         let mut idle: Vec<_> = (0..5).map(|_| server.keep()).collect();
@@ -348,7 +348,7 @@ fn a_download_that_does_not_end_is_cut_at_the_deadline() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_server_at_once() {
     let limits = "limits = { drain_seconds = 3600 }";
     let mut server = Server::start_in(with_large_file(), &config(limits, ""));
     let held = begin_download(&server);
@@ -530,7 +530,7 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
 
 /// A UDP socket bound to the address of a passed-in TCP socket is used for HTTP/3.
 #[test]
-fn datagram_sockets_are_passed_in_too() {
+fn datagram_sockets_that_are_passed_in_serve_http_3() {
     const STARTER: &str = "
 import os, socket, sys
 binary, folder = sys.argv[1:]
@@ -571,7 +571,7 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
 }
 
 #[test]
-fn the_service_manager_is_told() {
+fn the_service_manager_is_notified() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     folder.write("anthill.toml", config("", ""));
     let socket = UnixDatagram::bind(folder.path("notify")).expect("a socket");
@@ -637,7 +637,7 @@ fn a_long_state_path_works() {
 }
 
 #[test]
-fn nobody_at_the_control_socket_holds_the_server_up() {
+fn clients_of_the_control_socket_do_not_block_the_server() {
     let server = Server::start(&config("", ""));
     let socket = server.folder.path("anthill.sock");
     let silent: Vec<_> = (0..10)
@@ -677,7 +677,7 @@ fn nobody_at_the_control_socket_holds_the_server_up() {
 }
 
 #[test]
-fn status_counts_what_is_there() {
+fn status_counts_connections_and_requests() {
     let server = Server::start(&config("", ""));
     let mut clients: Vec<_> = (0..3).map(|_| server.keep()).collect();
     for client in &mut clients {

@@ -52,7 +52,7 @@ fn meanwhile<T: Send + 'static>(
 }
 
 #[test]
-fn a_head_must_come_in_time() {
+fn a_head_must_arrive_in_time() {
     let server = server("head_seconds = 1");
     for over in BOTH {
         let mut wire = Wire::over(&server, over);
@@ -66,7 +66,7 @@ fn a_head_must_come_in_time() {
 }
 
 #[test]
-fn a_head_that_drips_is_no_faster() {
+fn a_dripping_head_has_the_same_deadline() {
     let server = server("head_seconds = 1");
     let mut dripping = Wire::plain(&server);
     let started = Instant::now();
@@ -80,7 +80,7 @@ fn a_head_that_drips_is_no_faster() {
 /// Each head has a deadline of its own. A client that always has a part of the next head in flight meets
 /// all deadlines.
 #[test]
-fn the_next_head_has_time_of_its_own() {
+fn each_head_has_its_own_deadline() {
     let server = server("head_seconds = 8");
     let mut wire = Wire::plain(&server);
     let (begin, end) = NEXT.split_at(20);
@@ -97,7 +97,7 @@ fn the_next_head_has_time_of_its_own() {
 }
 
 #[test]
-fn a_silent_connection_is_closed_without_a_word() {
+fn a_silent_connection_is_closed_without_a_response() {
     let server = server("idle_seconds = 2");
     for over in BOTH {
         let mut asked = Wire::over(&server, over);
@@ -122,7 +122,7 @@ fn a_silent_connection_is_closed_without_a_word() {
 }
 
 #[test]
-fn who_takes_nothing_of_a_response_is_cut_off() {
+fn a_client_that_reads_nothing_is_cut_off() {
     let server = server("write_stall_seconds = 1");
     let mut stalled = Vec::new();
     for target in ["/large.bin", "/endless"] {
@@ -143,7 +143,7 @@ fn who_takes_nothing_of_a_response_is_cut_off() {
 
 /// A client that reads slowly may take longer than the deadline.
 #[test]
-fn a_slow_reader_is_none_that_takes_nothing() {
+fn a_slow_reader_is_not_cut_off() {
     let server = server("write_stall_seconds = 8");
     let reader = |over| {
         let mut wire = Wire::over(&server, over);
@@ -186,7 +186,7 @@ os.execv(binary, [binary, 'serve', path])
 /// A client that reads a few bytes before each deadline does not keep its connection for ever: progress
 /// means at least 8 KiB.
 #[test]
-fn a_response_that_is_taken_in_drips_is_cut_off() {
+fn a_response_that_is_read_in_drips_is_cut_off() {
     let folder = Folder::new().with("public/large.bin", vec![b'x'; LARGE]);
     folder.write("anthill.toml", config("write_stall_seconds = 4", ""));
     let mut command = Command::new(tool("python3"));
@@ -237,7 +237,7 @@ fn a_handshake_must_end_in_time() {
 }
 
 #[test]
-fn a_body_must_come_at_some_rate() {
+fn a_body_must_arrive_at_a_minimum_rate() {
     let server = server("body_rate_bytes_per_second = 1000");
     let mut waiting = Vec::new();
     for over in BOTH {
@@ -273,7 +273,7 @@ fn a_body_must_come_at_some_rate() {
 
 /// Connections with requests under way are not evicted. `given_up` tests the eviction of idle connections.
 #[test]
-fn one_connection_too_many_waits_for_another_to_leave() {
+fn a_connection_over_the_limit_waits_for_a_free_place() {
     let server = server("connections = 2");
     let [mut first, mut second] = BOTH.map(|over| Wire::over(&server, over));
     for wire in [&mut first, &mut second] {
@@ -290,7 +290,7 @@ fn one_connection_too_many_waits_for_another_to_leave() {
 }
 
 #[test]
-fn an_address_has_so_many_connections_whoever_serves_them() {
+fn the_limit_per_address_covers_all_workers() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let config = config("connections_per_address = 3", "").replace("workers = 1", "workers = 2");
     let server = Server::start_in(folder, &config);

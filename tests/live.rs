@@ -78,7 +78,7 @@ fn curl_gets_ten_megabytes_back() {
 }
 
 #[test]
-fn ten_megabytes_both_ways_at_once_and_the_connection_goes_on() {
+fn ten_megabytes_in_both_directions_at_once_and_the_connection_stays_open() {
     let server = server();
     let body = megabytes(10);
     for over in BOTH {
@@ -200,7 +200,7 @@ fn a_slow_call_arrives_line_by_line() {
 }
 
 #[test]
-fn old_clients_get_a_body_that_the_end_ends() {
+fn http_1_0_clients_get_a_body_ended_by_the_close() {
     let server = server();
     for field in ["", "Connection: keep-alive\r\n"] {
         let mut wire = Wire::plain(&server);
@@ -235,7 +235,7 @@ fn head_has_no_body() {
 }
 
 #[test]
-fn a_client_is_told_to_go_on() {
+fn a_client_gets_100_continue() {
     let server = server();
     for over in BOTH {
         for framing in ["Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
@@ -274,7 +274,7 @@ fn a_client_is_told_to_go_on() {
 
 /// A late body is read to its end, and the connection goes on.
 #[test]
-fn a_body_that_comes_late_does_not_end_the_connection() {
+fn a_late_body_does_not_end_the_connection() {
     let server = server();
     for (framing, parts) in [
         ("Content-Length: 10\r\n", &["", "hello", "hello"][..]),
@@ -300,7 +300,7 @@ fn a_body_that_comes_late_does_not_end_the_connection() {
 
 /// The response ends before the request's body, and later body bytes are no request.
 #[test]
-fn a_body_that_nobody_reads_ends_the_connection() {
+fn an_unread_body_ends_the_connection() {
     let server = server();
     for target in ["/slow?lines=2&pause_ms=1", "/slow?lines=0"] {
         let mut wire = Wire::plain(&server);
@@ -367,7 +367,7 @@ fn a_broken_body_breaks_the_response() {
 }
 
 #[test]
-fn half_a_body_is_never_taken_for_a_whole_one() {
+fn half_a_body_is_never_taken_for_a_whole_body() {
     let server = server();
     for framing in [
         "Content-Length: 10\r\n\r\nhello",
@@ -431,7 +431,7 @@ fn a_client_that_leaves_a_silent_call_is_noticed() {
 /// A handler writes only as fast as its client reads: 40 clients that do not read cost one pipe and one
 /// buffer each.
 #[test]
-fn a_reader_that_does_not_read_holds_the_writer() {
+fn a_client_that_does_not_read_stops_the_handler() {
     let server = server();
     for over in BOTH {
         let before = server.resident_kib();

@@ -111,7 +111,7 @@ const ROUTES: &str = "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\n\
                       [[site.route]]\npath = \"/old\"\nredirect = \"/\"\n";
 
 #[test]
-fn combined_lines_tell_each_exchange() {
+fn combined_lines_describe_each_exchange() {
     let server = Server::start_in(furnished(), &config("", ROUTES));
     let expected = exchanges(&server);
     let said = server
@@ -130,7 +130,7 @@ fn combined_lines_tell_each_exchange() {
 }
 
 #[test]
-fn json_lines_are_json_and_tell_more() {
+fn json_lines_are_json_and_have_more_fields() {
     let server = Server::start_in(
         furnished(),
         &config("access = \"access.json\"\nformat = \"json\"", ROUTES),
@@ -179,7 +179,7 @@ for line in sys.stdin:
 }
 
 #[test]
-fn a_broken_off_download_is_logged_with_what_went_out() {
+fn an_aborted_download_is_logged_with_the_bytes_sent() {
     let server = Server::start_in(furnished(), &config("", ""));
     let mut client = server.connect();
     client
@@ -199,7 +199,7 @@ fn a_broken_off_download_is_logged_with_what_went_out() {
 }
 
 #[test]
-fn each_site_has_its_log_and_the_rest_goes_to_the_servers() {
+fn each_site_has_its_log_and_other_lines_go_to_the_servers_log() {
     let site = |name: &str, log: &str| {
         format!("[[site]]\nnames = [\"{name}\"]\nroot = \"public\"\nhttp = \"serve\"\n{log}\n")
     };
@@ -281,7 +281,7 @@ fn nothing_that_a_client_sends_can_steer_a_terminal_or_forge_a_line() {
 }
 
 #[test]
-fn renamed_logs_are_begun_anew_on_sigusr1() {
+fn renamed_logs_are_reopened_on_sigusr1() {
     let log = "access = \"logs/access.log\"\nerrors = \"logs/errors.log\"";
     let config = config(log, "");
     let server = Server::start_in(furnished().with("logs/.keep", ""), &config);
@@ -320,7 +320,7 @@ fn lines_lost(folder: &Folder) -> u64 {
 }
 
 #[test]
-fn a_full_disk_loses_lines_and_nothing_else() {
+fn a_full_disk_loses_only_log_lines() {
     let server = Server::start_in(
         furnished(),
         &config("access = \"/dev/full\"\nerrors = \"/dev/full\"", ""),
@@ -428,7 +428,7 @@ impl Drop for Mute {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_stops_nothing() {
+fn an_unread_log_pipe_stops_no_request() {
     for both in [false, true] {
         let server = Mute::start(furnished(), &config("", ""), both);
         // Twice the number of lines that a log's queue holds.
@@ -442,7 +442,7 @@ fn a_pipe_that_nobody_reads_stops_nothing() {
 }
 
 #[test]
-fn a_pipe_that_is_read_again_tells_what_it_lost() {
+fn a_log_pipe_that_is_read_again_reports_lost_lines() {
     let server = Mute::start(furnished(), &config("errors = \"errors.log\"", ""), false);
     server.flood(2_000);
     let said = lines(&server.folder, "errors.log", 1);

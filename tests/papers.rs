@@ -84,7 +84,7 @@ fn no_link_is_broken() {
 
 /// Every configuration example of the guide passes `anthill check`, completed with the omitted tables.
 #[test]
-fn every_example_of_a_configuration_is_right() {
+fn every_configuration_example_passes_check() {
     let folder = crate::support::Folder::new().with("users.htpasswd", "");
     for name in [
         "public",

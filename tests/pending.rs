@@ -41,7 +41,7 @@ fn resets(h2: &mut H2) -> Vec<(u32, u32)> {
 }
 
 #[test]
-fn one_address_cannot_take_all_places() {
+fn one_address_cannot_take_all_slots() {
     let server = server("limits = { streams = 40 }");
     let mut victim = H2::open_from(&server, address(3));
     for path in ["/", "/middle.bin"] {
@@ -121,7 +121,7 @@ fn at_the_bound_the_longest_stalled_request_of_the_largest_holder_ends() {
 
 #[test]
 #[cfg(feature = "http3")]
-fn places_are_shared_over_http_3() {
+fn slots_are_shared_over_http_3() {
     let server = server("limits = { streams = 16 }");
     assert_eq!(crate::h3::play(&server, &["shared"]), "shared");
     assert!(server.counter("streams_refused") >= 4);
@@ -129,7 +129,7 @@ fn places_are_shared_over_http_3() {
 
 /// One byte of window now and then is no progress, neither of a stream's window nor of the connection's.
 #[test]
-fn a_response_that_is_granted_byte_by_byte_ends() {
+fn a_response_with_window_granted_byte_by_byte_ends() {
     let server = server("limits = { write_stall_seconds = 1 }");
     let mut h2 = H2::open_from_with(&server, address(2), NO_WINDOW);
     h2.grants = false;
@@ -241,7 +241,7 @@ const HEAD_BYTES: usize = 4 * 3_900;
 /// Heads of 31 MB in all, encoded in a few bytes each. Requests without an interest in the body are
 /// answered, and their heads are released.
 #[test]
-fn heads_of_requests_that_are_answered_are_not_kept() {
+fn heads_of_answered_requests_are_released() {
     let server = small_server();
     assert_eq!(H2::open(&server, Over::Tls).get("/").status, 200);
     let before = server.resident_kib();
@@ -266,7 +266,7 @@ fn heads_of_requests_that_are_answered_are_not_kept() {
 
 /// Heads of requests that wait for a body, for a password check, or for the window.
 #[test]
-fn heads_of_requests_that_wait_are_bounded_and_given_back() {
+fn heads_of_waiting_requests_are_bounded_and_released() {
     let server = small_server();
     assert_eq!(H2::open(&server, Over::Tls).get("/middle.bin").status, 200);
     let before = server.resident_kib();
@@ -311,7 +311,7 @@ fn heads_of_requests_that_wait_are_bounded_and_given_back() {
 
 /// Unfinished HTTP/1.1 heads of 16 KB each, sent in full by the client.
 #[test]
-fn unfinished_heads_are_bounded_too() {
+fn unfinished_heads_are_bounded() {
     let server = small_server();
     let head = format!(
         "GET / HTTP/1.1\r\nHost: localhost\r\nX-Large: {}",
@@ -374,7 +374,7 @@ fn heads_of_http_1_make_room_for_other_clients() {
 /// A pipelined request without room for its head ends the connection only after the response in progress is
 /// complete.
 #[test]
-fn a_refusal_never_stands_within_a_response() {
+fn a_refusal_never_appears_within_a_response() {
     let server = small_server();
     let mut warm = Wire::plain(&server);
     let large = warm.get("/large.bin", "").body;
@@ -410,7 +410,7 @@ fn a_refusal_never_stands_within_a_response() {
 
 /// A listing is rendered as its client reads, so clients that read one byte of each hold little memory.
 #[test]
-fn listings_that_nobody_takes_hold_little() {
+fn unread_listings_use_little_memory() {
     let server = server("limits = { streams = 1000 }");
     for nth in 0..1_000 {
         let name = format!("public/sub/{}-{nth:04}.txt", "n".repeat(100));
@@ -438,7 +438,7 @@ fn listings_that_nobody_takes_hold_little() {
 
 /// A body received during the password check reaches the handler, over each version of HTTP.
 #[test]
-fn a_body_that_comes_during_a_login_reaches_its_handler() {
+fn a_body_received_during_a_login_reaches_its_handler() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let config = server_table("")
         + &site_table("")

@@ -305,7 +305,7 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
 }
 
 #[test]
-fn restore_and_backup_do_not_go_where_the_owner_leads_them() {
+fn restore_and_backup_do_not_follow_the_owners_links() {
     if !is_root() {
         return;
     }
@@ -614,7 +614,7 @@ fn restore_by_root_keeps_the_group_of_new_files_in_a_folder() {
 
 /// `check` run by root and `reload` of the server, which runs as another account, print the same error.
 #[test]
-fn a_user_file_that_the_server_cannot_read_is_told_with_the_command_that_helps() {
+fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
     if !is_root() {
         return;
     }
@@ -652,7 +652,7 @@ fn a_user_file_that_the_server_cannot_read_is_told_with_the_command_that_helps()
 
 /// File creation by a server as root before its change of user, and by a server that stays root.
 #[test]
-fn a_server_that_starts_as_root_makes_nothing_where_another_user_leads_it() {
+fn a_server_that_starts_as_root_creates_nothing_through_links_of_another_user() {
     if !is_root() {
         return;
     }

@@ -205,7 +205,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
 }
 
 #[test]
-fn it_stays_so_when_files_change_and_when_a_reload_names_more() {
+fn protected_files_stay_protected_after_changes_and_reloads() {
     let server = Server::start_in(folder(), CONFIG);
     let folder = &server.folder;
     let mut wire = Wire::plain(&server);
@@ -245,7 +245,7 @@ fn it_stays_so_when_files_change_and_when_a_reload_names_more() {
 }
 
 #[test]
-fn check_warns_of_them() {
+fn check_warns_of_protected_files_in_a_served_folder() {
     let folder = folder();
     folder.write("anthill.toml", CONFIG);
     let file = folder.path("anthill.toml");

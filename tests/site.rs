@@ -113,7 +113,7 @@ fn ranges_are_byte_for_byte() {
 }
 
 #[test]
-fn several_ranges_come_in_parts() {
+fn several_ranges_give_a_multipart_response() {
     let server = with_sizes();
     for over in BOTH {
         let mut wire = Wire::over(&server, over);
@@ -148,7 +148,7 @@ fn several_ranges_come_in_parts() {
 }
 
 #[test]
-fn conditions() {
+fn conditional_requests() {
     let server = with_sizes();
     let mut wire = Wire::plain(&server);
     const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -359,7 +359,7 @@ fn sidecars_are_negotiated() {
 }
 
 #[test]
-fn text_gets_a_gzip_of_our_making() {
+fn text_is_compressed_by_the_server() {
     let text = "all work and no play makes an ant a dull insect\n".repeat(1_000);
     let folder = Folder::new()
         .with("public/text.txt", &text)
@@ -397,7 +397,7 @@ fn text_gets_a_gzip_of_our_making() {
 }
 
 #[test]
-fn what_the_operator_decides_about_files() {
+fn files_follow_the_operators_settings() {
     let folder = Folder::new()
         .with("public/home.htm", "home")
         .with("public/index.html", "index")
@@ -569,7 +569,7 @@ fn links(page: &Response) -> Vec<String> {
 }
 
 #[test]
-fn a_listing_shows_everything_and_nothing_else() {
+fn a_listing_shows_all_public_entries_and_no_more() {
     let folder = Folder::new()
         .with("public/list/sub/file.txt", "below")
         .with("public/list/.hidden", "hidden")
@@ -616,7 +616,7 @@ fn a_listing_shows_everything_and_nothing_else() {
 }
 
 #[test]
-fn long_listings_come_in_pages_and_as_json() {
+fn long_listings_are_paged_and_available_as_json() {
     let folder = Folder::new();
     for number in 0..2_500 {
         folder.write(&format!("public/{number:04}.txt"), vec![b'x'; number]);

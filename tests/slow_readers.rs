@@ -129,7 +129,7 @@ fn a_client_that_reads_slowly_is_not_cut_off() {
 
 /// Programs with a rate limit read a large part at once and then pause.
 #[test]
-fn a_client_that_has_taken_much_may_pause() {
+fn a_client_that_has_read_much_may_pause() {
     let server = server("write_stall_seconds = 8");
     let readers: Vec<_> = BOTH
         .map(|over| Wire::over(&server, over))

@@ -91,7 +91,7 @@ fn both_versions_and_alpn() {
 }
 
 #[test]
-fn min_version_keeps_the_older_out() {
+fn min_version_refuses_the_older_version() {
     let server = site("min_version = \"1.3\"", "");
     let old = session(&server, &["-tls1_2"]);
     assert!(!old.connected, "{}", old.text);
@@ -104,7 +104,7 @@ fn min_version_keeps_the_older_out() {
 }
 
 #[test]
-fn the_list_of_ciphers_and_its_order_hold() {
+fn the_list_of_ciphers_and_its_order_apply() {
     let server = site(
         "ciphers = [\"TLS_CHACHA20_POLY1305_SHA256\", \"TLS_AES_256_GCM_SHA384\", \
          \"ECDHE-ECDSA-AES256-GCM-SHA384\"]",
@@ -376,7 +376,7 @@ fn tickets_outlive_a_restart() {
 }
 
 #[test]
-fn tickets_are_shared_by_a_key_file_and_by_nothing_else() {
+fn tickets_are_shared_only_by_a_key_file() {
     let authority = Authority::new("anthill's test CA");
     let leaf = authority.server(&["a.test"]);
     let generated = run(
@@ -442,7 +442,7 @@ fn guarded() -> (Server, Authority) {
 }
 
 #[test]
-fn a_client_certificate_is_demanded_where_it_is_configured() {
+fn a_client_certificate_is_required_where_configured() {
     let (server, _) = guarded();
     let path = |name: &str| {
         server
@@ -498,7 +498,7 @@ fn a_client_certificate_is_demanded_where_it_is_configured() {
 }
 
 #[test]
-fn a_ticket_opens_only_the_site_it_was_given_for() {
+fn a_ticket_resumes_a_session_only_for_its_site() {
     let (server, _) = guarded();
     let client = server
         .folder

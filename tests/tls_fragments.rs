@@ -161,7 +161,7 @@ impl Forger {
 /// must reject a record under the old key after the KeyUpdate; the alert proves that the server has
 /// processed the KeyUpdate.
 #[test]
-fn a_key_update_comes_in_two_records() {
+fn a_key_update_arrives_in_two_records() {
     let server = server();
     for exchanges in [0, 1, 2] {
         for at in 1..KEY_UPDATE.len() {

@@ -95,7 +95,7 @@ impl Client {
 }
 
 #[test]
-fn keys_are_renewed_whenever_the_client_wants() {
+fn keys_are_renewed_at_any_time() {
     let server = server();
     for exchanges in [1, 2, 5] {
         let mut client = Client::after(&server, exchanges);
@@ -108,7 +108,7 @@ fn keys_are_renewed_whenever_the_client_wants() {
 
 /// The first KeyUpdate arrives while rustls still owns the connection.
 #[test]
-fn keys_are_renewed_with_the_first_request_already() {
+fn keys_are_renewed_with_the_first_request() {
     let server = server();
     let mut client = Client::after(&server, 0);
     let mut hello = rustls::Stream::new(&mut client.tls, &mut client.socket);
@@ -156,7 +156,7 @@ fn a_connection_outlives_a_long_silence() {
 }
 
 #[test]
-fn records_come_in_any_pieces() {
+fn records_may_arrive_in_any_pieces() {
     let server = server();
     for exchanges in [1, 2] {
         let mut client = Client::after(&server, exchanges);
@@ -179,7 +179,7 @@ fn records_come_in_any_pieces() {
 
 /// A record may begin with as many bytes as a close_notify record has in all.
 #[test]
-fn the_beginning_of_a_record_is_no_goodbye() {
+fn the_beginning_of_a_record_is_no_close_notify() {
     let server = server();
     for exchanges in [1, 2] {
         for len in [5, 23, 24, 25] {
@@ -232,7 +232,7 @@ fn a_client_hello_without_end_is_refused() {
 }
 
 #[test]
-fn a_begun_record_has_the_deadline_of_a_head() {
+fn an_incomplete_record_has_the_deadline_of_a_head() {
     let limits = "limits = { head_seconds = 1, idle_seconds = 600 }";
     let server = Server::start(&(server_table(limits) + &site_table("")));
     for exchanges in [1, 2] {
@@ -247,7 +247,7 @@ fn a_begun_record_has_the_deadline_of_a_head() {
 }
 
 #[test]
-fn a_broken_record_ends_its_connection_alone() {
+fn a_broken_record_ends_only_its_connection() {
     let server = server();
     let mut other = Client::after(&server, 2);
     for exchanges in [1, 2, 3] {
@@ -265,7 +265,7 @@ fn a_broken_record_ends_its_connection_alone() {
 }
 
 #[test]
-fn a_goodbye_is_answered_with_one() {
+fn a_close_notify_is_answered_with_a_close_notify() {
     let server = server();
     for exchanges in [1, 2, 3] {
         let mut client = Client::after(&server, exchanges);

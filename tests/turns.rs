@@ -125,7 +125,7 @@ fn a_flood_of_streams_takes_turns_with_other_connections() {
 /// A client sends requests and closes its connection without reading a response. The server would have to
 /// encrypt and keep each response, because the socket accepts none after the first.
 #[test]
-fn a_client_that_has_gone_is_not_answered() {
+fn a_closed_connection_gets_no_responses() {
     let server = server();
     let mut flood = Wire::tls(&server);
     // The client has read the session tickets by now. Unread tickets would turn the close into a reset.

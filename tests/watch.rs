@@ -39,7 +39,7 @@ fn turn(link: &Path, target: &str) {
 }
 
 #[test]
-fn changes_in_a_row_are_all_seen() {
+fn consecutive_changes_are_all_served() {
     let server = Server::start(&config(""));
     let mut client = server.keep();
     for round in 0..20 {
@@ -61,7 +61,7 @@ fn changes_in_a_row_are_all_seen() {
 }
 
 #[test]
-fn nested_folders_made_at_once_are_seen() {
+fn nested_folders_made_at_once_are_served() {
     let server = Server::start(&config(""));
     let mut client = server.keep();
     for round in 0..5 {
@@ -78,7 +78,7 @@ fn nested_folders_made_at_once_are_seen() {
 }
 
 #[test]
-fn folders_that_take_other_names_are_watched_under_them() {
+fn renamed_folders_are_watched_under_their_new_names() {
     let folder = Folder::new().with("public/a/sub/page", "one");
     let server = Server::start_in(folder, &config(""));
     let mut client = server.keep();
@@ -113,7 +113,7 @@ fn folders_that_take_other_names_are_watched_under_them() {
 }
 
 #[test]
-fn a_root_behind_a_link_is_swapped_whole() {
+fn a_root_behind_a_link_is_switched_whole() {
     let folder = Folder::new()
         .with("releases/1/public/index.html", "one")
         .with("releases/2/public/index.html", "two")
