@@ -7,7 +7,7 @@ use std::thread;
 
 use anthill::limits;
 
-use crate::clients::{Answer, anthill, anthill_told, ask, curl, visit_with, wait_until};
+use crate::clients::{Answer, anthill, anthill_with_input, ask, curl, visit_with, wait_until};
 use crate::support::h2::H2;
 use crate::support::wire::{Over, Wire};
 use crate::support::{Folder, Server, run, server_table};
@@ -31,7 +31,7 @@ fn hash(kind: &str, password: &str) -> String {
 
 /// Returns a folder with a site with private pages, and a password file `users` with the user `ant` and the
 /// password `crumb`.
-fn colony() -> Folder {
+fn site_folder() -> Folder {
     Folder::new()
         .with("public/index.html", "front page")
         .with("public/lost.html", "lost page")
@@ -52,7 +52,7 @@ fn with_login(server: &Server, login: &str, target: &str) -> Answer {
 }
 
 /// Sends a request from another loopback address.
-fn from(server: &Server, address: &str, target: &str) -> Answer {
+fn get_from(server: &Server, address: &str, target: &str) -> Answer {
     let url = server.http(target);
     let ran = curl(&server.folder, &["--interface", address, &url]);
     assert!(ran.success, "curl {target}: {}", ran.errors());
@@ -62,7 +62,7 @@ fn from(server: &Server, address: &str, target: &str) -> Answer {
 #[test]
 fn addresses_are_admitted_or_refused() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config(
             "errors = { 403 = \"stop.html\" }",
             &[
@@ -85,7 +85,7 @@ fn addresses_are_admitted_or_refused() {
         ("127.0.0.1", "/privateer/", 403),
         ("127.0.0.4", "/", 200),
     ] {
-        let answer = from(&server, address, target);
+        let answer = get_from(&server, address, target);
         assert_eq!(answer.status, status, "{address} {target}: {answer:?}");
         assert_eq!(status == 403, answer.body == "stop page", "{answer:?}");
     }
@@ -103,7 +103,7 @@ fn an_ipv4_address_matches_its_rule_on_an_ipv6_socket() {
     let routes = "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n\
                   [[site.route]]\npath = \"/private/\"\nallow = [\"127.0.0.1\"]\n\
                   [[site.route]]\npath = \"/privateer/\"\nallow = [\"::1\"]\n";
-    let server = Server::start_in(colony(), &format!("{table}{routes}"));
+    let server = Server::start_in(site_folder(), &format!("{table}{routes}"));
     let status = |address: &str, target: &str| {
         let url = format!("http://{address}:{}{target}", server.http_port);
         let ran = run("curl", &["-sSi", "-g", &url], b"");
@@ -120,13 +120,13 @@ fn an_ipv4_address_matches_its_rule_on_an_ipv6_socket() {
 
 #[test]
 fn users_log_in_with_every_kind_of_password_hash() {
-    let folder = colony();
+    let folder = site_folder();
     let mut users = String::from("# people\n\n");
     for (name, kind) in [("six", "-6"), ("apr", "-apr1"), ("one", "-1")] {
         users += &format!("{name}:{}\n", hash(kind, "pass wörd:!"));
     }
     folder.write("users", users);
-    let told = anthill_told(
+    let told = anthill_with_input(
         &folder.path("."),
         &["passwd", "users", "bee"],
         "pass wörd:!\n",
@@ -174,7 +174,7 @@ fn users_log_in_with_every_kind_of_password_hash() {
 #[test]
 fn a_login_is_requested_as_the_standard_says() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config(
             "errors = { 401 = \"stop.html\", 404 = \"lost.html\" }",
             &["path = \"/private/\"\nusers = \"users\""],
@@ -232,7 +232,7 @@ fn a_login_is_requested_as_the_standard_says() {
 
 #[test]
 fn no_spelling_of_a_path_bypasses_its_guard() {
-    let folder = colony();
+    let folder = site_folder();
     std::os::unix::fs::symlink("private", folder.path("public/door")).expect("a link");
     let server = Server::start_in(
         folder,
@@ -302,7 +302,7 @@ fn no_spelling_of_a_path_bypasses_its_guard() {
 
 #[test]
 fn a_guard_holds_for_the_file_that_is_opened() {
-    let folder = colony()
+    let folder = site_folder()
         .with("public/docs/index.html", "secret docs")
         .with("public/page.html", "secret clean page")
         .with("public/app.html", "secret app")
@@ -356,7 +356,7 @@ fn a_guard_holds_for_the_file_that_is_opened() {
 
 #[test]
 fn guards_add_up() {
-    let folder = colony().with(
+    let folder = site_folder().with(
         "inner-users",
         format!("ant:{}\nbee:{}\n", hash("-1", "crumb"), hash("-1", "honey")),
     );
@@ -383,7 +383,7 @@ fn guards_add_up() {
         let answer = with_login(&server, login, target);
         assert_eq!(answer.status, status, "{login} {target}: {answer:?}");
     }
-    assert_eq!(from(&server, "127.0.0.2", "/").status, 403);
+    assert_eq!(get_from(&server, "127.0.0.2", "/").status, 403);
     let url = server.http("/private/");
     let right = ["--interface", "127.0.0.2", "-u", "ant:crumb", &url];
     let answer = Answer::parse(&curl(&server.folder, &right).stdout);
@@ -394,11 +394,11 @@ fn guards_add_up() {
 #[test]
 fn a_changed_user_file_takes_effect() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
     );
     let passwd = |arguments: &[&str], input: &str| {
-        let told = anthill_told(&server.folder.path("."), arguments, input);
+        let told = anthill_with_input(&server.folder.path("."), arguments, input);
         assert_eq!(told.code, Some(0), "{told:?}");
     };
     let status = |login: &str| with_login(&server, login, "/private/").status;
@@ -426,7 +426,7 @@ fn a_changed_user_file_takes_effect() {
 fn password_guesses_do_not_delay_other_requests() {
     // 2^14 rounds take more than a second, so the queue does not drain during the test.
     let slow = "$2y$14$abcdefghijklmnopqrstuuJ5mYmCkAqyjlIHn0B0sBKWF6xkUN5yG";
-    let folder = colony();
+    let folder = site_folder();
     folder.write("users", format!("ant:{slow}\n"));
     let server = Server::start_in(
         folder,
@@ -481,7 +481,7 @@ fn authorization(password: &str) -> String {
 #[test]
 fn failed_logins_are_limited_by_address() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
     );
     let get =
@@ -532,7 +532,7 @@ fn failed_logins_are_limited_by_address() {
 #[test]
 fn a_flood_of_guesses_locks_no_other_client_out() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
     );
     let is_over = AtomicBool::new(false);
@@ -570,7 +570,7 @@ fn a_flood_of_guesses_locks_no_other_client_out() {
 #[test]
 fn redirects_keep_the_path_after_their_prefix() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config(
             "",
             &[
@@ -614,7 +614,7 @@ fn redirects_keep_the_path_after_their_prefix() {
 
 #[test]
 fn rewrites_and_routes_with_their_own_root() {
-    let folder = colony()
+    let folder = site_folder()
         .with("public/new/index.html", "new index")
         .with("public/new/page.html", "new page")
         .with("public/new/sub/index.html", "new sub")

@@ -22,7 +22,7 @@ const ISSUE: Duration = Duration::from_secs(120);
 
 const NAME: &str = "www.example.org";
 
-fn furnished(pebble: &Pebble) -> Folder {
+fn site_folder(pebble: &Pebble) -> Folder {
     Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
         .with("ca.pem", pebble.root())
@@ -30,18 +30,18 @@ fn furnished(pebble: &Pebble) -> Folder {
 
 /// Starts a server with certificates for the names from the directory.
 fn server(pebble: &Pebble, names: &[&str], more: &str) -> Server {
-    Server::start_in(furnished(pebble), &pebble.config_for(names, more))
+    Server::start_in(site_folder(pebble), &pebble.config_for(names, more))
 }
 
 /// Waits for a line with the text.
-fn said(lines: &Lines, what: &str) -> String {
+fn wait_for_line(lines: &Lines, what: &str) -> String {
     lines.wait_until(ISSUE, what, |lines| {
         lines.iter().find(|line| line.contains(what)).cloned()
     })
 }
 
 /// Waits for `times` lines with the text.
-fn said_times(lines: &Lines, what: &str, times: usize) {
+fn wait_for_lines(lines: &Lines, what: &str, times: usize) {
     lines.wait_until(ISSUE, what, |lines| {
         let count = lines.iter().filter(|line| line.contains(what)).count();
         (count >= times).then_some(())
@@ -56,7 +56,7 @@ fn trusts(server: &Server, name: &str) -> bool {
 }
 
 /// Waits until a client trusts the server's certificate.
-fn is_trusted(server: &Server, name: &str) {
+fn wait_until_trusted(server: &Server, name: &str) {
     wait_until("trusted certificate", || trusts(server, name).then_some(()));
 }
 
@@ -66,7 +66,7 @@ fn stored(server: &Server, name: &str) -> PathBuf {
 }
 
 /// Returns the first certificate of a file, as PEM.
-fn leaf(file: &PathBuf) -> String {
+fn first_certificate(file: &PathBuf) -> String {
     let text = fs::read_to_string(file).expect("a certificate");
     let start = text.find("-----BEGIN CERT").expect("a certificate");
     let end = "-----END CERTIFICATE-----\n";
@@ -78,9 +78,9 @@ fn leaf(file: &PathBuf) -> String {
 fn a_certificate_is_issued_by_http_01_at_the_first_start() {
     let pebble = Pebble::start();
     let server = server(&pebble, &[NAME, "example.org"], ", challenge = \"http-01\"");
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
-    is_trusted(&server, "example.org");
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
+    wait_until_trusted(&server, "example.org");
     let status = server.ask(&["status"]).stdout;
     assert!(status.contains("89 days left, renewed at"), "{status}");
     assert!(!status.contains("failed at"), "{status}");
@@ -100,7 +100,7 @@ fn a_certificate_is_issued_by_http_01_at_the_first_start() {
     // A restart keeps the certificate and orders no further certificate.
     let folder = server.into_folder();
     let server = Server::start_in(folder, &pebble.config_for(&[NAME, "example.org"], ""));
-    is_trusted(&server, NAME);
+    wait_until_trusted(&server, NAME);
     assert_eq!(pebble.orders(), 1);
 }
 
@@ -108,8 +108,8 @@ fn a_certificate_is_issued_by_http_01_at_the_first_start() {
 fn a_certificate_is_issued_by_tls_alpn_01() {
     let pebble = Pebble::start();
     let server = server(&pebble, &[NAME], ", challenge = \"tls-alpn-01\"");
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     // A client that offers acme-tls/1 without a pending challenge is refused.
     let session = Session::open(server.https_port, NAME, &["-alpn", "acme-tls/1"]);
     assert!(!session.connected, "{}", session.text);
@@ -122,8 +122,8 @@ fn a_certificate_is_issued_although_half_of_the_nonces_are_refused() {
         ..Settings::default()
     });
     let server = server(&pebble, &[NAME], "");
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
     assert!(!status.contains("failed at"), "{status}");
 }
@@ -145,7 +145,7 @@ fn hook(pebble: &Pebble, folder: &Folder, before: &str) {
 }
 
 /// Waits until the hook has been called `count` times, and returns the recorded calls.
-fn calls(folder: &Folder, count: usize) -> Vec<String> {
+fn wait_for_calls(folder: &Folder, count: usize) -> Vec<String> {
     crate::support::eventually("calls of the hook", || {
         let text = fs::read_to_string(folder.path("calls")).unwrap_or_default();
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -158,15 +158,15 @@ const HOOK: &str = ", hook = \"hook\"";
 #[test]
 fn a_wildcard_certificate_is_issued_by_dns_01() {
     let pebble = Pebble::start();
-    let folder = furnished(&pebble);
+    let folder = site_folder(&pebble);
     hook(&pebble, &folder, "");
     let names = ["example.org", "*.example.org"];
     let server = Server::start_in(folder, &pebble.config_for(&names, HOOK));
-    said(&server.errors, "certificate until");
+    wait_for_line(&server.errors, "certificate until");
     for name in ["example.org", "any.example.org"] {
-        is_trusted(&server, name);
+        wait_until_trusted(&server, name);
     }
-    let called = calls(&server.folder, 4);
+    let called = wait_for_calls(&server.folder, 4);
     let (present, cleanup) = (
         "present _acme-challenge.example.org",
         "cleanup _acme-challenge.example.org",
@@ -177,22 +177,22 @@ fn a_wildcard_certificate_is_issued_by_dns_01() {
 #[test]
 fn a_failing_or_hanging_hook_is_logged() {
     let pebble = Pebble::start();
-    let folder = furnished(&pebble);
+    let folder = site_folder(&pebble);
     hook(&pebble, &folder, "echo 'no credentials' >&2; exit 3");
     let config = pebble.config_for(&[NAME], ", hook = \"hook\", hook_timeout = \"1s\"");
     let server = Server::start_in(folder, &config);
-    said(&server.errors, "it ended with 3: no credentials");
+    wait_for_line(&server.errors, "it ended with 3: no credentials");
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
     hook(&pebble, &server.folder, "sleep 1000 & wait");
     server.reload(&config);
-    said(&server.errors, "no end after 1 s; it was killed");
+    wait_for_line(&server.errors, "no end after 1 s; it was killed");
     let status = server.ask(&["status"]).stdout;
     assert!(status.contains("none yet, a self-signed one"), "{status}");
     let patient = pebble.config_for(&[NAME], HOOK);
     hook(&pebble, &server.folder, "");
     server.reload(&patient);
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
 }
 
 #[test]
@@ -201,8 +201,8 @@ fn a_failed_validation_is_logged_with_its_reason() {
     let nowhere = format!("{{\"host\":\"{NAME}\",\"addresses\":[\"127.9.9.9\"]}}");
     pebble.dns("add-a", &nowhere);
     let config = pebble.config_for(&[NAME], ", challenge = \"http-01\"");
-    let server = Server::start_in(furnished(&pebble), &config);
-    let line = said(&server.errors, "was not validated by http-01");
+    let server = Server::start_in(site_folder(&pebble), &config);
+    let line = wait_for_line(&server.errors, "was not validated by http-01");
     assert!(
         line.contains("(connection)") && line.contains("tried again at"),
         "{line}"
@@ -219,8 +219,8 @@ fn a_failed_validation_is_logged_with_its_reason() {
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
     pebble.dns("clear-a", &format!("{{\"host\":\"{NAME}\"}}"));
     server.reload(&config);
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
     assert!(!status.contains("failed at"), "{status}");
 }
@@ -228,14 +228,14 @@ fn a_failed_validation_is_logged_with_its_reason() {
 #[test]
 fn tls_alpn_01_follows_a_failed_http_01() {
     let pebble = Pebble::start_with(Settings {
-        http_elsewhere: true,
+        http_01_fails: true,
         ..Settings::default()
     });
     let server = server(&pebble, &[NAME], "");
-    said(&server.errors, "was not validated by http-01");
+    wait_for_line(&server.errors, "was not validated by http-01");
     server.reload(&pebble.config_for(&[NAME], ""));
-    said(&server.errors, "by tls-alpn-01");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "by tls-alpn-01");
+    wait_until_trusted(&server, NAME);
 }
 
 #[test]
@@ -253,8 +253,8 @@ fn slow_validation_delays_no_request() {
     server.reload(&pebble.config_for(&names, ""));
     assert_eq!(server.ask(&["status"]).code, Some(0));
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     assert_eq!(pebble.orders(), 1);
 }
 
@@ -272,10 +272,10 @@ fn set_number(file: &PathBuf, key: &str, number: u64) {
 fn the_directory_is_down_at_renewal() {
     let mut pebble = Pebble::start();
     let config = pebble.config_for(&[NAME], "");
-    let server = Server::start_in(furnished(&pebble), &config);
-    said(&server.errors, "the directory wants it renewed");
-    is_trusted(&server, NAME);
-    let old = leaf(&stored(&server, NAME));
+    let server = Server::start_in(site_folder(&pebble), &config);
+    wait_for_line(&server.errors, "the directory wants it renewed");
+    wait_until_trusted(&server, NAME);
+    let old = first_certificate(&stored(&server, NAME));
     let folder = server.into_folder();
     pebble.stop();
     // The renewal window of the stored state is moved into the past.
@@ -283,9 +283,9 @@ fn the_directory_is_down_at_renewal() {
     set_number(&state, "window_start", 1);
     set_number(&state, "window_end", 2);
     let server = Server::start_in(folder, &config);
-    let line = said(&server.errors, "tried again at");
+    let line = wait_for_line(&server.errors, "tried again at");
     assert!(line.contains("refused"), "{line}");
-    is_trusted(&server, NAME);
+    wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
     assert!(status.contains("89 days left"), "{status}");
     assert!(status.contains("failed at"), "{status}");
@@ -293,29 +293,29 @@ fn the_directory_is_down_at_renewal() {
     pebble.run();
     server.folder.write("ca.pem", pebble.root());
     server.reload(&config);
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
-    assert_ne!(leaf(&stored(&server, NAME)), old);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
+    assert_ne!(first_certificate(&stored(&server, NAME)), old);
 }
 
 #[test]
 fn the_directory_requests_an_early_renewal() {
     let pebble = Pebble::start();
     let config = pebble.config_for(&[NAME], "");
-    let server = Server::start_in(furnished(&pebble), &config);
-    said(&server.errors, "the directory wants it renewed");
-    let old = leaf(&stored(&server, NAME));
+    let server = Server::start_in(site_folder(&pebble), &config);
+    wait_for_line(&server.errors, "the directory wants it renewed");
+    let old = first_certificate(&stored(&server, NAME));
     pebble.set_renewal_info(
         &old,
         "{\"suggestedWindow\":{\"start\":\"2020-01-01T00:00:00Z\",\"end\":\"2020-01-02T00:00:00Z\"},\
          \"explanationURL\":\"https://ca.example/why\"}",
     );
     server.reload(&config);
-    said(&server.errors, "see https://ca.example/why");
-    said_times(&server.errors, "certificate until", 2);
-    assert_ne!(leaf(&stored(&server, NAME)), old);
-    is_trusted(&server, NAME);
-    said(&pebble.output, "is a replacement of");
+    wait_for_line(&server.errors, "see https://ca.example/why");
+    wait_for_lines(&server.errors, "certificate until", 2);
+    assert_ne!(first_certificate(&stored(&server, NAME)), old);
+    wait_until_trusted(&server, NAME);
+    wait_for_line(&pebble.output, "is a replacement of");
     // One renewal covers both reasons.
     assert_eq!(pebble.orders(), 2);
 }
@@ -323,7 +323,7 @@ fn the_directory_requests_an_early_renewal() {
 #[test]
 fn a_restart_resumes_a_pending_order() {
     let pebble = Pebble::start();
-    let folder = furnished(&pebble);
+    let folder = site_folder(&pebble);
     // The hook waits for a file, for at most 60 s.
     let wait = format!(
         "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
@@ -332,20 +332,20 @@ fn a_restart_resumes_a_pending_order() {
     hook(&pebble, &folder, &wait);
     let config = pebble.config_for(&[NAME], HOOK);
     let server = Server::start_in(folder, &config);
-    calls(&server.folder, 1);
+    wait_for_calls(&server.folder, 1);
     server.signal("KILL");
     let folder = server.into_folder();
     folder.write("go", "");
     let server = Server::start_in(folder, &config);
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     assert_eq!(pebble.orders(), 1);
 }
 
 #[test]
 fn a_full_disk_while_a_certificate_is_stored() {
     let pebble = Pebble::start();
-    let folder = furnished(&pebble).with("state/here", "");
+    let folder = site_folder(&pebble).with("state/here", "");
     let wait = format!(
         "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
         folder.path("go").display()
@@ -358,7 +358,7 @@ fn a_full_disk_while_a_certificate_is_stored() {
         Folder::new(),
         crate::lifecycle::in_own_mounts(&folder, mounts),
     );
-    calls(&folder, 1);
+    wait_for_calls(&folder, 1);
     let state = format!(
         "/proc/{}/root{}",
         server.pid(),
@@ -368,14 +368,14 @@ fn a_full_disk_while_a_certificate_is_stored() {
     let full = fs::write(&filler, vec![0; 1 << 20]);
     assert!(full.is_err(), "the disk has room");
     folder.write("go", "");
-    let line = said(&server.errors, "certificate.pem: No space left");
+    let line = wait_for_line(&server.errors, "certificate.pem: No space left");
     assert!(line.contains(NAME), "{line}");
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
     fs::remove_file(&filler).expect("the filler");
     server.signal("HUP");
-    said(&server.errors, "certificate until");
+    wait_for_line(&server.errors, "certificate until");
     server.folder.write("ca.pem", pebble.root());
-    is_trusted(&server, NAME);
+    wait_until_trusted(&server, NAME);
     // The failure to store caused no second order.
     assert_eq!(pebble.orders(), 1);
 }
@@ -383,7 +383,7 @@ fn a_full_disk_while_a_certificate_is_stored() {
 #[test]
 fn two_servers_share_one_state_folder() {
     let pebble = Pebble::start();
-    let folder = furnished(&pebble);
+    let folder = site_folder(&pebble);
     // The hook waits, so that the second server starts before the first server's order ends.
     let wait = format!(
         "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
@@ -391,21 +391,21 @@ fn two_servers_share_one_state_folder() {
     );
     hook(&pebble, &folder, &wait);
     let first = Server::start_in(folder, &pebble.config_for(&[NAME], HOOK));
-    calls(&first.folder, 1);
+    wait_for_calls(&first.folder, 1);
     let state = first.folder.path("state");
     let config = pebble
         .config_for(&[NAME], HOOK)
         .replace(&pebble.https_port.to_string(), "0")
         .replace(&pebble.http_port.to_string(), "0")
         .replace("\"state\"", &format!("{:?}", state.display().to_string()));
-    let folder = furnished(&pebble);
+    let folder = site_folder(&pebble);
     hook(&pebble, &folder, "");
     let second = Server::start_in(folder, &config);
-    said(&second.errors, "another server on this state folder");
+    wait_for_line(&second.errors, "another server on this state folder");
     first.folder.write("go", "");
-    said(&first.errors, "certificate until");
-    is_trusted(&first, NAME);
-    is_trusted(&second, NAME);
+    wait_for_line(&first.errors, "certificate until");
+    wait_until_trusted(&first, NAME);
+    wait_until_trusted(&second, NAME);
     assert_eq!(pebble.orders(), 1);
     let status = second.ask(&["status"]).stdout;
     assert!(status.contains("renewed by another server"), "{status}");
@@ -415,7 +415,7 @@ fn two_servers_share_one_state_folder() {
         let status = second.ask(&["status"]).stdout;
         status.contains("days left, renewed at").then_some(())
     });
-    is_trusted(&second, NAME);
+    wait_until_trusted(&second, NAME);
     assert_eq!(pebble.orders(), 1);
     drop(folder);
 }
@@ -424,15 +424,15 @@ fn two_servers_share_one_state_folder() {
 fn certificate_profiles() {
     let pebble = Pebble::start();
     let server = server(&pebble, &[NAME], ", profile = \"nonesuch\"");
-    let line = said(&server.errors, "no profile `nonesuch`");
+    let line = wait_for_line(&server.errors, "no profile `nonesuch`");
     assert!(
         line.contains("default") && line.contains("shortlived"),
         "{line}"
     );
     assert_eq!(pebble.orders(), 0);
     server.reload(&pebble.config_for(&[NAME], ", profile = \"shortlived\""));
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
     assert!(status.contains("5 days left, renewed at"), "{status}");
     assert!(
@@ -453,11 +453,11 @@ fn external_account_binding() {
         ..Settings::default()
     });
     let server = server(&pebble, &[NAME], "");
-    said(&server.errors, "wants an external account binding");
+    wait_for_line(&server.errors, "wants an external account binding");
     let bound = format!(", eab = {{ kid = \"kid-1\", key = \"{key}\" }}");
     server.reload(&pebble.config_for(&[NAME], &bound));
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn names_that_no_directory_validates_are_skipped_and_logged() {
     let pebble = Pebble::start();
     let config = pebble.config_for(&["box", NAME, "127.0.0.1", "nas.lan"], "")
         + "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n";
-    let server = Server::start_in(furnished(&pebble), &config);
+    let server = Server::start_in(site_folder(&pebble), &config);
     let skipped = [
         "no certificate is asked for `box`: it is a local name",
         "no certificate is asked for `127.0.0.1`: it is an address",
@@ -473,10 +473,10 @@ fn names_that_no_directory_validates_are_skipped_and_logged() {
         "no certificate is asked for `*`: it stands for any name",
     ];
     for line in skipped {
-        said(&server.errors, line);
+        wait_for_line(&server.errors, line);
     }
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
     let checked = server.ask(&["check"]).stdout;
     for line in skipped {
@@ -530,7 +530,7 @@ impl Hostile {
     }
 
     /// Starts a server with the bytes as its response.
-    fn says(bytes: impl Into<Vec<u8>>) -> Hostile {
+    fn sending(bytes: impl Into<Vec<u8>>) -> Hostile {
         let bytes = bytes.into();
         Hostile::start(move |stream| stream.write_all(&bytes))
     }
@@ -538,7 +538,7 @@ impl Hostile {
 
 /// Starts an anthill server with the hostile directory, checks that the server still serves, and returns
 /// the logged error.
-fn complaint(hostile: &Hostile) -> String {
+fn logged_error(hostile: &Hostile) -> String {
     let config = format!(
         "{}[tls]\nacme = {{ directory = \"https://localhost:{}/\", ca = \"hostile.pem\" }}\n\
          [[site]]\nnames = [\"{NAME}\"]\nroot = \"public\"\n",
@@ -549,7 +549,7 @@ fn complaint(hostile: &Hostile) -> String {
         .with("public/index.html", "<p>hello</p>\n")
         .with("hostile.pem", &hostile.ca);
     let server = Server::start_in(folder, &config);
-    let line = said(&server.errors, "tried again at");
+    let line = wait_for_line(&server.errors, "tried again at");
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
     assert!(!line.contains('\u{1b}') && line.len() < 1_500, "{line}");
     line
@@ -588,7 +588,7 @@ fn hostile_directories_are_bounded_and_logged() {
         ),
         ("HTTP/1.1 500 No\r\n\r\n<html>".to_owned(), "status 500"),
     ] {
-        let line = complaint(&Hostile::says(answer));
+        let line = logged_error(&Hostile::sending(answer));
         assert!(line.contains(complaint_has), "{complaint_has}: {line}");
     }
     let endless = Hostile::start(|stream| {
@@ -597,7 +597,7 @@ fn hostile_directories_are_bounded_and_logged() {
             stream.write_all(&[b' '; 8_192])?;
         }
     });
-    assert!(complaint(&endless).contains("too long"));
+    assert!(logged_error(&endless).contains("too long"));
 }
 
 #[test]
@@ -609,5 +609,5 @@ fn a_dripping_directory_is_abandoned_at_the_deadline() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    assert!(complaint(&slow).contains("no whole answer within"));
+    assert!(logged_error(&slow).contains("no whole answer within"));
 }

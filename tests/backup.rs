@@ -115,7 +115,7 @@ fn saved() -> Folder {
 }
 
 /// Asserts that a folder has only the expected entries, and so no leftover of an unfinished restore.
-fn only(folder: &Folder, expected: &[&str]) {
+fn assert_entries(folder: &Folder, expected: &[&str]) {
     let all = fs::read_dir(folder.path("")).expect("the folder");
     let mut names: Vec<String> = all
         .map(|entry| {
@@ -138,7 +138,7 @@ fn restore_gives_a_site_back_byte_for_byte() {
         archive.metadata().expect("it").permissions().mode() & 0o777,
         0o600
     );
-    only(
+    assert_entries(
         &folder,
         &["anthill.toml", "public", "scripts", "site.tar.gz"],
     );
@@ -264,7 +264,7 @@ fn files_changed_during_a_backup_are_whole() {
 }
 
 /// Returns the archive decompressed to tar.
-fn plain(folder: &Folder) -> Vec<u8> {
+fn unpacked_tar(folder: &Folder) -> Vec<u8> {
     let bytes = fs::read(folder.path("site.tar.gz")).expect("the archive");
     let mut tar = Vec::new();
     GzDecoder::new(&bytes[..])
@@ -280,7 +280,7 @@ fn packed(tar: &[u8]) -> Vec<u8> {
 }
 
 /// Asserts that restore refuses an archive with the words in `why`, and changes nothing.
-fn refused(folder: &Folder, archive: &[u8], why: &str) {
+fn assert_refused(folder: &Folder, archive: &[u8], why: &str) {
     let before = tree(&folder.path(""));
     fs::write(folder.path("site.tar.gz"), archive).expect("an archive");
     let done = restore(folder);
@@ -302,13 +302,13 @@ fn refused(folder: &Folder, archive: &[u8], why: &str) {
 fn a_damaged_archive_changes_nothing() {
     let folder = saved();
     let bytes = fs::read(folder.path("site.tar.gz")).expect("the archive");
-    let tar = plain(&folder);
+    let tar = unpacked_tar(&folder);
     for length in [bytes.len() / 2, bytes.len() - 4, bytes.len() - 1] {
-        refused(&folder, &bytes[..length], "it is cut off");
+        assert_refused(&folder, &bytes[..length], "it is cut off");
     }
-    refused(&folder, &tar, "is no backup that can be used");
-    refused(&folder, b"", "is no backup that can be used");
-    refused(
+    assert_refused(&folder, &tar, "is no backup that can be used");
+    assert_refused(&folder, b"", "is no backup that can be used");
+    assert_refused(
         &folder,
         &[&bytes[..], b"x"].concat(),
         "something after its end",
@@ -316,7 +316,7 @@ fn a_damaged_archive_changes_nothing() {
     let mut flipped = bytes.clone();
     let middle = flipped.len() / 2;
     flipped[middle] ^= 0x40;
-    refused(&folder, &flipped, "is no backup that can be used");
+    assert_refused(&folder, &flipped, "is no backup that can be used");
     // The checksums of gzip and tar are correct, and a file's digest is wrong.
     let mut other = tar.clone();
     let at = tar
@@ -324,15 +324,15 @@ fn a_damaged_archive_changes_nothing() {
         .position(|it| it == b"hello<")
         .expect("the page");
     other[at] ^= 1;
-    refused(&folder, &packed(&other), "SHA-256");
-    refused(&folder, &packed(&tar[..tar.len() - 1_024]), "it is cut off");
+    assert_refused(&folder, &packed(&other), "SHA-256");
+    assert_refused(&folder, &packed(&tar[..tar.len() - 1_024]), "it is cut off");
 }
 
 #[test]
 fn a_hostile_archive_writes_nowhere() {
     let folder = saved();
     let about = {
-        let tar = plain(&folder);
+        let tar = unpacked_tar(&folder);
         let size = std::str::from_utf8(&tar[124..135]).expect("a size");
         let size = usize::from_str_radix(size, 8).expect("a number");
         String::from_utf8(tar[512..512 + size].to_vec()).expect("text")
@@ -386,7 +386,7 @@ fn a_hostile_archive_writes_nowhere() {
     ] {
         let made = run("python3", &["-c", make, &about, entries], b"");
         assert!(made.success, "{entries}: {}", made.errors());
-        refused(&folder, &made.stdout, why);
+        assert_refused(&folder, &made.stdout, why);
     }
     for (about, why) in [
         ("something else\n", "anthill didn't make it"),
@@ -404,7 +404,7 @@ fn a_hostile_archive_writes_nowhere() {
         ),
     ] {
         let made = run("python3", &["-c", make, about, "add('root', D)"], b"");
-        refused(&folder, &made.stdout, why);
+        assert_refused(&folder, &made.stdout, why);
     }
 }
 

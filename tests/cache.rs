@@ -38,7 +38,7 @@ fn get_with(server: &Server, path: &str, fields: &str) -> Response {
 }
 
 /// Returns the number of the handler's call that made a page.
-fn call(response: &Response) -> u64 {
+fn call_number(response: &Response) -> u64 {
     let text = response.text();
     let number = text.strip_prefix("call ").and_then(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -47,7 +47,7 @@ fn call(response: &Response) -> u64 {
     number.unwrap_or_else(|| panic!("no call in {response:?}"))
 }
 
-fn said(response: &Response) -> &str {
+fn cache_status(response: &Response) -> &str {
     response.field("cache-status").unwrap_or("nothing")
 }
 
@@ -58,8 +58,8 @@ fn one_call_makes_a_page_for_all_versions_of_http() {
         let path = format!("/page/{over:?}?f=Content-Type:text/html&f=X-Own:%20yes&size=3000");
         let mut wire = Wire::over(&server, over);
         let first = wire.get(&path, "");
-        assert_eq!((first.status, call(&first)), (200, 1), "{first:?}");
-        assert_eq!(said(&first), "anthill; fwd=uri-miss; stored");
+        assert_eq!((first.status, call_number(&first)), (200, 1), "{first:?}");
+        assert_eq!(cache_status(&first), "anthill; fwd=uri-miss; stored");
         assert_eq!(first.field("age"), None);
         let second = wire.get(&path, "");
         assert_eq!((second.status, second.body.len()), (200, 3000));
@@ -74,7 +74,7 @@ fn one_call_makes_a_page_for_all_versions_of_http() {
             .parse()
             .expect("a number");
         assert_eq!(
-            said(&second),
+            cache_status(&second),
             format!("anthill; hit; ttl={}", 1000 - age),
             "{second:?}"
         );
@@ -82,7 +82,7 @@ fn one_call_makes_a_page_for_all_versions_of_http() {
         let third = h2.get(&path);
         assert_eq!((third.status, &third.body), (200, &first.body), "{third:?}");
         assert_eq!(third.field("x-own"), Some("yes"));
-        assert!(said(&third).starts_with("anthill; hit; ttl="));
+        assert!(cache_status(&third).starts_with("anthill; hit; ttl="));
         assert_eq!(third.field("date"), second.field("date"));
         assert_eq!(
             wire.ask("HEAD", &path, "").field("content-length"),
@@ -110,7 +110,7 @@ fn stored_pages_are_served_over_http_3() {
     ];
     let mut scene = vec!["ask"];
     scene.extend(questions.iter().map(String::as_str));
-    let said = crate::h3::play(&server, &scene);
+    let said = crate::h3::run_scenario(&server, &scene);
     let lines: Vec<&str> = said.lines().collect();
     let expected = [
         (200, "fwd=uri-miss; stored", "call 1 GET"),
@@ -170,7 +170,7 @@ fn waiting_clients_share_a_call() {
             assert!(response.whole);
             if status != 502 {
                 assert_eq!(
-                    (call(&response), response.body.len()),
+                    (call_number(&response), response.body.len()),
                     (1, 40_000),
                     "{mode}"
                 );
@@ -208,7 +208,7 @@ fn a_call_outlives_its_client() {
             (server.counter("connections_closed") > closed).then_some(())
         });
         Wire::plain(&server).ask("POST", "/page/other?open=go", "");
-        assert_eq!(call(&second.response("GET")), 1);
+        assert_eq!(call_number(&second.response("GET")), 1);
         // A quick call is finished and stored even if no client waits any more.
         let mut third = Wire::over(&server, over);
         third.send("GET /page/3?gate=go3 HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -266,7 +266,7 @@ fn stored_text_is_compressed() {
     assert!(packed.body.len() < 3_000, "{packed:?}");
     assert_eq!(packed.field("etag"), Some("W/\"t\""));
     assert_eq!(vary(&packed), ["X-A", "Accept-Encoding"]);
-    assert!(said(&packed).starts_with("anthill; hit; ttl="));
+    assert!(cache_status(&packed).starts_with("anthill; hit; ttl="));
     for how in ["--http1.1", "--http2"] {
         let unpacked = server.curl(&[how, "--compressed", &server.https(path)]);
         // The other scheme has a page of its own, compressed after a while.
@@ -328,7 +328,7 @@ fn stored_binary_content_is_not_compressed() {
             assert_eq!(response.field("vary"), None, "{more}: {response:?}");
         }
         let kept = get(&server, &path);
-        assert!(said(&kept).starts_with("anthill; hit"), "{kept:?}");
+        assert!(cache_status(&kept).starts_with("anthill; hit"), "{kept:?}");
     }
     // The handler's own Vary is not repeated.
     let path = "/page?f=Content-Type:text/html&size=3000&f=Vary:accept-encoding";
@@ -376,7 +376,7 @@ fn responses_that_forbid_storage_are_not_stored() {
         "status=302&f=Location:/",
     ] {
         let path = format!("/page?{more}");
-        let calls: Vec<u64> = (0..3).map(|_| call(&get(&server, &path))).collect();
+        let calls: Vec<u64> = (0..3).map(|_| call_number(&get(&server, &path))).collect();
         assert!(
             calls.windows(2).all(|two| two[0] < two[1]),
             "{more}: {calls:?}"
@@ -387,24 +387,32 @@ fn responses_that_forbid_storage_are_not_stored() {
     for fields in ["Authorization: Basic YTpi\r\n", "Cookie: a=b\r\n"] {
         let path = format!("/page/{}", fields.len());
         let calls: Vec<u64> = (0..3)
-            .map(|_| call(&get_with(&server, &path, fields)))
+            .map(|_| call_number(&get_with(&server, &path, fields)))
             .collect();
         assert_eq!(calls, [1, 2, 3], "{fields}");
-        assert_eq!(call(&get(&server, &path)), 4);
-        assert_eq!(call(&get_with(&server, &path, fields)), 5, "{fields}");
-        assert_eq!(call(&get(&server, &path)), 4, "{fields}");
+        assert_eq!(call_number(&get(&server, &path)), 4);
+        assert_eq!(
+            call_number(&get_with(&server, &path, fields)),
+            5,
+            "{fields}"
+        );
+        assert_eq!(call_number(&get(&server, &path)), 4, "{fields}");
     }
     // A response with `public` is stored despite the login or the cookie.
     for fields in ["Authorization: Basic YTpi\r\n", "Cookie: a=b\r\n"] {
         let path = format!("/page/all{}?f=Cache-Control:public", fields.len());
-        assert_eq!(call(&get(&server, &path)), 1);
-        assert_eq!(call(&get_with(&server, &path, fields)), 1, "{fields}");
+        assert_eq!(call_number(&get(&server, &path)), 1);
+        assert_eq!(
+            call_number(&get_with(&server, &path, fields)),
+            1,
+            "{fields}"
+        );
     }
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
         let path = format!("/page/{method}");
         for nth in 1..3 {
             assert_eq!(
-                call(&Wire::plain(&server).ask(method, &path, "")),
+                call_number(&Wire::plain(&server).ask(method, &path, "")),
                 nth,
                 "{method}"
             );
@@ -421,27 +429,27 @@ fn responses_that_forbid_storage_are_not_stored() {
 fn without_a_default_lifetime_only_explicit_lifetimes_are_stored() {
     let server = server("true");
     for nth in 1..3 {
-        assert_eq!(call(&get(&server, "/page/a")), nth);
+        assert_eq!(call_number(&get(&server, "/page/a")), nth);
     }
     for _ in 1..3 {
         assert_eq!(
-            call(&get(&server, "/page/b?f=Cache-Control:max-age=1000")),
+            call_number(&get(&server, "/page/b?f=Cache-Control:max-age=1000")),
             1
         );
         let missing = get(&server, "/page/c?f=Cache-Control:max-age=1000&status=404");
-        assert_eq!((missing.status, call(&missing)), (404, 1));
+        assert_eq!((missing.status, call_number(&missing)), (404, 1));
         let moved = get(
             &server,
             "/page/d?f=Cache-Control:max-age=9&status=302&f=Location:/x",
         );
-        assert_eq!((moved.status, call(&moved)), (302, 1));
+        assert_eq!((moved.status, call_number(&moved)), (302, 1));
         assert_eq!(moved.field("location"), Some("/x"));
     }
     let nothing = "/page/e?f=Cache-Control:max-age=1000&status=204";
     assert_eq!(get(&server, nothing).status, 204);
     let again = get(&server, nothing);
     assert_eq!((again.status, again.field("content-length")), (204, None));
-    assert!(said(&again).starts_with("anthill; hit"));
+    assert!(cache_status(&again).starts_with("anthill; hit"));
     let mut h2 = H2::open(&server, Over::Plain);
     assert_eq!(h2.get(nothing).status, 204);
 }
@@ -486,7 +494,10 @@ fn conditions_and_ranges_apply_to_stored_pages() {
                 (*status, *length),
                 "{fields}"
             );
-            assert!(said(&response).starts_with("anthill; hit"), "{response:?}");
+            assert!(
+                cache_status(&response).starts_with("anthill; hit"),
+                "{response:?}"
+            );
             assert_eq!(
                 response.field("content-length").is_some(),
                 *status != 304,
@@ -529,7 +540,7 @@ fn a_head_request_stores_the_page() {
 fn variants_by_vary_are_stored_separately() {
     let server = server(KEPT);
     let path = "/page?f=Vary:Accept-Language,%20X-A";
-    let ask = |fields: &str| call(&get_with(&server, path, fields));
+    let ask = |fields: &str| call_number(&get_with(&server, path, fields));
     assert_eq!(ask("Accept-Language: en\r\n"), 1);
     assert_eq!(ask("Accept-Language: de\r\n"), 2);
     assert_eq!(ask("Accept-Language: en\r\n"), 1);
@@ -538,7 +549,7 @@ fn variants_by_vary_are_stored_separately() {
     assert_eq!(ask("accept-language:  de \r\n"), 2);
     assert_eq!(ask(""), 4);
     let missed = get_with(&server, path, "X-A: 2\r\n");
-    assert_eq!(said(&missed), "anthill; fwd=vary-miss; stored");
+    assert_eq!(cache_status(&missed), "anthill; fwd=vary-miss; stored");
     assert_eq!(server.counter("kept_pages"), 5);
     // Waiting clients with different values of a Vary field call the handler themselves.
     let path = "/page/wait?gate=go&f=Vary:X-A";
@@ -557,7 +568,7 @@ fn variants_by_vary_are_stored_separately() {
     let mut calls = [0; 3];
     for thread in threads {
         let (kind, response) = thread.join().expect("a client");
-        let number = call(&response);
+        let number = call_number(&response);
         assert!(
             calls[kind] == 0 || calls[kind] == number,
             "{kind}: {response:?}"
@@ -573,27 +584,27 @@ fn a_stale_page_is_served_during_its_revalidation() {
     let server = server("true");
     let path = "/page?f=Cache-Control:max-age=0,%20stale-while-revalidate=1000&gate=go";
     Wire::plain(&server).ask("POST", "/page/other?open=go", "");
-    assert_eq!(call(&get(&server, path)), 1);
+    assert_eq!(call_number(&get(&server, path)), 1);
     // Each request gets the stale page at once and starts one call.
     let second = get(&server, path);
-    assert_eq!(call(&second), 1);
+    assert_eq!(call_number(&second), 1);
     assert!(
-        said(&second).starts_with("anthill; hit; ttl=-"),
+        cache_status(&second).starts_with("anthill; hit; ttl=-"),
         "{second:?}"
     );
     eventually("the second call's page", || {
-        (call(&get(&server, path)) > 1).then_some(())
+        (call_number(&get(&server, path)) > 1).then_some(())
     });
     // During the call no further call begins and no client waits.
     let path = "/page/b?f=Cache-Control:max-age=0,%20stale-while-revalidate=1000&later=b";
     let calls = server.counter("cache_calls");
     for _ in 0..10 {
-        assert_eq!(call(&get(&server, path)), 1);
+        assert_eq!(call_number(&get(&server, path)), 1);
     }
     assert_eq!(server.counter("cache_calls"), calls + 2);
     Wire::plain(&server).ask("POST", "/page/other?open=b", "");
     eventually("the second call's page", || {
-        (call(&get(&server, path)) > 1).then_some(())
+        (call_number(&get(&server, path)) > 1).then_some(())
     });
 }
 
@@ -605,10 +616,10 @@ fn a_stale_page_is_served_instead_of_a_failure() {
             "/page/{nth}?f=Cache-Control:max-age=0,%20stale-if-error=1000&status=200,{failure},{failure}"
         );
         let first = get(&server, &path);
-        assert_eq!((first.status, call(&first)), (200, 1));
+        assert_eq!((first.status, call_number(&first)), (200, 1));
         for over in [Over::Plain, Over::Plain] {
             let stale = Wire::over(&server, over).get(&path, "");
-            assert_eq!((stale.status, call(&stale)), (200, 1), "{stale:?}");
+            assert_eq!((stale.status, call_number(&stale)), (200, 1), "{stale:?}");
             assert!(stale.field("age").is_some(), "{stale:?}");
         }
         let calls = server.counter("cache_calls");
@@ -637,7 +648,7 @@ fn a_304_of_the_handler_freshens_a_page() {
             (200, "call 1 GET -\n")
         );
         assert_eq!(server.counter("cache_calls"), calls);
-        assert_eq!(said(&again), "anthill; fwd=stale; stored");
+        assert_eq!(cache_status(&again), "anthill; fwd=stale; stored");
     }
     assert_eq!(server.counter("kept_pages"), 1);
 }
@@ -646,44 +657,48 @@ fn a_304_of_the_handler_freshens_a_page() {
 fn unsafe_requests_invalidate_a_page() {
     let server = server(KEPT);
     let path = "/page/a?f=X:y";
-    assert_eq!(call(&get(&server, path)), 1);
-    assert_eq!(call(&get(&server, path)), 1);
+    assert_eq!(call_number(&get(&server, path)), 1);
+    assert_eq!(call_number(&get(&server, path)), 1);
     assert_eq!(
-        call(&Wire::plain(&server).ask("POST", path, "Content-Length: 0\r\n")),
+        call_number(&Wire::plain(&server).ask("POST", path, "Content-Length: 0\r\n")),
         2
     );
-    assert_eq!(call(&get(&server, path)), 3);
+    assert_eq!(call_number(&get(&server, path)), 3);
     // The transport of the change does not matter.
     let mut h2 = H2::open(&server, Over::Tls);
     let id = h2.ask("DELETE", path, &[], true);
-    assert_eq!(call(&h2.response(id)), 4);
-    assert_eq!(call(&get(&server, path)), 5);
+    assert_eq!(call_number(&h2.response(id)), 4);
+    assert_eq!(call_number(&get(&server, path)), 5);
     // A failed change and a safe method leave the page in place.
     let failing = "/page/b?status=200,500,200";
-    assert_eq!(call(&get(&server, failing)), 1);
+    assert_eq!(call_number(&get(&server, failing)), 1);
     assert_eq!(Wire::plain(&server).ask("PUT", failing, "").status, 500);
-    assert_eq!(call(&get(&server, failing)), 1);
+    assert_eq!(call_number(&get(&server, failing)), 1);
     Wire::plain(&server).ask("OPTIONS", path, "");
-    assert_eq!(call(&get(&server, path)), 5);
+    assert_eq!(call_number(&get(&server, path)), 5);
     // Of the methods of WebDAV, PROPFIND is safe and PROPPATCH is not.
     Wire::plain(&server).ask("PROPFIND", path, "");
-    assert_eq!(call(&get(&server, path)), 5);
+    assert_eq!(call_number(&get(&server, path)), 5);
     Wire::plain(&server).ask("PROPPATCH", path, "");
-    let before = call(&get(&server, path));
+    let before = call_number(&get(&server, path));
     assert!(before > 6);
     let moved = "Destination: http://localhost/page/a?f=X:y\r\n";
     Wire::plain(&server).ask("MOVE", "/page/elsewhere", moved);
-    assert_eq!(call(&get(&server, path)), before + 1);
+    assert_eq!(call_number(&get(&server, path)), before + 1);
     // A Location field in a request invalidates nothing.
     Wire::plain(&server).ask("POST", "/page/elsewhere", moved);
-    assert_eq!(call(&get(&server, path)), before + 1);
+    assert_eq!(call_number(&get(&server, path)), before + 1);
     // The target of a response's Location is invalidated.
-    assert_eq!(call(&get(&server, "/page/c")), 1);
+    assert_eq!(call_number(&get(&server, "/page/c")), 1);
     for location in ["/page/c", "http://localhost/page/c"] {
         let post = format!("/page/other?f=Location:{location}&status=303");
-        let before = call(&get(&server, "/page/c"));
+        let before = call_number(&get(&server, "/page/c"));
         Wire::plain(&server).ask("POST", &post, "");
-        assert_eq!(call(&get(&server, "/page/c")), before + 1, "{location}");
+        assert_eq!(
+            call_number(&get(&server, "/page/c")),
+            before + 1,
+            "{location}"
+        );
     }
     // A call begun before the change is not stored.
     let calls = server.counter("cache_calls");
@@ -695,8 +710,8 @@ fn unsafe_requests_invalidate_a_page() {
     });
     let post = "/page/other?open=d&status=303&f=Location:/page/d%3Fgate=d";
     Wire::plain(&server).ask("POST", post, "");
-    assert_eq!(call(&wire.response("GET")), 1);
-    assert_eq!(call(&get(&server, slow)), 2);
+    assert_eq!(call_number(&wire.response("GET")), 1);
+    assert_eq!(call_number(&get(&server, slow)), 2);
 }
 
 #[test]
@@ -711,7 +726,7 @@ fn pages_are_purged() {
     ] {
         assert_eq!(get(&server, path).status, 200);
         assert!(
-            said(&get(&server, path)).starts_with("anthill; hit"),
+            cache_status(&get(&server, path)).starts_with("anthill; hit"),
             "{path}"
         );
     }
@@ -723,8 +738,8 @@ fn pages_are_purged() {
     assert_eq!(purge("/page"), "0 pages forgotten\n");
     assert_eq!(purge("/page/a"), "2 pages forgotten\n");
     assert_eq!(purge("/page/ä"), "1 page forgotten\n");
-    assert!(said(&get(&server, "/page/ab")).starts_with("anthill; hit"));
-    assert_eq!(call(&get(&server, "/page/a")), 3);
+    assert!(cache_status(&get(&server, "/page/ab")).starts_with("anthill; hit"));
+    assert_eq!(call_number(&get(&server, "/page/a")), 3);
     assert_eq!(purge("/page/a*"), "3 pages forgotten\n");
     assert_eq!(purge("/*"), "0 pages forgotten\n");
     assert_eq!(server.counter("kept_pages"), 0);
@@ -746,8 +761,8 @@ fn pages_are_purged() {
     });
     purge("/page/slow");
     Wire::plain(&server).ask("POST", "/page/other?open=go", "");
-    assert_eq!(call(&wire.response("GET")), 1);
-    assert_eq!(call(&get(&server, "/page/slow?gate=go")), 2);
+    assert_eq!(call_number(&wire.response("GET")), 1);
+    assert_eq!(call_number(&get(&server, "/page/slow?gate=go")), 2);
 }
 
 /// Returns a password hash in the format of a user file.
@@ -793,7 +808,7 @@ fn pages_are_stored_separately_by_host_and_port() {
     let ask = |host: &str| {
         let mut wire = Wire::plain(&server);
         wire.send(format!("GET /page HTTP/1.1\r\nHost: {host}\r\n\r\n"));
-        call(&wire.response("GET"))
+        call_number(&wire.response("GET"))
     };
     assert_eq!(ask("a.example"), 1);
     assert_eq!(ask("a.example:81"), 2);
@@ -802,15 +817,21 @@ fn pages_are_stored_separately_by_host_and_port() {
     // Pages are separate by the scheme and port of the connection too.
     let mut wire = Wire::tls(&server);
     wire.send("GET /page HTTP/1.1\r\nHost: a.example\r\n\r\n");
-    assert_eq!(call(&wire.response("GET")), 4);
+    assert_eq!(call_number(&wire.response("GET")), 4);
 }
 
 #[test]
 fn cookies_can_be_ignored_by_configuration() {
     let server = server("{ seconds = 1000, ignore_cookies = true }");
-    assert_eq!(call(&get_with(&server, "/page", "Cookie: a=b\r\n")), 1);
-    assert_eq!(call(&get_with(&server, "/page", "Cookie: a=c\r\n")), 1);
-    assert_eq!(call(&get(&server, "/page")), 1);
+    assert_eq!(
+        call_number(&get_with(&server, "/page", "Cookie: a=b\r\n")),
+        1
+    );
+    assert_eq!(
+        call_number(&get_with(&server, "/page", "Cookie: a=c\r\n")),
+        1
+    );
+    assert_eq!(call_number(&get(&server, "/page")), 1);
 }
 
 #[test]
@@ -824,7 +845,7 @@ fn responses_over_the_size_limit_pass_through() {
                 let response = Wire::over(&server, over).get(&path, "");
                 assert!(response.whole);
                 assert_eq!(response.body.len(), 5_000_000, "{path}");
-                assert_eq!(call(&response), nth, "{path}");
+                assert_eq!(call_number(&response), nth, "{path}");
             }
             let path = path
                 .replace("5000000", "100000")
@@ -832,7 +853,7 @@ fn responses_over_the_size_limit_pass_through() {
             for _ in 1..3 {
                 let response = Wire::over(&server, over).get(&path, "");
                 assert_eq!(
-                    (call(&response), response.body.len()),
+                    (call_number(&response), response.body.len()),
                     (1, 100_000),
                     "{path}"
                 );
@@ -850,7 +871,7 @@ fn memory_is_bounded() {
     let favourite = "/page/favourite?size=20000";
     for nth in 0..200 {
         wire.get(&format!("/page/{nth}?size=20000"), "");
-        assert_eq!(call(&wire.get(favourite, "")), 1, "after {nth}");
+        assert_eq!(call_number(&wire.get(favourite, "")), 1, "after {nth}");
     }
     let max = server.counter("kept_page_bytes_max");
     // Pages get 3/8 of the memory left by the heads of waiting requests, which may use 1/16.
@@ -871,7 +892,7 @@ fn pages_outlive_a_restart() {
     let mut server = server(cache);
     let path = "/page?f=X-Own:yes&f=Vary:X-A&size=30000";
     let first = get(&server, path);
-    assert_eq!(call(&first), 1);
+    assert_eq!(call_number(&first), 1);
     get_with(&server, path, "X-A: b\r\n");
     get(
         &server,
@@ -894,8 +915,11 @@ fn pages_outlive_a_restart() {
     assert_eq!(again.body, first.body);
     assert_eq!(again.field("x-own"), Some("yes"));
     assert_eq!(again.field("date"), first.field("date"));
-    assert!(said(&again).starts_with("anthill; hit"), "{again:?}");
-    assert_eq!(call(&get_with(&server, path, "X-A: b\r\n")), 2);
+    assert!(
+        cache_status(&again).starts_with("anthill; hit"),
+        "{again:?}"
+    );
+    assert_eq!(call_number(&get_with(&server, path, "X-A: b\r\n")), 2);
     assert_eq!(server.counter("cache_calls"), 0);
     stop(&mut server);
     // A file with a damaged byte at any place is rejected.
@@ -906,7 +930,7 @@ fn pages_outlive_a_restart() {
         folder.write("state/pages", &damaged);
         let mut server = Server::start_in(folder, &config);
         assert_eq!(server.counter("kept_pages"), 0, "{at}");
-        assert_eq!(call(&get(&server, path)), 1);
+        assert_eq!(call_number(&get(&server, path)), 1);
         stop(&mut server);
         folder = server.into_folder();
     }
@@ -920,17 +944,20 @@ fn pages_outlive_a_restart() {
     // The pages of another handler are not used.
     folder.write("state/pages", &written);
     let server = Server::start_in(folder, &config.replace("path = \"/page\"", "path = \"/\""));
-    assert_eq!(call(&get(&server, path)), 1);
+    assert_eq!(call_number(&get(&server, path)), 1);
 }
 
 /// Pages survive a reload with the same handler, and are dropped with another handler.
 #[test]
 fn pages_outlive_a_reload() {
     let server = server(KEPT);
-    assert_eq!(call(&get(&server, "/page")), 1);
+    assert_eq!(call_number(&get(&server, "/page")), 1);
     server.reload(&config("# moved down\n", KEPT, ""));
     let again = get(&server, "/page");
-    assert!(said(&again).starts_with("anthill; hit"), "{again:?}");
+    assert!(
+        cache_status(&again).starts_with("anthill; hit"),
+        "{again:?}"
+    );
     server.reload(&config("", KEPT, "").replace("test = \"page\"", "test = \"echo\""));
     assert_eq!(get(&server, "/page").text(), "");
 }
@@ -944,10 +971,14 @@ fn pages_end_with_the_rewrite_that_led_to_them() {
     };
     let server = Server::start(&led("/page/a"));
     assert_eq!(get(&server, "/old").status, 200);
-    assert!(said(&get(&server, "/old")).starts_with("anthill; hit"));
+    assert!(cache_status(&get(&server, "/old")).starts_with("anthill; hit"));
     server.reload(&led("/page/b"));
     let other = get(&server, "/old");
-    assert_eq!(said(&other), "anthill; fwd=uri-miss; stored", "{other:?}");
+    assert_eq!(
+        cache_status(&other),
+        "anthill; fwd=uri-miss; stored",
+        "{other:?}"
+    );
 
     let tries = |to: &str| {
         let own = format!("http = \"serve\"\ntry = [\"$path\", \"{to}\"]");
@@ -955,10 +986,14 @@ fn pages_end_with_the_rewrite_that_led_to_them() {
     };
     server.reload(&tries("/page/c"));
     assert_eq!(get(&server, "/none").status, 200);
-    assert!(said(&get(&server, "/none")).starts_with("anthill; hit"));
+    assert!(cache_status(&get(&server, "/none")).starts_with("anthill; hit"));
     server.reload(&tries("/page/d"));
     let other = get(&server, "/none");
-    assert_eq!(said(&other), "anthill; fwd=uri-miss; stored", "{other:?}");
+    assert_eq!(
+        cache_status(&other),
+        "anthill; fwd=uri-miss; stored",
+        "{other:?}"
+    );
 }
 
 #[test]
@@ -1036,9 +1071,15 @@ fn responses_of_scripts_are_stored_separately() {
             let path = format!("{base}{path}");
             let first = get(&server, &path);
             assert_eq!(first.status, 200, "{first:?}");
-            assert!(said(&first).starts_with("anthill; fwd=uri-miss"), "{path}");
+            assert!(
+                cache_status(&first).starts_with("anthill; fwd=uri-miss"),
+                "{path}"
+            );
             let again = get(&server, &path);
-            assert!(said(&again).starts_with("anthill; hit"), "{again:?}");
+            assert!(
+                cache_status(&again).starts_with("anthill; hit"),
+                "{again:?}"
+            );
             assert_eq!(again.text(), first.text());
             seen.push(first.text());
         }
@@ -1063,17 +1104,27 @@ fn cache_status_says_stored_only_for_stored_responses() {
         for _ in 0..2 {
             let large = get(&server, path);
             assert_eq!((large.status, large.body.len()), (200, 2_000_000));
-            assert!(!said(&large).contains("stored"), "{path}: {}", said(&large));
+            assert!(
+                !cache_status(&large).contains("stored"),
+                "{path}: {}",
+                cache_status(&large)
+            );
         }
     }
     // A script was ended while its output was still open.
     let left = [(); 2].map(|()| get(&server, "/left.sh"));
     for left in &left {
-        assert!(left.whole && !said(left).contains("stored"), "{left:?}");
+        assert!(
+            left.whole && !cache_status(left).contains("stored"),
+            "{left:?}"
+        );
     }
     assert_ne!(left[0].body, left[1].body);
     let dies = get(&server, "/dies.sh");
-    assert!(!dies.whole && !said(&dies).contains("stored"), "{dies:?}");
+    assert!(
+        !dies.whole && !cache_status(&dies).contains("stored"),
+        "{dies:?}"
+    );
     let line = server
         .output
         .wait_for("its line", |line| line.contains("GET /dies.sh "));
@@ -1107,7 +1158,7 @@ fn guarded_targets_of_internal_redirects_are_not_stored() {
     let server = Server::start_in(folder, &config);
     assert_eq!(get(&server, "/private/").text(), "<p>secret</p>\n");
     assert_eq!(get(&server, "/run/open").text(), "<p>hello</p>\n");
-    assert!(said(&get(&server, "/run/open")).starts_with("anthill; hit"));
+    assert!(cache_status(&get(&server, "/run/open")).starts_with("anthill; hit"));
     let from = |address: &str, more: &[&str], path: &str| {
         let ran = server.curl(
             &[
@@ -1175,7 +1226,7 @@ fn a_new_guard_covers_pages_stored_before() {
             assert_eq!(get(&server, path).status, 200, "{path}");
             let again = get(&server, path);
             assert!(
-                said(&again).starts_with("anthill; hit"),
+                cache_status(&again).starts_with("anthill; hit"),
                 "{path}: {again:?}"
             );
         }

@@ -36,7 +36,7 @@ fn get(server: &Server, path: &str, fields: &str) -> Response {
 }
 
 /// Returns the number of the call that made a response of the test handler.
-fn call(response: &Response) -> u64 {
+fn call_number(response: &Response) -> u64 {
     let text = response.text();
     let number = text.strip_prefix("call ").and_then(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -69,7 +69,7 @@ fn a_delivered_failure_is_not_shared() {
             for calls in 1..4 {
                 let failed = Wire::over(&server, over).get(&path, "");
                 assert_eq!((failed.status, failed.body.len()), (status, 100));
-                assert_eq!(call(&failed), calls, "{failed:?}");
+                assert_eq!(call_number(&failed), calls, "{failed:?}");
             }
             assert_eq!(server.counter("cache_calls"), before + 3);
         }
@@ -77,13 +77,13 @@ fn a_delivered_failure_is_not_shared() {
     assert_eq!(server.counter("cache_waits"), 0);
     // A successful response is shared before the call ends, and also afterwards.
     let path = "/page?size=100&end=go";
-    assert_eq!(call(&get(&server, path, "")), 1);
-    assert_eq!(call(&get(&server, path, "")), 1);
+    assert_eq!(call_number(&get(&server, path, "")), 1);
+    assert_eq!(call_number(&get(&server, path, "")), 1);
     open(&server, "go");
     wait_until(PATIENCE, "kept", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
-    assert_eq!(call(&get(&server, path, "")), 1);
+    assert_eq!(call_number(&get(&server, path, "")), 1);
 }
 
 /// Date and Age give the age of a response on receipt (RFC 9111 §4.2.3).
@@ -110,7 +110,7 @@ fn a_response_may_be_too_old_to_be_stored() {
     ];
     for (nth, (more, kept)) in table.into_iter().enumerate() {
         let path = format!("/page/{nth}?{more}");
-        let calls = [(); 3].map(|()| call(&get(&server, &path, "")));
+        let calls = [(); 3].map(|()| call_number(&get(&server, &path, "")));
         let expected = if kept { [1, 1, 1] } else { [1, 2, 3] };
         assert_eq!(calls, expected, "{more}");
     }
@@ -164,7 +164,7 @@ fn a_script_has_its_own_date_over_http_3() {
         "",
         &[("a", script), ("b", "printf 'Status: 200\\n\\n'")],
     );
-    let said = crate::h3::play(&server, &["ask", "GET /run/a.sh", "GET /run/b.sh"]);
+    let said = crate::h3::run_scenario(&server, &["ask", "GET /run/a.sh", "GET /run/b.sh"]);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
     for (line, is_own) in lines.iter().zip([true, false]) {
@@ -217,10 +217,10 @@ fn any_final_status_with_a_lifetime_is_stored() {
     let server = server("true", "", &[]);
     for status in [299, 400, 403, 405, 499, 500, 502, 503, 504, 599] {
         let path = format!("/page/{status}?status={status}&f=Cache-Control:max-age=1000");
-        let calls = [(); 2].map(|()| call(&get(&server, &path, "")));
+        let calls = [(); 2].map(|()| call_number(&get(&server, &path, "")));
         assert_eq!(calls, [1, 1], "{status}");
         let path = format!("/page/silent{status}?status={status}");
-        let calls = [(); 2].map(|()| call(&get(&server, &path, "")));
+        let calls = [(); 2].map(|()| call_number(&get(&server, &path, "")));
         assert_eq!(calls, [1, 2], "{status}");
     }
     for more in [
@@ -233,7 +233,7 @@ fn any_final_status_with_a_lifetime_is_stored() {
         "status=503&f=Vary:*",
     ] {
         let path = format!("/page/{more}?{more}&f=Cache-Control:max-age=1000");
-        let calls = [(); 2].map(|()| call(&get(&server, &path, "")));
+        let calls = [(); 2].map(|()| call_number(&get(&server, &path, "")));
         assert_eq!(calls, [1, 2], "{more}");
     }
     // A stale page takes precedence over a failure with a lifetime of its own.
@@ -265,7 +265,7 @@ fn the_operators_cache_control_applies_to_pages_only() {
             usize::from(is_page),
             "{first:?}"
         );
-        let calls = [call(&first), call(&get(&server, &path, ""))];
+        let calls = [call_number(&first), call_number(&get(&server, &path, ""))];
         assert_eq!(calls, if is_page { [1, 1] } else { [1, 2] }, "{status}");
     }
 }
@@ -283,10 +283,10 @@ fn a_response_to_authorization_is_stored_only_if_marked_shareable() {
         .enumerate()
     {
         let path = format!("/page/{nth}?f=Cache-Control:{control}");
-        assert_eq!(call(&get(&server, &path, ANN)), 1);
+        assert_eq!(call_number(&get(&server, &path, ANN)), 1);
         for fields in ["", ANN, BOB] {
             let page = get(&server, &path, fields);
-            assert_eq!(call(&page), 1, "{control} {fields}: {page:?}");
+            assert_eq!(call_number(&page), 1, "{control} {fields}: {page:?}");
         }
     }
     for (nth, more) in [
@@ -299,7 +299,7 @@ fn a_response_to_authorization_is_stored_only_if_marked_shareable() {
     .enumerate()
     {
         let path = format!("/page/own{nth}?{more}");
-        let calls = [ANN, ANN, BOB, ""].map(|fields| call(&get(&server, &path, fields)));
+        let calls = [ANN, ANN, BOB, ""].map(|fields| call_number(&get(&server, &path, fields)));
         assert_eq!(calls, [1, 2, 3, 4], "{more}");
     }
 }
@@ -326,7 +326,7 @@ fn requests_with_authorization_are_not_collapsed() {
     open(&server, "go");
     let mut calls: Vec<u64> = clients
         .into_iter()
-        .map(|client| call(&client.join().expect("a client")))
+        .map(|client| call_number(&client.join().expect("a client")))
         .collect();
     calls.sort_unstable();
     assert_eq!(calls, [1, 2, 3, 4]);

@@ -14,8 +14,8 @@ use anthill::wire::h2::{Code, frame};
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire, wait_until};
 use crate::support::{
-    Folder, Ran, Server, eventually, kept_bodies, lose_kept_body, lossy, run, server_table,
-    site_table,
+    Folder, Ran, Server, eventually, lossy, run, server_table, site_table, spooled_bodies,
+    truncate_spooled_body,
 };
 
 const ROUTE: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
@@ -77,7 +77,7 @@ pub fn is_alive(pid: &str) -> bool {
 }
 
 /// Waits until a script has written `count` process ids into a file of its folder, and returns the ids.
-fn pids(server: &Server, file: &str, count: usize) -> Vec<String> {
+fn wait_for_pids(server: &Server, file: &str, count: usize) -> Vec<String> {
     let file = server.folder.path("scripts").join(file);
     eventually("process numbers", || {
         let text = fs::read_to_string(&file).ok()?;
@@ -86,7 +86,7 @@ fn pids(server: &Server, file: &str, count: usize) -> Vec<String> {
     })
 }
 
-fn all_end(pids: &[String]) {
+fn wait_until_ended(pids: &[String]) {
     wait_until(PATIENCE, "the end of all its processes", || {
         (!pids.iter().any(|pid| is_alive(pid))).then_some(())
     });
@@ -126,7 +126,7 @@ fn scripts_answer_alike_over_every_version_of_http() {
     }
     #[cfg(feature = "http3")]
     {
-        let told = crate::h3::play(&server, &["fetch", "/run/ends"]);
+        let told = crate::h3::run_scenario(&server, &["fetch", "/run/ends"]);
         let words: Vec<&str> = told.split_whitespace().collect();
         assert_eq!(
             (words[0], words[1], words[3]),
@@ -154,7 +154,7 @@ fn scripts_answer_alike_over_every_version_of_http() {
     }
     #[cfg(feature = "http3")]
     assert_eq!(
-        crate::h3::play(&server, &["fetch", "/run/a.cgi/more"]),
+        crate::h3::run_scenario(&server, &["fetch", "/run/a.cgi/more"]),
         "200 HTTP/3.0 /more"
     );
     for over in BOTH {
@@ -457,7 +457,7 @@ fn failures_are_logged_with_text_and_rule() {
             ask("--http2", "h2", server.https("")),
         ];
         #[cfg(feature = "http3")]
-        crate::h3::play(&server, &["ended", &format!("/run/{name}?h3")]);
+        crate::h3::run_scenario(&server, &["ended", &format!("/run/{name}?h3")]);
         ran
     };
     for (name, words) in [
@@ -536,7 +536,7 @@ fn a_body_that_stalls_during_the_response_is_logged() {
         scope.spawn(stop_h2);
         #[cfg(feature = "http3")]
         scope.spawn(|| {
-            let told = crate::h3::play(&server, &["stalled", "/run/begins?h3"]);
+            let told = crate::h3::run_scenario(&server, &["stalled", "/run/begins?h3"]);
             assert_eq!(told, "broken off");
         });
     });
@@ -584,7 +584,7 @@ fn fifty_megabytes_in_both_directions_at_once() {
     }
     #[cfg(feature = "http3")]
     assert_eq!(
-        crate::h3::play(&server, &["script", "/run/echo", "8"]),
+        crate::h3::run_scenario(&server, &["script", "/run/echo", "8"]),
         "echoed"
     );
     no_zombies(&server);
@@ -662,7 +662,7 @@ fn send_over_h2(server: &Server, over: Over, path: &str, body: &[u8]) -> String 
             };
             *more += frame.code() as usize;
         }
-        h2.note(&frame);
+        h2.record_frame(&frame);
     }
     h2.data(id, b"", true);
     h2.response(id).text()
@@ -712,7 +712,7 @@ fn long_bodies_without_a_length_are_counted() {
     }
     #[cfg(feature = "http3")]
     assert_eq!(
-        crate::h3::play(&server, &["counted", "/count.php", "3000000"]),
+        crate::h3::run_scenario(&server, &["counted", "/count.php", "3000000"]),
         "counted"
     );
     assert_eq!(left(), before);
@@ -720,8 +720,8 @@ fn long_bodies_without_a_length_are_counted() {
 }
 
 /// Returns the number of spooled bodies.
-fn kept(server: &Server) -> usize {
-    kept_bodies(server).len()
+fn spooled_count(server: &Server) -> usize {
+    spooled_bodies(server).len()
 }
 
 /// A body on its way is in an unlinked file and holds no script slot.
@@ -742,7 +742,7 @@ fn spooled_bodies_leave_no_files_behind() {
         );
         slow.send(format!("30d40\r\n{}\r\n", "x".repeat(200_000)));
         eventually("a file without a name", || {
-            (kept(&server) == 1).then_some(())
+            (spooled_count(&server) == 1).then_some(())
         });
         slow
     };
@@ -755,12 +755,12 @@ fn spooled_bodies_leave_no_files_behind() {
         slow.send("1\r\nx\r\n0\r\n\r\n");
         assert_eq!(slow.response("POST").text(), "200001\n");
         wait_until(PATIENCE, "the end of the file", || {
-            (kept(&server) == 0).then_some(())
+            (spooled_count(&server) == 0).then_some(())
         });
         // The file goes with its client's connection.
         drop(begin(over));
         wait_until(PATIENCE, "the end of the file", || {
-            (kept(&server) == 0).then_some(())
+            (spooled_count(&server) == 0).then_some(())
         });
     }
     let mut large = begin(Over::Plain);
@@ -768,7 +768,7 @@ fn spooled_bodies_leave_no_files_behind() {
     assert_eq!(large.response("POST").status, 413);
     drop(large);
     wait_until(PATIENCE, "the end of the file", || {
-        (kept(&server) == 0).then_some(())
+        (spooled_count(&server) == 0).then_some(())
     });
     let slow = begin(Over::Plain);
     let names = || {
@@ -850,7 +850,7 @@ fn bodies_of_one_client_leave_spool_space_for_other_clients() {
     assert_eq!(begin(1, "nobody").response("POST").status, 404);
     let mut slow = begin(1, "count?slow");
     eventually("a file without a name", || {
-        (kept(&server) == 1).then_some(())
+        (spooled_count(&server) == 1).then_some(())
     });
     let full = begin(1, "count?full").response("POST");
     assert_eq!(full.status, 503, "{full:?}");
@@ -862,7 +862,7 @@ fn bodies_of_one_client_leave_spool_space_for_other_clients() {
     slow.send(end);
     assert_eq!(slow.response("POST").text(), "200000\n");
     wait_until(PATIENCE, "the end of the files", || {
-        (kept(&server) == 0).then_some(())
+        (spooled_count(&server) == 0).then_some(())
     });
 }
 
@@ -883,7 +883,7 @@ fn a_lost_spooled_body_is_logged() {
         "x".repeat(1_000_000)
     ));
     // The body is complete, and a part is in the script's pipe.
-    lose_kept_body(&server, 1_000_000);
+    truncate_spooled_body(&server, 1_000_000);
     server.folder.write("scripts/go", "");
     assert_eq!(wire.response("POST").status, 507);
     assert_eq!(rule(&server, "/run/waits "), "723");
@@ -1057,10 +1057,10 @@ fn endless_output_ends_when_the_client_leaves() {
         let mut wire = Wire::over(&server, over);
         wire.send("GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
         wire.take(100_000);
-        let pids = pids(&server, "pids", 2);
+        let pids = wait_for_pids(&server, "pids", 2);
         assert!(pids.iter().all(|pid| is_alive(pid)));
         drop(wire);
-        all_end(&pids);
+        wait_until_ended(&pids);
         no_zombies(&server);
         assert_eq!(Wire::plain(&server).get("/", "").status, 200);
     }
@@ -1071,9 +1071,9 @@ fn a_client_that_leaves_a_silent_script_ends_it() {
     let server = with_script("a", &format!("{STUBBORN}sleep 1000"));
     let mut wire = Wire::plain(&server);
     wire.send("GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let pids = pids(&server, "pids", 2);
+    let pids = wait_for_pids(&server, "pids", 2);
     drop(wire);
-    all_end(&pids);
+    wait_until_ended(&pids);
     no_zombies(&server);
 }
 
@@ -1083,9 +1083,9 @@ fn a_stream_reset_ends_its_script() {
     let mut h2 = H2::open(&server, Over::Tls);
     let id = h2.ask("GET", "/run/a", &[], true);
     h2.until(frame::DATA);
-    let pids = pids(&server, "pids", 2);
+    let pids = wait_for_pids(&server, "pids", 2);
     h2.frame(frame::RST_STREAM, 0, id, &Code::CANCEL.0.to_be_bytes());
-    all_end(&pids);
+    wait_until_ended(&pids);
     no_zombies(&server);
     assert_eq!(h2.get("/").status, 200);
 }
@@ -1101,7 +1101,7 @@ fn a_silent_script_is_ended_with_its_children() {
     let response = Wire::plain(&server).get("/run/a", "");
     assert_eq!(response.status, 504, "{response:?}");
     assert_eq!(rule(&server, "/run/a "), "702");
-    all_end(&pids(&server, "pids", 2));
+    wait_until_ended(&wait_for_pids(&server, "pids", 2));
     let response = Wire::plain(&server).get("/run/b", "");
     assert_eq!(
         (response.status, response.whole),
@@ -1142,7 +1142,7 @@ fn background_processes_of_a_script_are_ended() {
         response.whole && response.text() == "done\n",
         "{response:?}"
     );
-    all_end(&pids(&server, "pids", 1));
+    wait_until_ended(&wait_for_pids(&server, "pids", 1));
     no_zombies(&server);
 }
 
@@ -1193,10 +1193,10 @@ fn a_child_that_holds_the_output_open_is_ended() {
                 && line.contains("a child kept its output open")
         });
     }
-    all_end(&pids(&server, "pids", 4));
+    wait_until_ended(&wait_for_pids(&server, "pids", 4));
     let own = Wire::plain(&server).get("/run/own", "");
     assert!(own.whole && own.text() == "done\n", "{own:?}");
-    let own = &pids(&server, "own", 1)[0];
+    let own = &wait_for_pids(&server, "own", 1)[0];
     no_zombies(&server);
     assert!(is_alive(own));
     assert!(run("kill", &[own], b"").success);
@@ -1228,7 +1228,7 @@ fn calls_over_the_limit_wait_and_then_get_a_503() {
     let ask = "GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut first = Wire::plain(&server);
     first.send(ask);
-    pids(&server, "pids", 1);
+    wait_for_pids(&server, "pids", 1);
     // One of two further requests gets the only place in the queue.
     let mut others = [Wire::plain(&server), Wire::over(&server, BOTH[1])];
     let answers: Vec<_> = others
@@ -1267,7 +1267,7 @@ fn a_stopping_server_ends_its_scripts() {
     let mut wire = Wire::plain(&server);
     wire.send("GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
     wire.take(50);
-    let pids = pids(&server, "pids", 2);
+    let pids = wait_for_pids(&server, "pids", 2);
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
     // The server ends after its scripts.
@@ -1690,7 +1690,7 @@ fn slow_uploads_hold_no_slot() {
         slow.send("POST /run/read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
         slow.send("x".repeat(70_000));
         begun += 3;
-        pids(&server, "pids", begun);
+        wait_for_pids(&server, "pids", begun);
         begun += 1;
         // The second client waits for the slot and gets it.
         assert_eq!(other.get("/run/read", "").text(), "0\n");
@@ -1712,7 +1712,7 @@ fn slow_readers_lose_their_slots_to_other_clients() {
     let is_over = AtomicBool::new(false);
     let mut quick = Wire::of(&server, address(2));
     quick.send(flood);
-    pids(&server, "pids", 1);
+    wait_for_pids(&server, "pids", 1);
     thread::scope(|scope| {
         let takes = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
@@ -1725,10 +1725,10 @@ fn slow_readers_lose_their_slots_to_other_clients() {
         });
         let mut slow: Vec<_> = (0..3).map(|_| Wire::of(&server, address(2))).collect();
         for wire in &mut slow {
-            wire.take_little();
+            wire.shrink_receive_buffer();
             wire.send(flood);
         }
-        pids(&server, "pids", 4);
+        wait_for_pids(&server, "pids", 4);
         // None of the four scripts ends without the server.
         for _ in 0..3 {
             let hello = Wire::of(&server, address(3)).get("/run/hello", "");
@@ -1754,7 +1754,7 @@ fn unread_streams_lose_their_slots_to_other_clients() {
         let limits = "h2c = true\nlimits = { scripts = 4 }";
         let server = Server::start_in(folder, &config(limits, ""));
         let wire = Wire::of(&server, address(2));
-        wire.take_little();
+        wire.shrink_receive_buffer();
         let mut slow = H2::on(wire).begin(b"");
         if is_open {
             slow.grant(0, 1 << 30);
@@ -1765,7 +1765,7 @@ fn unread_streams_lose_their_slots_to_other_clients() {
                 slow.grant(id, 1 << 30);
             }
         }
-        pids(&server, "pids", 4);
+        wait_for_pids(&server, "pids", 4);
         let hello = Wire::of(&server, address(3)).get("/run/hello", "");
         let hello = (hello.status, hello.text());
         assert_eq!(hello, (200, "hello\n".to_owned()), "{is_open}");
@@ -1795,7 +1795,7 @@ fn the_queue_of_calls_is_shared_between_addresses() {
         wire
     };
     let mut first = begin(2, "/run/a");
-    pids(&server, "began", 1);
+    wait_for_pids(&server, "began", 1);
     let mut greedy: Vec<_> = (0..4).map(|_| begin(2, "/run/a")).collect();
     // One client alone has filled the queue.
     assert_eq!(rule(&server, "/run/a"), "714");
@@ -1845,7 +1845,7 @@ fn waiting_uploads_do_not_block_the_running_upload() {
             (id, 65_535usize, BYTES)
         };
         let mut uploads: Vec<_> = (0..6).map(|_| begin(&mut h2)).collect();
-        let is_whole = |h2: &H2, id: u32| h2.so_far(id).is_some_and(|it| it.whole);
+        let is_whole = |h2: &H2, id: u32| h2.partial_response(id).is_some_and(|it| it.whole);
         while !uploads.iter().all(|(id, ..)| is_whole(&h2, *id)) {
             for (id, window, left) in &mut uploads {
                 while *left > 0 && *window > 0 && all > 0 {
@@ -1864,10 +1864,10 @@ fn waiting_uploads_do_not_block_the_running_upload() {
                     None => all += more,
                 }
             }
-            h2.note(&frame);
+            h2.record_frame(&frame);
         }
         for (id, ..) in uploads {
-            let response = h2.so_far(id).expect("a response");
+            let response = h2.partial_response(id).expect("a response");
             assert_eq!(
                 (response.status, response.text().as_str()),
                 (200, "1048576\n")
@@ -1945,7 +1945,7 @@ fn scripts_started_during_a_stop_are_ended() {
             })
         })
         .collect();
-    pids(&server, "pids", 3);
+    wait_for_pids(&server, "pids", 3);
     server.signal("TERM");
     server
         .errors

@@ -22,7 +22,7 @@ fn start(folder: Folder) -> Server {
 }
 
 /// Returns the byte that a whole, uniform body consists of.
-fn kind(response: &Response) -> u8 {
+fn uniform_byte(response: &Response) -> u8 {
     assert!(response.whole, "{response:?}");
     let first = *response.body.first().expect("a body");
     assert!(
@@ -53,7 +53,7 @@ fn changes_are_served_and_the_old_content_is_whole_until_then() {
         for wire in &mut wires {
             for name in ["in-place", "replaced", "removed", "renamed"] {
                 let response = wire.get(&format!("/{name}.bin"), "");
-                assert_eq!(kind(&response), b'a');
+                assert_eq!(uniform_byte(&response), b'a');
                 tags.push(response.field("etag").expect("a tag").to_owned());
             }
         }
@@ -87,12 +87,12 @@ fn changes_are_served_and_the_old_content_is_whole_until_then() {
                         return None;
                     }
                     match (response.status, expected) {
-                        (200, Some(byte)) => (kind(&response) == byte).then(|| {
+                        (200, Some(byte)) => (uniform_byte(&response) == byte).then(|| {
                             let tag = response.field("etag").expect("a tag").to_owned();
                             assert!(byte == b'a' || !tags.contains(&tag), "{name}: {tag}");
                         }),
                         (200, None) => {
-                            assert_eq!(kind(&response), b'a', "{name}");
+                            assert_eq!(uniform_byte(&response), b'a', "{name}");
                             None
                         }
                         (404, None) => Some(()),
@@ -107,7 +107,7 @@ fn changes_are_served_and_the_old_content_is_whole_until_then() {
 
 /// A change to a file during a download.
 #[derive(Copy, Clone, PartialEq, Debug)]
-enum Mishap {
+enum Change {
     Replaced,
     Removed,
     Renamed,
@@ -120,19 +120,19 @@ enum Mishap {
     Longer,
 }
 
-impl Mishap {
-    const ALL: [Mishap; 8] = [
-        Mishap::Replaced,
-        Mishap::Removed,
-        Mishap::Renamed,
-        Mishap::Truncated,
-        Mishap::Rewritten,
-        Mishap::Overwritten,
-        Mishap::OverwrittenAtItsEnd,
-        Mishap::Longer,
+impl Change {
+    const ALL: [Change; 8] = [
+        Change::Replaced,
+        Change::Removed,
+        Change::Renamed,
+        Change::Truncated,
+        Change::Rewritten,
+        Change::Overwritten,
+        Change::OverwrittenAtItsEnd,
+        Change::Longer,
     ];
 
-    fn befall(self, file: &Path, size: usize) {
+    fn apply(self, file: &Path, size: usize) {
         let beside = file.with_extension("beside");
         let write_at = |at: u64, count: usize| {
             let mut file = File::options().write(true).open(file).expect("a file");
@@ -140,26 +140,26 @@ impl Mishap {
             file.write_all(&vec![b'b'; count]).expect("written");
         };
         match self {
-            Mishap::Replaced => {
+            Change::Replaced => {
                 fs::write(&beside, vec![b'b'; size]).expect("written");
                 fs::rename(&beside, file).expect("renamed");
             }
-            Mishap::Removed => fs::remove_file(file).expect("removed"),
-            Mishap::Renamed => fs::rename(file, &beside).expect("renamed"),
-            Mishap::Truncated => {
+            Change::Removed => fs::remove_file(file).expect("removed"),
+            Change::Renamed => fs::rename(file, &beside).expect("renamed"),
+            Change::Truncated => {
                 let file = File::options().write(true).open(file).expect("a file");
                 file.set_len(size as u64 / 2).expect("cut");
             }
-            Mishap::Rewritten => fs::write(file, vec![b'b'; size]).expect("written"),
-            Mishap::Overwritten => write_at(0, size),
-            Mishap::OverwrittenAtItsEnd => write_at(size as u64 - 10, 10),
-            Mishap::Longer => write_at(size as u64, 10),
+            Change::Rewritten => fs::write(file, vec![b'b'; size]).expect("written"),
+            Change::Overwritten => write_at(0, size),
+            Change::OverwrittenAtItsEnd => write_at(size as u64 - 10, 10),
+            Change::Longer => write_at(size as u64, 10),
         }
     }
 
     /// Returns true if the open file keeps its content, so that the client must get all of it.
     fn is_harmless(self) -> bool {
-        matches!(self, Mishap::Replaced | Mishap::Removed | Mishap::Renamed)
+        matches!(self, Change::Replaced | Change::Removed | Change::Renamed)
     }
 }
 
@@ -167,8 +167,8 @@ impl Mishap {
 fn a_download_during_a_change_is_whole_or_cut() {
     let server = start(Folder::new().with("public/first.txt", "first"));
     for over in BOTH {
-        for mishap in Mishap::ALL {
-            let name = format!("{mishap:?}-{over:?}.bin");
+        for change in Change::ALL {
+            let name = format!("{change:?}-{over:?}.bin");
             let file = server.folder.path("public").join(&name);
             fs::write(&file, vec![b'a'; LARGE]).expect("written");
             let mut wire = Wire::over(&server, over);
@@ -181,12 +181,12 @@ fn a_download_during_a_change_is_whole_or_cut() {
             ));
             // The download has begun and cannot be over.
             let mut all = wire.take(500_000);
-            mishap.befall(&file, LARGE);
+            change.apply(&file, LARGE);
             all.extend(wire.rest());
             let head = all.windows(4).position(|part| part == b"\r\n\r\n");
             let body = &all[head.expect("a head") + 4..];
-            let what = format!("{mishap:?} over {over:?}: {} bytes came", body.len());
-            if mishap.is_harmless() {
+            let what = format!("{change:?} over {over:?}: {} bytes came", body.len());
+            if change.is_harmless() {
                 assert_eq!(body.len(), LARGE, "{what}");
                 assert!(body.iter().all(|byte| *byte == b'a'), "{what}");
             } else {
@@ -246,7 +246,7 @@ fn replacing_a_file_disturbs_no_download() {
                             continue;
                         }
                         assert_eq!((response.status, response.body.len()), (200, size));
-                        kinds.push(kind(&response));
+                        kinds.push(uniform_byte(&response));
                         kinds.dedup();
                     }
                 }
@@ -272,8 +272,8 @@ fn half_a_file_is_never_served() {
         .with("public/over.bin", vec![b'a'; SIZE]);
     let server = start(folder);
     let mut wire = Wire::plain(&server);
-    assert_eq!(kind(&wire.get("/warm.bin", "")), b'a');
-    assert_eq!(kind(&wire.get("/over.bin", "")), b'a');
+    assert_eq!(uniform_byte(&wire.get("/warm.bin", "")), b'a');
+    assert_eq!(uniform_byte(&wire.get("/over.bin", "")), b'a');
     let names = ["warm", "cold", "new", "over"];
     let mut files = names.map(|name| {
         let path = server.folder.path(&format!("public/{name}.bin"));
@@ -287,7 +287,7 @@ fn half_a_file_is_never_served() {
             match response.status {
                 200 => {
                     assert_eq!(response.body.len(), SIZE, "{name} {when}: {response:?}");
-                    let byte = kind(&response);
+                    let byte = uniform_byte(&response);
                     assert!(
                         byte == b'a' || when == "after",
                         "{name} {when}: {response:?}"
@@ -312,7 +312,7 @@ fn half_a_file_is_never_served() {
     for name in names {
         wait_until(PATIENCE, &format!("{name} seen"), || {
             let response = wire.get(&format!("/{name}.bin"), "");
-            (response.status == 200 && kind(&response) == b'b').then_some(())
+            (response.status == 200 && uniform_byte(&response) == b'b').then_some(())
         });
     }
 }
@@ -321,25 +321,25 @@ fn half_a_file_is_never_served() {
 /// not change. (An in-place overwrite without a truncation does reach pages handed over by sendfile.)
 #[test]
 fn bytes_in_flight_stay_unchanged() {
-    for mishap in [Mishap::Replaced, Mishap::Removed, Mishap::Rewritten] {
+    for change in [Change::Replaced, Change::Removed, Change::Rewritten] {
         for size in [20_000, 100_000, 300_000] {
             for over in BOTH {
                 let server = start(Folder::new().with("public/file.bin", vec![b'a'; size]));
                 let mut wire = Wire::over(&server, over);
-                assert_eq!(kind(&wire.get("/file.bin", "")), b'a');
+                assert_eq!(uniform_byte(&wire.get("/file.bin", "")), b'a');
                 wire.send("GET /file.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
                 // The kernel takes a part of a long response at once, and the rest as the client reads.
                 wire.begins();
-                mishap.befall(&server.folder.path("public/file.bin"), size);
+                change.apply(&server.folder.path("public/file.bin"), size);
                 let response = wire.response("GET");
-                let about = format!("{mishap:?} {size} over {over:?}: {response:?}");
+                let about = format!("{change:?} {size} over {over:?}: {response:?}");
                 // A truncated and rewritten file has lost its content. The server notices the change
                 // between two parts, and sends the rest from memory or breaks the response off. A part
                 // handed to the kernel at the same moment may have new bytes.
-                if matches!(mishap, Mishap::Rewritten) && size > 20_000 {
+                if matches!(change, Change::Rewritten) && size > 20_000 {
                     assert_eq!(response.whole, response.body.len() == size, "{about}");
                 } else {
-                    assert_eq!(kind(&response), b'a', "{about}");
+                    assert_eq!(uniform_byte(&response), b'a', "{about}");
                     assert_eq!(response.body.len(), size);
                 }
             }

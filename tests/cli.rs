@@ -48,7 +48,7 @@ fn a_folder_is_served_without_a_configuration() {
     }
     assert!(said[0].ends_with("/site"), "{}", said[0]);
     assert_eq!(server.body("/"), b"<p>hello</p>\n");
-    let got = server.keep().get("/page?q");
+    let got = server.keep_alive().get("/page?q");
     let to = format!(
         "Location: https://localhost:{}/page?q\r\n",
         server.https_port
@@ -101,10 +101,10 @@ fn an_empty_folder_is_served_with_a_notice() {
         "{said:?}"
     );
     assert_eq!(server.http_port, 0);
-    assert_eq!(server.keep_tls().get("/").status, 404);
+    assert_eq!(server.keep_alive_tls().get("/").status, 404);
     server.folder.write("empty/index.html", "here it is");
     crate::support::eventually("the page", || {
-        (server.keep_tls().get("/").text() == "here it is").then_some(())
+        (server.keep_alive_tls().get("/").text() == "here it is").then_some(())
     });
 }
 

@@ -213,7 +213,7 @@ impl Session {
     }
 
     /// Returns true if the server presented the certificate.
-    pub fn shows(&self, leaf: &Leaf) -> bool {
+    pub fn presents(&self, leaf: &Leaf) -> bool {
         let plain = |text: &str| text.replace(['\r', '\n'], "");
         plain(&self.text).contains(&plain(&leaf.certificate))
     }
@@ -246,11 +246,11 @@ pub struct Ended {
 
 /// Runs `anthill` with the arguments in `folder` until the command ends.
 pub fn anthill<A: AsRef<OsStr>>(folder: &Path, arguments: &[A]) -> Ended {
-    anthill_told(folder, arguments, "")
+    anthill_with_input(folder, arguments, "")
 }
 
 /// Runs `anthill` with the arguments and `input` on its standard input.
-pub fn anthill_told<A: AsRef<OsStr>>(folder: &Path, arguments: &[A], input: &str) -> Ended {
+pub fn anthill_with_input<A: AsRef<OsStr>>(folder: &Path, arguments: &[A], input: &str) -> Ended {
     let mut command = Command::new("timeout");
     command
         .arg("30")

@@ -53,7 +53,7 @@ fn get(server: &Server, path: &str) -> Response {
     Wire::plain(server).get(path, BROWSER)
 }
 
-fn said(response: &Response) -> &str {
+fn cache_status(response: &Response) -> &str {
     response.field("cache-status").unwrap_or("nothing")
 }
 
@@ -140,11 +140,15 @@ fn pages_are_cached_and_the_search_is_not() {
     let server = server();
     for path in ["/", "/life/", "/life/winter", "/feed.atom", "/nowhere"] {
         let first = get(&server, path);
-        assert_eq!(said(&first), "anthill; fwd=uri-miss; stored", "{path}");
+        assert_eq!(
+            cache_status(&first),
+            "anthill; fwd=uri-miss; stored",
+            "{path}"
+        );
         // The call of the first request may still be running.
         let second = eventually("a page from the cache", || {
             let page = get(&server, path);
-            said(&page)
+            cache_status(&page)
                 .starts_with("anthill; hit; ttl=")
                 .then_some(page)
         });
@@ -152,8 +156,11 @@ fn pages_are_cached_and_the_search_is_not() {
     }
     for _ in 0..2 {
         let search = get(&server, "/search?q=APHIDS");
-        assert!(said(&search).starts_with("anthill; fwd="), "{search:?}");
-        assert!(!said(&search).contains("stored"), "{search:?}");
+        assert!(
+            cache_status(&search).starts_with("anthill; fwd="),
+            "{search:?}"
+        );
+        assert!(!cache_status(&search).contains("stored"), "{search:?}");
         assert_eq!(search.field("cache-control"), Some("no-store"));
         assert!(search.text().contains("3 articles."), "{search:?}");
         assert!(search.text().contains("<mark>aphids</mark>"), "{search:?}");

@@ -5,13 +5,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
 use crate::clients::{
-    Authority, Ended, anthill, anthill_told, ask, command, reload, visit, wait_until,
+    Authority, Ended, anthill, anthill_with_input, ask, command, reload, visit, wait_until,
 };
 use crate::support::pebble::free_port;
 use crate::support::{Folder, Server, run, server_table, site_table};
 
 /// Returns a folder with the files referenced by the configurations of the tests.
-fn workshop() -> Folder {
+fn site_folder() -> Folder {
     let authority = Authority::new("anthill's test CA");
     let (one, two) = (authority.server(&["a.test"]), authority.server(&["a.test"]));
     Folder::new()
@@ -64,7 +64,7 @@ impl Message {
 }
 
 /// Asserts that `check` and `serve` refuse the configuration with the same message and exit code 2.
-fn refused(folder: &Folder, config: &str) -> Message {
+fn refusal(folder: &Folder, config: &str) -> Message {
     folder.write("anthill.toml", config);
     let at = folder.path(".");
     let checked = anthill(&at, &["check", "anthill.toml"]);
@@ -79,7 +79,7 @@ fn refused(folder: &Folder, config: &str) -> Message {
 
 #[test]
 fn each_error_is_shown_at_its_position() {
-    let folder = workshop();
+    let folder = site_folder();
     let site = "[[site]]\nnames = [\"a.test\"]\nroot = \"public\"\n";
     let route = format!("{site}[[site.route]]\npath = \"/x/\"\n");
     // The columns: the text before and the faulty text, the error, the text above the carets, and the help.
@@ -129,7 +129,7 @@ fn each_error_is_shown_at_its_position() {
         "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n";
     for (before, wrong, what, marked, help) in table {
         let config = format!("{server}{before}{wrong}\n");
-        let message = refused(&folder, &config);
+        let message = refusal(&folder, &config);
         if what.is_empty() {
             continue; // the message comes from the TOML parser
         }
@@ -151,7 +151,7 @@ fn each_error_is_shown_at_its_position() {
 
 #[test]
 fn missing_tables_and_keys_are_reported() {
-    let folder = workshop();
+    let folder = site_folder();
     let at = folder.path(".");
     for word in ["check", "serve"] {
         let missing = anthill(&at, &[word, "antill.toml"]);
@@ -175,7 +175,7 @@ fn missing_tables_and_keys_are_reported() {
 fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");
-    let folder = workshop();
+    let folder = site_folder();
     folder.write(
         "anthill.toml",
         format!(
@@ -202,7 +202,7 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn unreadable_files_are_found_before_the_server_serves() {
-    let folder = workshop();
+    let folder = site_folder();
     let mode = |name: &str, mode| {
         fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
     };
@@ -214,19 +214,19 @@ fn unreadable_files_are_found_before_the_server_serves() {
              certificate = \"one.crt\"\nkey = \"one.pem\"\n"
         )
     };
-    let message = refused(&folder, &config("nobody-of-this-name"));
+    let message = refusal(&folder, &config("nobody-of-this-name"));
     assert_eq!(
         message.what,
         "there is no user `nobody-of-this-name` on this machine"
     );
     assert!(message.help.contains("useradd"), "{message:?}");
     if !is_root() {
-        let message = refused(&folder, &config("root"));
+        let message = refusal(&folder, &config("root"));
         assert!(message.what.contains("only root can become"), "{message:?}");
         return;
     }
     mode("one.pem", 0o600);
-    let message = refused(&folder, &config("nobody"));
+    let message = refusal(&folder, &config("nobody"));
     let key = folder.path("one.pem");
     let what = format!("{} can't be read by user `nobody`", key.display());
     assert_eq!(message.what, what);
@@ -239,7 +239,7 @@ fn unreadable_files_are_found_before_the_server_serves() {
     assert_eq!(checked.code, Some(0), "{checked:?}");
 
     mode("public", 0o700);
-    let message = refused(&folder, &config("nobody"));
+    let message = refusal(&folder, &config("nobody"));
     assert!(
         message
             .what
@@ -252,7 +252,7 @@ fn unreadable_files_are_found_before_the_server_serves() {
     fs::copy(folder.path("one.crt"), folder.path("locked/one.crt")).expect("a copy");
     mode("locked", 0o700);
     let inside = config("nobody").replace("\"one.crt\"", "\"locked/one.crt\"");
-    let message = refused(&folder, &inside);
+    let message = refusal(&folder, &inside);
     assert!(
         message.what.contains("user `nobody` can't reach"),
         "{message:?}"
@@ -288,7 +288,7 @@ fn a_refused_reload_changes_nothing() {
     // A port outside the kernel's ephemeral range.
     let free_address = SocketAddr::from(([127, 0, 0, 1], free_port()));
 
-    let folder = workshop().with("people", "# nobody yet\n");
+    let folder = site_folder().with("people", "# nobody yet\n");
     let site = "http = \"serve\"\n[[site.route]]\npath = \"/closed/\"\nusers = \"people\"\n";
     let secure = "[[site]]\nnames = [\"s.test\"]\nroot = \"public\"\n";
     let good = server_table("") + &site_table(site) + secure;
@@ -368,7 +368,7 @@ fn a_refused_reload_changes_nothing() {
 
     // No part of a refused configuration takes effect later.
     server.folder.write("anthill.toml", &good);
-    let told = anthill_told(
+    let told = anthill_with_input(
         &server.folder.path("."),
         &["passwd", "people", "bee"],
         "honey\n",
@@ -393,7 +393,7 @@ fn a_refused_reload_changes_nothing() {
 
 #[test]
 fn warnings_name_likely_mistakes() {
-    let folder = workshop();
+    let folder = site_folder();
     folder.write("people", "# nobody yet\n");
     folder.write(
         "anthill.toml",

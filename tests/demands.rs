@@ -43,7 +43,7 @@ fn config(server: &str, site: &str, route: &str) -> String {
 
 /// Returns the error of `anthill check`, which equals the error of a start, or None if both accept the
 /// configuration.
-fn refused(folder: &Folder, text: &str) -> Option<String> {
+fn check_error(folder: &Folder, text: &str) -> Option<String> {
     folder.write("anthill.toml", text);
     let file = folder.path("anthill.toml");
     let checked = anthill(&["check".as_ref(), file.as_os_str()]);
@@ -76,7 +76,7 @@ fn a_certificate_requirement_that_plain_http_would_ignore_is_refused() {
             let site = format!("{plain}\n{CERTIFICATE}");
             let text = config(server, &site, "");
             // Plain HTTP besides https.
-            let said = refused(&folder, &text);
+            let said = check_error(&folder, &text);
             assert_eq!(said.is_some(), plain == PLAIN, "{text}: {said:?}");
             if let Some(said) = said {
                 assert!(said.contains(&format!("| http = {key}")), "{said}");
@@ -86,19 +86,23 @@ fn a_certificate_requirement_that_plain_http_would_ignore_is_refused() {
                 );
             }
             // Without an https address a redirect has no target.
-            let said = refused(&folder, &without(&text, "https"));
+            let said = check_error(&folder, &without(&text, "https"));
             let said = said.unwrap_or_else(|| panic!("{text}"));
             assert!(said.contains("the server has no https address"), "{said}");
             assert!(said.contains(&format!("| {CERTIFICATE}")), "{said}");
             // Without an http address the configuration is accepted.
-            assert_eq!(refused(&folder, &without(&text, "http")), None, "{text}");
+            assert_eq!(
+                check_error(&folder, &without(&text, "http")),
+                None,
+                "{text}"
+            );
         }
     }
     // The other requirements hold over plain HTTP as well.
     for route in ["users = \"users\"", "allow = []"] {
-        assert_eq!(refused(&folder, &config("", PLAIN, route)), None);
+        assert_eq!(check_error(&folder, &config("", PLAIN, route)), None);
         let text = without(&config("", PLAIN, route), "https");
-        assert_eq!(refused(&folder, &text), None);
+        assert_eq!(check_error(&folder, &text), None);
     }
     // A command-line option causes the same error.
     folder.write("anthill.toml", config("", CERTIFICATE, ""));
@@ -168,7 +172,7 @@ fn every_requirement_holds_over_every_transport() {
         }
         #[cfg(feature = "http3")]
         {
-            let status = crate::h3::play(&server, &["status", "localhost"]);
+            let status = crate::h3::run_scenario(&server, &["status", "localhost"]);
             assert_eq!(status, tls.to_string(), "{demand}");
         }
         // A connection of another site does not reach a site with a client certificate requirement.
@@ -179,30 +183,30 @@ fn every_requirement_holds_over_every_transport() {
 }
 
 /// The client's end of a TLS connection, driven step by step.
-struct Slow {
+struct ManualClient {
     socket: TcpStream,
     connection: ClientConnection,
 }
 
-impl Slow {
-    fn connect(server: &Server, config: Arc<rustls::ClientConfig>) -> Slow {
+impl ManualClient {
+    fn connect(server: &Server, config: Arc<rustls::ClientConfig>) -> ManualClient {
         let name = ServerName::try_from("localhost").expect("a name");
         let socket = TcpStream::connect(("127.0.0.1", server.https_port)).expect("a connection");
-        Slow {
+        ManualClient {
             socket,
             connection: ClientConnection::new(config, name).expect("a TLS client"),
         }
     }
 
     /// Sends all pending bytes, at first the ClientHello.
-    fn say(&mut self) {
+    fn send_pending(&mut self) {
         while self.connection.wants_write() {
             self.connection.write_tls(&mut self.socket).expect("sent");
         }
     }
 
     /// Reads until the server waits for the client.
-    fn hear(&mut self) {
+    fn receive(&mut self) {
         while self.connection.is_handshaking() && !self.connection.wants_write() {
             let read = self.connection.read_tls(&mut self.socket).expect("read");
             assert_ne!(read, 0, "the server closed");
@@ -223,7 +227,7 @@ impl Slow {
     }
 }
 
-fn is_kept_out(answer: Option<String>) {
+fn is_refused(answer: Option<String>) {
     let is_out = answer
         .as_ref()
         .is_none_or(|answer| answer.starts_with("HTTP/1.1 421 ") && !answer.contains("the site"));
@@ -237,15 +241,15 @@ fn a_handshake_begun_before_a_reload_does_not_reach_the_site() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let server = Server::start_in(folder(), &config("", "", ""));
         let client = Arc::new(client_config_of(version));
-        let connected = Slow::connect(&server, client.clone());
-        let mut greeted = Slow::connect(&server, client.clone());
-        greeted.say();
-        let mut answered = Slow::connect(&server, client.clone());
-        answered.say();
-        answered.hear();
-        let mut control = Slow::connect(&server, client.clone());
-        control.say();
-        control.hear();
+        let connected = ManualClient::connect(&server, client.clone());
+        let mut greeted = ManualClient::connect(&server, client.clone());
+        greeted.send_pending();
+        let mut answered = ManualClient::connect(&server, client.clone());
+        answered.send_pending();
+        answered.receive();
+        let mut control = ManualClient::connect(&server, client.clone());
+        control.send_pending();
+        control.receive();
         assert!(
             control
                 .ask()
@@ -253,7 +257,7 @@ fn a_handshake_begun_before_a_reload_does_not_reach_the_site() {
         );
         server.reload(&config("", CERTIFICATE, ""));
         for slow in [connected, greeted, answered] {
-            is_kept_out(slow.ask());
+            is_refused(slow.ask());
         }
     }
 }
@@ -264,16 +268,16 @@ fn connections_and_tickets_from_before_a_reload_do_not_meet_new_requirements() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let server = Server::start_in(folder(), &open);
         let client = Arc::new(client_config_of(version));
-        let first = Slow::connect(&server, client.clone());
+        let first = ManualClient::connect(&server, client.clone());
         assert!(
             first
                 .ask()
                 .is_some_and(|answer| answer.contains("the site"))
         );
         // A client resumes its session by ticket.
-        let mut again = Slow::connect(&server, client.clone());
-        again.say();
-        again.hear();
+        let mut again = ManualClient::connect(&server, client.clone());
+        again.send_pending();
+        again.receive();
         assert_eq!(
             again.connection.handshake_kind(),
             Some(HandshakeKind::Resumed)
@@ -281,7 +285,7 @@ fn connections_and_tickets_from_before_a_reload_do_not_meet_new_requirements() {
         drop(again);
         let mut plain = Wire::plain(&server);
         let mut h2c = H2::open(&server, Over::Plain);
-        let mut tls = server.keep_tls();
+        let mut tls = server.keep_alive_tls();
         let mut h2 = H2::open(&server, Over::Tls);
         assert_eq!(plain.get("/", "").status, 200);
         assert_eq!(h2c.get("/").status, 200);
@@ -293,7 +297,7 @@ fn connections_and_tickets_from_before_a_reload_do_not_meet_new_requirements() {
         assert_eq!(tls.try_get("/").map_or(421, |got| got.status), 421);
         assert_eq!(h2.get("/").status, 421);
         let resumed = server.counter("handshakes_resumed");
-        is_kept_out(Slow::connect(&server, client).ask());
+        is_refused(ManualClient::connect(&server, client).ask());
         assert_eq!(server.counter("handshakes_resumed"), resumed);
     }
 }
@@ -305,7 +309,7 @@ fn a_connection_with_a_certificate_of_a_removed_ca_is_misdirected() {
     let server = Server::start_in(folder(), &config("", CERTIFICATE, ""));
     let pem = std::fs::read_to_string(server.folder.path("client.pem")).expect("a certificate");
     let client = client_config_with_certificate(&pem);
-    let mut kept = Slow::connect(&server, Arc::new(client));
+    let mut kept = ManualClient::connect(&server, Arc::new(client));
     let mut get = || {
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let mut stream = rustls::Stream::new(&mut kept.connection, &mut kept.socket);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::cgi::is_alive;
-use crate::git::{Pusher, as_ant, command, git, is_sound, noise, try_git};
+use crate::git::{Pusher, as_ant, assert_sound, command, git, noise, try_git};
 use crate::lifecycle::in_own_mounts;
 use crate::support::wire::wait_until;
 use crate::support::{Done, Folder, KeepAlive, Server, finish, run, server_table, tool};
@@ -98,11 +98,11 @@ fn page(server: &Server, path: &str) -> (String, String) {
     (status.to_owned(), body.to_owned())
 }
 
-fn serves(server: &Server, path: &str, text: &str) {
+fn assert_served(server: &Server, path: &str, text: &str) {
     assert_eq!(page(server, path), ("200".to_owned(), text.to_owned()));
 }
 
-fn until_served(server: &Server, path: &str, text: &str) {
+fn wait_until_served(server: &Server, path: &str, text: &str) {
     wait_until(PATIENCE, &format!("`{text}` at {path}"), || {
         (page(server, path) == ("200".to_owned(), text.to_owned())).then_some(())
     });
@@ -135,7 +135,7 @@ fn a_pushed_commit_is_served_when_the_push_returns() {
     let server = start();
     let folder = &server.folder;
     // The root did not exist before the first push.
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     let link = fs::read_link(folder.path("www")).expect("a link");
     let first = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
     assert_eq!(link, std::path::Path::new(".www.deployed").join(&first));
@@ -159,8 +159,8 @@ fn a_pushed_commit_is_served_when_the_push_returns() {
             done.code == Some(0) && done.stderr.contains(&said),
             "{done:?}"
         );
-        serves(&server, "/", &text);
-        serves(&server, "/deep/er/page.html", &text);
+        assert_served(&server, "/", &text);
+        assert_served(&server, "/deep/er/page.html", &text);
         commits.push(commit);
     }
     // Few old trees are retained.
@@ -190,7 +190,7 @@ fn forced_pushes_deleted_branches_and_other_branches() {
     let first = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
     commit(folder, "index.html", b"second");
     push(&server, &["main"]);
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
     // The branch returns to an earlier commit. The commit's tree exists already, and still the push is a
     // new deployment.
     git(folder, &["-C", "seed", "reset", "-q", "--hard", &first]);
@@ -199,14 +199,14 @@ fn forced_pushes_deleted_branches_and_other_branches() {
         done.stderr.contains(&format!("deployed {}", &first[..7])),
         "{done:?}"
     );
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     // Another branch or a tag deploys nothing.
     git(folder, &["-C", "seed", "checkout", "-q", "-b", "other"]);
     commit(folder, "index.html", b"other");
     git(folder, &["-C", "seed", "tag", "main"]);
     let done = push(&server, &["refs/heads/other", "refs/tags/main"]);
     assert!(!done.stderr.contains("deployed"), "{done:?}");
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     // A branch with the deployed branch's name as its prefix deploys nothing.
     git(
         folder,
@@ -221,13 +221,13 @@ fn forced_pushes_deleted_branches_and_other_branches() {
     let done = push(&server, &[":refs/heads/main"]);
     assert!(!done.stderr.contains("deployed"), "{done:?}");
     push(&server, &["refs/heads/other:refs/heads/main/sub"]);
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     let said = status(&server);
     assert!(said.contains(&format!("{} since", &first[..7])), "{said}");
     assert!(said.contains("the branch isn't there"), "{said}");
     push(&server, &[":refs/heads/main/sub"]);
     push(&server, &["refs/heads/other:refs/heads/main"]);
-    serves(&server, "/", "other");
+    assert_served(&server, "/", "other");
     assert!(!status(&server).contains("the branch isn't there"));
 }
 
@@ -244,7 +244,7 @@ fn pushes_past_the_server_are_deployed() {
         "main",
     ];
     git(&server.folder, &local);
-    until_served(&server, "/", "by ssh");
+    wait_until_served(&server, "/", "by ssh");
     // After `git pack-refs` a branch is in another file.
     git(
         &server.folder,
@@ -258,14 +258,14 @@ fn pushes_past_the_server_are_deployed() {
     );
     commit(&server.folder, "index.html", b"after packing");
     git(&server.folder, &local);
-    until_served(&server, "/", "after packing");
+    wait_until_served(&server, "/", "after packing");
     // A push while no server runs.
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
     commit(&server.folder, "index.html", b"meanwhile");
     git(&server.folder, &local);
     let server = Server::start_in(server.into_folder(), &config(""));
-    until_served(&server, "/", "meanwhile");
+    wait_until_served(&server, "/", "meanwhile");
 }
 
 #[test]
@@ -290,7 +290,7 @@ fn a_branch_created_later_is_deployed_without_the_push_key() {
         "web/live",
     ];
     git(&server.folder, &push);
-    until_served(&server, "/", "live");
+    wait_until_served(&server, "/", "live");
     // Another repository with only another branch takes the place.
     git(
         &server.folder,
@@ -305,7 +305,7 @@ fn a_branch_created_later_is_deployed_without_the_push_key() {
     );
     commit(&server.folder, "index.html", b"live again");
     git(&server.folder, &push);
-    until_served(&server, "/", "live again");
+    wait_until_served(&server, "/", "live again");
     assert_eq!(trees(&server.folder).len(), 3, "the empty one among them");
 }
 
@@ -315,7 +315,7 @@ fn a_repository_readable_only_after_the_start_is_deployed() {
     let file = "repos/tools/site.git/config";
     let config_of_git = fs::read(folder.path(file)).expect("there");
     folder.write(file, "[core\n");
-    let server = counting(folder, &config(""));
+    let server = server_that_records_git(folder, &config(""));
     let complains = |said: &str| said.contains("bad config line 1");
     wait_until(PATIENCE, "a look at it", || {
         complains(&status(&server)).then_some(())
@@ -328,10 +328,10 @@ fn a_repository_readable_only_after_the_start_is_deployed() {
     };
     let since = failed_at();
     // The start looks at the branch, and two later checks follow.
-    until_called(&server, LOOK, 3);
+    wait_until_called(&server, LOOK, 3);
     server.folder.write(file, config_of_git);
     assert!(since.is_some() && failed_at().is_none_or(|line| Some(line) == since));
-    until_served(&server, "/", "first");
+    wait_until_served(&server, "/", "first");
     wait_until(PATIENCE, "the end of the failure", || {
         failed_at().is_none().then_some(())
     });
@@ -348,7 +348,7 @@ fn a_repository_readable_only_after_the_start_is_deployed() {
 fn a_recreated_repository_is_watched() {
     let server = Server::start_in(folder(), &config_with("", "", DEPLOY, ""));
     let folder = &server.folder;
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     let (there, away) = ("repos/tools/site.git", "away.git");
     fs::rename(folder.path(there), folder.path(away)).expect("moved");
     let until_failed = |has: bool| {
@@ -367,7 +367,7 @@ fn a_recreated_repository_is_watched() {
             &["-C", there, "fetch", "-q", "../../../seed", "main"],
         );
         git(folder, &["-C", there, "update-ref", "refs/heads/main", &id]);
-        until_served(&server, "/", content);
+        wait_until_served(&server, "/", content);
     }
 }
 
@@ -396,7 +396,7 @@ fn a_failure_is_cleared_with_its_branch() {
         let is_over = !said.contains("failed at") && said.contains("the branch isn't there");
         is_over.then_some(())
     });
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
 }
 
 /// strace makes the opening of a commit's tree fail with EMFILE for a while.
@@ -430,7 +430,7 @@ impl Unreadable {
     }
 
     /// Returns the number of failed attempts.
-    fn tries(&self) -> usize {
+    fn failed_attempts(&self) -> usize {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         text.lines().filter(|line| line.contains("EMFILE")).count()
     }
@@ -444,7 +444,7 @@ impl Unreadable {
 
 const UNREADABLE: &str = "its tree can't be read yet";
 
-fn until_deployed(server: &Server, id: &str) {
+fn wait_until_deployed(server: &Server, id: &str) {
     server.errors.wait_for("what is deployed", |line| {
         line.contains(&format!("{} of tools/site.git is deployed", &id[..7]))
     });
@@ -458,7 +458,7 @@ fn an_unreadable_tree_is_served_once_readable() {
     let told = format!("NOT DEPLOYED: {UNREADABLE}");
     let done = push(&server, &["main"]);
     assert!(done.stderr.contains(&told), "{done:?}");
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     assert!(status(&server).contains(UNREADABLE));
     let complains = |line: &str| line.contains("is not taken over");
     server.errors.wait_for("why", complains);
@@ -466,23 +466,23 @@ fn an_unreadable_tree_is_served_once_readable() {
     let done = push(&server, &["main:other"]);
     assert!(done.stderr.contains(&told), "{done:?}");
     assert!(status(&server).contains(UNREADABLE));
-    let before = unreadable.tries();
+    let before = unreadable.failed_attempts();
     wait_until(PATIENCE, "one more try", || {
-        (unreadable.tries() > before).then_some(())
+        (unreadable.failed_attempts() > before).then_some(())
     });
     unreadable.end();
-    until_served(&server, "/", "second");
+    wait_until_served(&server, "/", "second");
     wait_until(PATIENCE, "the end of the failure", || {
         (!status(&server).contains("failed at")).then_some(())
     });
-    until_deployed(&server, &id);
+    wait_until_deployed(&server, &id);
     // The retries are logged once.
     let all = server.errors.all();
     assert_eq!(all.iter().filter(|line| complains(line)).count(), 1);
 }
 
 /// Starts a server with a page cache and a last tree that cannot be read.
-fn with_unread() -> (Server, String, Unreadable) {
+fn server_with_unreadable_tree() -> (Server, String, Unreadable) {
     let script = |said: &str| format!("echo Content-Type: text/plain; echo; echo {said}");
     let folder = folder();
     commit(&folder, "page.sh", script("first").as_bytes());
@@ -490,9 +490,9 @@ fn with_unread() -> (Server, String, Unreadable) {
     git(&folder, &["-C", "seed", "push", "-q", repository, "main"]);
     let site = "[[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n\
                 cache = { seconds = 100000 }\n";
-    let server = counting(folder, &config_with("", "push = true\n", DEPLOY, site));
+    let server = server_that_records_git(folder, &config_with("", "push = true\n", DEPLOY, site));
     for _ in 0..2 {
-        serves(&server, "/page.sh", "first\n");
+        assert_served(&server, "/page.sh", "first\n");
     }
     let id = commit(&server.folder, "page.sh", script("second").as_bytes());
     let unreadable = Unreadable::begin(&server, &id);
@@ -503,7 +503,7 @@ fn with_unread() -> (Server, String, Unreadable) {
 
 #[test]
 fn an_unreadable_tree_is_retried_after_a_refused_tree() {
-    let (server, id, unreadable) = with_unread();
+    let (server, id, unreadable) = server_with_unreadable_tree();
     let link = server.folder.path("seed/out");
     symlink("/etc/passwd", link).expect("a link");
     commit(&server.folder, "index.html", b"third");
@@ -511,21 +511,21 @@ fn an_unreadable_tree_is_retried_after_a_refused_tree() {
     let told = "NOT DEPLOYED: the link out";
     assert!(done.stderr.contains(told), "{done:?}");
     // The push triggers an archive, and the watch may have triggered another one before.
-    let archives = calls(&server, "archive");
-    until_called(&server, LOOK, calls(&server, LOOK) + 2);
+    let archives = git_calls(&server, "archive");
+    wait_until_called(&server, LOOK, git_calls(&server, LOOK) + 2);
     assert!(status(&server).contains("the link out"));
-    serves(&server, "/page.sh", "first\n");
+    assert_served(&server, "/page.sh", "first\n");
     unreadable.end();
-    until_served(&server, "/page.sh", "second\n");
-    until_deployed(&server, &id);
+    wait_until_served(&server, "/page.sh", "second\n");
+    wait_until_deployed(&server, &id);
     assert!(status(&server).contains("the link out"));
     // A refused tree is not made again.
-    assert_eq!(calls(&server, "archive"), archives);
+    assert_eq!(git_calls(&server, "archive"), archives);
 }
 
 #[test]
 fn an_unreadable_tree_is_retried_after_its_branch_is_deleted() {
-    let (server, id, unreadable) = with_unread();
+    let (server, id, unreadable) = server_with_unreadable_tree();
     let repository = "repos/tools/site.git";
     git(
         &server.folder,
@@ -537,8 +537,8 @@ fn an_unreadable_tree_is_retried_after_its_branch_is_deleted() {
         both.then_some(())
     });
     unreadable.end();
-    until_served(&server, "/page.sh", "second\n");
-    until_deployed(&server, &id);
+    wait_until_served(&server, "/page.sh", "second\n");
+    wait_until_deployed(&server, &id);
     wait_until(PATIENCE, "the end of the failure", || {
         (!status(&server).contains("failed at")).then_some(())
     });
@@ -548,7 +548,7 @@ fn an_unreadable_tree_is_retried_after_its_branch_is_deleted() {
 fn deployments_and_pages_share_their_repositories() {
     let folder = folder().with("state/deploy/sha1/HEAD", "ref: refs/heads/none\n");
     let server = Server::start_in(folder, &config(""));
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     let is_there = |name: &str| server.folder.path(name).exists();
     assert!(is_there("state/git/sha1/config") && !is_there("state/deploy"));
     let page = as_ant(&server.http("/push/tools/site/"));
@@ -569,7 +569,7 @@ fn background_processes_of_git_are_ended() {
         tool("sleep").display(),
         tool("git").display(),
     );
-    let server = with_git(folder, &script);
+    let server = server_with_git(folder, &script);
     let folder = &server.folder;
     let left = |count: usize| {
         wait_until(PATIENCE, "what git started", || {
@@ -583,7 +583,7 @@ fn background_processes_of_git_are_ended() {
             (!pids.lines().any(is_alive)).then_some(())
         });
     };
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     all_end(1);
     let snapshot = as_ant(&server.http("/push/tools/site/snapshot/site-main.tar.gz"));
     let ran = server.curl(&[&snapshot]);
@@ -600,10 +600,10 @@ fn background_processes_of_git_are_ended() {
     curl.kill().expect("killed");
     let _ = curl.wait();
     all_end(3);
-    let push = push_and_leave(&server, "second");
+    let push = push_in_background(&server, "second");
     left(4);
     server.reload(&config_with("", "push = true\n", "", ""));
-    said(push);
+    push_output(push);
     all_end(4);
 }
 
@@ -620,7 +620,7 @@ fn a_push_reveals_no_path_of_the_disk() {
          exec '{}' \"$@\"\n",
         tool("git").display()
     );
-    let server = with_git(folder, &script);
+    let server = server_with_git(folder, &script);
     let folder = &server.folder;
     let fails = |text: &str, told: &str, logged: &str| {
         commit(folder, "index.html", text.as_bytes());
@@ -687,9 +687,9 @@ fn repositories_with_a_work_tree_or_with_sha256_ids_are_deployed() {
         git(folder, &["-C", tree, "add", "-A"]);
         git(folder, &["-C", tree, "commit", "-q", "-m", "more"]);
     };
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     commit("repos/tree", "second");
-    until_served(&server, "/", "second");
+    wait_until_served(&server, "/", "second");
     let of_b = || {
         let asked = [
             "-H",
@@ -715,7 +715,7 @@ fn a_push_through_any_route_is_deployed() {
     commit(&server.folder, "index.html", b"second");
     let done = push(&server, &["main"]);
     assert!(done.stderr.contains("remote: deployed "), "{done:?}");
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
     // A push to a repository without a deployment is unaffected.
     let bare = [
         "init",
@@ -733,7 +733,7 @@ fn a_push_through_any_route_is_deployed() {
         done.code == Some(0) && !done.stderr.contains("remote:"),
         "{done:?}"
     );
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
     // The JSON status is readable by programs.
     let json = server.ask(&["status", "--json"]).stdout;
     let read = "import json, sys; print(json.load(sys.stdin)['deployments'][0]['branch'])";
@@ -766,11 +766,11 @@ fn an_aborted_push_changes_nothing() {
         let children = run("ps", &["-o", "pid=", "--ppid", &parent], b"");
         children.text().trim().is_empty().then_some(())
     });
-    is_sound(folder, "repos/tools/site.git");
-    serves(&server, "/", "first");
+    assert_sound(folder, "repos/tools/site.git");
+    assert_served(&server, "/", "first");
     assert_eq!(trees(folder).len(), 1);
     push(&server, &["main"]);
-    serves(&server, "/", "large");
+    assert_served(&server, "/", "large");
 }
 
 #[test]
@@ -818,12 +818,12 @@ fn a_deployed_tree_equals_the_tree_in_git() {
     git(folder, &add);
     commit(folder, "index.html", b"whole");
     push(&server, &["main"]);
-    serves(&server, "/", "whole");
-    serves(&server, "/again.html", "whole");
-    serves(&server, "/v.txt", "$Format:%H$");
-    serves(&server, "/gr%C3%B6%C3%9Fe/a%20page.html", "odd names");
-    serves(&server, &format!("/{deep}page.html"), "deep");
-    serves(&server, &format!("/{long}/{long}.html"), "long");
+    assert_served(&server, "/", "whole");
+    assert_served(&server, "/again.html", "whole");
+    assert_served(&server, "/v.txt", "$Format:%H$");
+    assert_served(&server, "/gr%C3%B6%C3%9Fe/a%20page.html", "odd names");
+    assert_served(&server, &format!("/{deep}page.html"), "deep");
+    assert_served(&server, &format!("/{long}/{long}.html"), "long");
     for missing in [
         "/drafts/secret.html",
         "/page.src",
@@ -886,7 +886,7 @@ fn trees_with_links_outside_or_over_a_limit_are_refused() {
             line.contains("is not deployed") && line.contains(why)
         });
         assert!(status(&server).contains(why));
-        serves(&server, "/", "first");
+        assert_served(&server, "/", "first");
         assert_eq!(trees(folder).len(), 1);
         git(folder, &["-C", "seed", "reset", "-q", "--hard", &first]);
     };
@@ -914,7 +914,7 @@ fn trees_with_links_outside_or_over_a_limit_are_refused() {
     commit(folder, "index.html", b"right");
     let done = push(&server, &["--force", "main"]);
     assert!(done.stderr.contains("remote: deployed"), "{done:?}");
-    serves(&server, "/", "right");
+    assert_served(&server, "/", "right");
     assert!(!status(&server).contains("failed at"));
 }
 
@@ -936,9 +936,9 @@ fn five_thousand_files_are_deployed_at_once() {
         let done = done.expect("git");
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert!(said.contains("remote: deployed"), "{said}");
-        serves(&server, "/", version);
+        assert_served(&server, "/", version);
         for nth in [0, 1, 777, 2_500, 4_999] {
-            serves(
+            assert_served(
                 &server,
                 &format!("/{}/{nth}.html", nth % 50),
                 &format!("{version} {nth}"),
@@ -965,7 +965,7 @@ fn hooks_still_run_and_old_clients_are_served() {
         done.stderr.find("remote: deployed"),
     );
     assert!(hooked.is_some() && hooked < deployed, "{done:?}");
-    serves(&server, "/", "hooked");
+    assert_served(&server, "/", "hooked");
     // A client without side-band: the report is git's own, and arrives after the deployment.
     let old = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
     let new = commit(folder, "index.html", b"old client");
@@ -1006,7 +1006,7 @@ fn hooks_still_run_and_old_clients_are_served() {
         &server.http("/push/tools/site.git/git-receive-pack"),
     ]);
     assert_eq!(ran.text(), "000eunpack ok\n0017ok refs/heads/main\n0000");
-    serves(&server, "/", "old client");
+    assert_served(&server, "/", "old client");
 }
 
 #[test]
@@ -1081,10 +1081,10 @@ fn a_deployment_disturbs_no_reader() {
     };
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            let client = server.keep();
+            let client = server.keep_alive();
             scope.spawn(|| hammer(client, &stop, &asked, check));
         }
-        let client = server.keep_tls();
+        let client = server.keep_alive_tls();
         scope.spawn(|| hammer(client, &stop, &asked, check));
         // The readers see the first version and each later version.
         let more = |count: usize| {
@@ -1111,11 +1111,11 @@ fn a_deployment_disturbs_no_reader() {
 }
 
 /// Starts a server with a git that pauses an archive while a file `hold` exists.
-fn slow() -> Server {
-    slow_in(folder())
+fn server_with_slow_git() -> Server {
+    server_with_slow_git_in(folder())
 }
 
-fn slow_in(folder: Folder) -> Server {
+fn server_with_slow_git_in(folder: Folder) -> Server {
     let real = tool("git");
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = archive ]; then\n  echo x >> '{0}/archives'\n  \
@@ -1125,15 +1125,15 @@ fn slow_in(folder: Folder) -> Server {
         real.display(),
         tool("sleep").display()
     );
-    with_git(folder, &script)
+    server_with_git(folder, &script)
 }
 
 /// Starts a server with the script as git.
-fn with_git(folder: Folder, script: &str) -> Server {
-    start_with_git(folder, script, &config("limits = { drain_seconds = 10 }"))
+fn server_with_git(folder: Folder, script: &str) -> Server {
+    start_server_with_git(folder, script, &config("limits = { drain_seconds = 10 }"))
 }
 
-fn start_with_git(folder: Folder, script: &str, config: &str) -> Server {
+fn start_server_with_git(folder: Folder, script: &str, config: &str) -> Server {
     folder.program("bin/git", script);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut all = vec![folder.path("bin")];
@@ -1144,26 +1144,26 @@ fn start_with_git(folder: Folder, script: &str, config: &str) -> Server {
 }
 
 /// Starts a server with a git that records its subcommands.
-fn counting(folder: Folder, config: &str) -> Server {
+fn server_that_records_git(folder: Folder, config: &str) -> Server {
     let script = format!(
         "#!/bin/sh\necho \"$1\" >> '{}/calls'\nexec '{}' \"$@\"\n",
         folder.path("").display(),
         tool("git").display()
     );
-    start_with_git(folder, &script, config)
+    start_server_with_git(folder, &script, config)
 }
 
 /// The git command run to look at a branch.
 const LOOK: &str = "for-each-ref";
 
-fn calls(server: &Server, what: &str) -> usize {
+fn git_calls(server: &Server, what: &str) -> usize {
     let text = fs::read_to_string(server.folder.path("calls")).unwrap_or_default();
     text.lines().filter(|line| *line == what).count()
 }
 
-fn until_called(server: &Server, what: &str, times: usize) {
+fn wait_until_called(server: &Server, what: &str, times: usize) {
     wait_until(2 * PATIENCE, &format!("{times} calls of {what}"), || {
-        (calls(server, what) >= times).then_some(())
+        (git_calls(server, what) >= times).then_some(())
     });
 }
 
@@ -1174,7 +1174,7 @@ fn archives(server: &Server) -> usize {
 
 #[test]
 fn the_last_of_many_pushes_is_deployed() {
-    let server = slow();
+    let server = server_with_slow_git();
     let folder = &server.folder;
     assert_eq!(archives(&server), 1);
     folder.write("hold", "");
@@ -1197,7 +1197,7 @@ fn the_last_of_many_pushes_is_deployed() {
     });
     pushes.push(push("two"));
     pushes.push(push("three"));
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     assert!(status(&server).contains("being looked at"));
     let waits = |push: &mut std::process::Child| push.try_wait().expect("a status").is_none();
     assert!(pushes.iter_mut().all(waits));
@@ -1212,13 +1212,13 @@ fn the_last_of_many_pushes_is_deployed() {
         );
         assert!(nth == 0 || said.contains(&last[..7]), "{said}");
     }
-    serves(&server, "/", "three");
+    assert_served(&server, "/", "three");
     // The second commit is never deployed.
     assert_eq!(archives(&server), 3);
 }
 
 /// Commits and pushes in the background. Returns once the branch has moved.
-fn push_and_leave(server: &Server, content: &str) -> std::process::Child {
+fn push_in_background(server: &Server, content: &str) -> std::process::Child {
     let folder = &server.folder;
     let commit = commit(folder, "index.html", content.as_bytes());
     let url = as_ant(&server.http("/push/tools/site.git"));
@@ -1232,7 +1232,7 @@ fn push_and_leave(server: &Server, content: &str) -> std::process::Child {
 }
 
 /// Returns the output of a push, which must succeed.
-fn said(push: std::process::Child) -> String {
+fn push_output(push: std::process::Child) -> String {
     let done = push.wait_with_output().expect("its end");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success(), "{said}");
@@ -1243,7 +1243,7 @@ fn said(push: std::process::Child) -> String {
 fn a_start_and_a_reload_do_not_wait_for_ever() {
     let folder = folder();
     folder.write("hold", "");
-    let server = slow_in(folder);
+    let server = server_with_slow_git_in(folder);
     let folder = &server.folder;
     server.errors.wait_for("that it takes a while", |line| {
         line.contains("empty until main of tools/site.git is deployed")
@@ -1264,7 +1264,7 @@ fn a_start_and_a_reload_do_not_wait_for_ever() {
     };
     assert_ne!(of_b(), "first");
     fs::remove_file(folder.path("hold")).expect("removed");
-    until_served(&server, "/", "first");
+    wait_until_served(&server, "/", "first");
     wait_until(PATIENCE, "the other one", || {
         (of_b() == "first").then_some(())
     });
@@ -1276,10 +1276,10 @@ fn a_start_and_a_reload_do_not_wait_for_ever() {
 
 #[test]
 fn a_waiting_push_learns_when_a_reload_changes_or_ends_its_deployment() {
-    let server = slow();
+    let server = server_with_slow_git();
     let folder = &server.folder;
     folder.write("hold", "");
-    let push = push_and_leave(&server, "second");
+    let push = push_in_background(&server, "second");
     wait_until(PATIENCE, "git at work", || {
         (archives(&server) == 2).then_some(())
     });
@@ -1289,9 +1289,9 @@ fn a_waiting_push_learns_when_a_reload_changes_or_ends_its_deployment() {
         (archives(&server) == 3).then_some(())
     });
     fs::remove_file(folder.path("hold")).expect("removed");
-    let told = said(push);
+    let told = push_output(push);
     assert!(told.contains("remote: deployed "), "{told}");
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
     // A push retries a failed commit, and the watch does not. The watch may run before the push's client
     // has its report, so the test waits for a running git.
     folder.write("seed/large", noise(2 << 20));
@@ -1307,12 +1307,12 @@ fn a_waiting_push_learns_when_a_reload_changes_or_ends_its_deployment() {
         (archives(&server) > before).then_some(())
     });
     server.reload(&config_with("", "push = true\n", "", ""));
-    let told = said(push.expect("git"));
+    let told = push_output(push.expect("git"));
     assert!(
         told.contains("remote: not deployed: the server's configuration"),
         "{told}"
     );
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
 }
 
 #[test]
@@ -1370,8 +1370,8 @@ fn programs_configured_in_a_repository_are_not_run() {
     for name in ["ran", "checked"] {
         fs::remove_file(folder.path(name)).expect("it was run");
     }
-    let server = slow_in(folder);
-    serves(&server, "/", "filtered");
+    let server = server_with_slow_git_in(folder);
+    assert_served(&server, "/", "filtered");
     let (_, version) = page(&server, "/v.txt");
     assert_eq!(version, "$Format:%H %G?$");
     for name in ["ran", "checked"] {
@@ -1393,12 +1393,12 @@ fn a_large_push_after_a_probe_request_is_deployed() {
     let done = push(&server, &["main"]);
     let told = done.stderr.matches("remote: deployed ").count();
     assert_eq!(told, 1, "{done:?}");
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
 }
 
 #[test]
 fn a_stop_waits_for_no_deployment() {
-    let mut server = slow();
+    let mut server = server_with_slow_git();
     server.folder.write("hold", "");
     let commit = commit(&server.folder, "index.html", b"second");
     let url = as_ant(&server.http("/push/tools/site.git"));
@@ -1431,7 +1431,7 @@ fn a_stop_waits_for_no_deployment() {
     assert_eq!(trees(&folder).len(), 1, "nothing is left over");
     fs::remove_file(folder.path("hold")).expect("removed");
     let server = Server::start_in(folder, &config(""));
-    until_served(&server, "/", "second");
+    wait_until_served(&server, "/", "second");
     assert_eq!(trees(&server.folder).len(), 2);
 }
 
@@ -1456,7 +1456,7 @@ fn a_reload_begins_and_ends_deployments() {
     let without = config_with("", "push = true\n", "", "");
     let server = Server::start_in(folder, &without);
     let folder = &server.folder;
-    serves(&server, "/", "by hand");
+    assert_served(&server, "/", "by hand");
     // The operator's files in the root belong to the operator.
     folder.write("anthill.toml", config(""));
     let done = server.ask(&["reload"]);
@@ -1467,17 +1467,17 @@ fn a_reload_begins_and_ends_deployments() {
         "{done:?}"
     );
     assert!(done.stderr.contains("anthill.toml:"), "{done:?}");
-    serves(&server, "/", "by hand");
+    assert_served(&server, "/", "by hand");
     fs::rename(folder.path("www"), folder.path("www.before")).expect("moved away");
     server.reload(&config(""));
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     // Another branch, and a second site.
     let list = "deploy = [{ repository = \"tools/site\", branch = \"next\", site = \"www.test\" },\n\
                 { repository = \"tools/site.git\", site = \"b.test\" }]\n";
     let second = "[[site]]\nnames = [\"a.test\", \"b.test\"]\nroot = \"b\"\nhttp = \"serve\"\n";
     let two = config_with("", "push = true\n", list, second);
     server.reload(&two);
-    until_served(&server, "/", "next");
+    wait_until_served(&server, "/", "next");
     let of_b = || {
         let ran = server.curl(&["-H", "Host: a.test", &server.http("/")]);
         ran.text()
@@ -1494,13 +1494,13 @@ fn a_reload_begins_and_ends_deployments() {
         "{done:?}"
     );
     assert_eq!(of_b(), "for b");
-    serves(&server, "/", "for www");
+    assert_served(&server, "/", "for www");
     // A configuration without deployments.
     server.reload(&without);
     commit(folder, "index.html", b"in vain");
     let done = push(&server, &["next"]);
     assert!(!done.stderr.contains("deployed"), "{done:?}");
-    serves(&server, "/", "for www");
+    assert_served(&server, "/", "for www");
     assert!(!status(&server).contains("tools/site"));
 }
 
@@ -1513,7 +1513,7 @@ fn a_full_disk_keeps_the_served_tree() {
     let server = in_own_mounts(&folder, "mount -t tmpfs -o size=2m none small");
     let server = Server::launch(folder, server);
     let folder = &server.folder;
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     let first = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
     commit(folder, "large", &noise(3 << 20));
     let done = push(&server, &["main"]);
@@ -1522,7 +1522,7 @@ fn a_full_disk_keeps_the_served_tree() {
             .contains("NOT DEPLOYED: large: no space left on device"),
         "{done:?}"
     );
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     assert_eq!(page(&server, "/large").0, "404");
     server
         .errors
@@ -1533,7 +1533,7 @@ fn a_full_disk_keeps_the_served_tree() {
     commit(folder, "index.html", b"second");
     let done = push(&server, &["--force", "main"]);
     assert!(done.stderr.contains("remote: deployed"), "{done:?}");
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
 }
 
 #[test]
@@ -1543,14 +1543,14 @@ fn files_in_place_of_the_link_are_left_alone() {
     // Files of an operator replace the link.
     fs::remove_file(folder.path("www")).expect("removed");
     folder.write("www/index.html", "by hand");
-    until_served(&server, "/", "by hand");
+    wait_until_served(&server, "/", "by hand");
     commit(folder, "index.html", b"second");
     let done = push(&server, &["main"]);
     assert!(
         done.stderr.contains("NOT DEPLOYED: ") && done.stderr.contains("move it away"),
         "{done:?}"
     );
-    serves(&server, "/", "by hand");
+    assert_served(&server, "/", "by hand");
     fs::rename(folder.path("www"), folder.path("away")).expect("moved");
     // A file stands in the place of the folder for trees.
     fs::rename(folder.path(".www.deployed"), folder.path("trees")).expect("moved");
@@ -1564,7 +1564,7 @@ fn files_in_place_of_the_link_are_left_alone() {
     fs::remove_file(folder.path(".www.deployed")).expect("removed");
     let done = touch("fourth");
     assert!(done.stderr.contains("remote: deployed"), "{done:?}");
-    serves(&server, "/", "fourth");
+    assert_served(&server, "/", "fourth");
 }
 
 #[test]
@@ -1679,7 +1679,7 @@ fn scripts_switch_with_their_site_and_their_pages_are_dropped() {
                 cache = { seconds = 100000 }\n";
     let server = Server::start_in(folder, &config_with("", "push = true\n", DEPLOY, site));
     for _ in 0..3 {
-        serves(&server, "/page.sh", "first\nfirst");
+        assert_served(&server, "/page.sh", "first\nfirst");
     }
     commit(
         &server.folder,
@@ -1688,7 +1688,7 @@ fn scripts_switch_with_their_site_and_their_pages_are_dropped() {
     );
     commit(&server.folder, "other", b"second");
     push(&server, &["main"]);
-    serves(&server, "/page.sh", "second\nsecond");
+    assert_served(&server, "/page.sh", "second\nsecond");
 }
 
 /// Requires root, because the server changes its user.
@@ -1735,10 +1735,10 @@ fn deployments_run_as_the_servers_user() {
     own("site");
     own("repos");
     let server = Server::start_in(folder, &text);
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     commit(&server.folder, "index.html", b"second");
     push(&server, &["main"]);
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
     let owner = |name: &str| {
         fs::symlink_metadata(server.folder.path(name))
             .expect("there")
@@ -1758,9 +1758,9 @@ fn deployments_run_as_the_servers_user() {
         done.stderr.contains("NOT DEPLOYED: ") && done.stderr.contains("permission denied"),
         "{done:?}"
     );
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
     set(0o755);
     // A reload retries the deployment.
     server.reload(&text);
-    until_served(&server, "/", "third");
+    wait_until_served(&server, "/", "third");
 }

@@ -162,8 +162,8 @@ fn config(workers: usize, more: &str) -> String {
 
 /// Makes [`FILES`] changes with the given system call, sends two requests after each change, and counts the
 /// responses without the new file.
-fn found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: bool) {
-    let mut client = server.keep();
+fn assert_found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: bool) {
+    let mut client = server.keep_alive();
     let mut missed = [0, 0];
     for round in 0..FILES {
         let name = if is_new { round } else { 0 };
@@ -205,7 +205,7 @@ fn a_file_of_another_user_is_found() {
         "tmpfile_open",
         "outside",
     ] {
-        found(&server, &mut writer, way, "", true);
+        assert_found(&server, &mut writer, way, "", true);
     }
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it");
     let of = |name: &str| {
@@ -237,14 +237,14 @@ fn a_file_is_found_after_any_system_call_that_makes_files() {
         "tmpfile_open",
         "outside",
     ] {
-        found(&server, &mut writer, way, "", true);
+        assert_found(&server, &mut writer, way, "", true);
     }
     for way in ["in_place", "mapped", "rename", "write"] {
         writer.make("write", &format!("public/{way}-0"), "before");
-        found(&server, &mut writer, way, "", false);
+        assert_found(&server, &mut writer, way, "", false);
     }
     match writer.try_make("reflink", "public/reflink", "text") {
-        Ok(()) => found(&server, &mut writer, "reflink", "", true),
+        Ok(()) => assert_found(&server, &mut writer, "reflink", "", true),
         Err(why) => println!("reflink: not tested, because this file system has none: {why}"),
     }
 }
@@ -265,7 +265,7 @@ fn continuous_requests_do_not_delay_a_new_file() {
         .args(["--inh-caps=-all", "--bounding-set=-all"])
         .arg(env!("CARGO_BIN_EXE_anthill"));
     let server = Server::start_by(command, folder, &config(1, ""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for nth in 0..5 {
         let path = format!("/new-{nth}/below/page");
         server.folder.write(&format!("public{path}"), "whole");
@@ -280,7 +280,7 @@ fn continuous_requests_do_not_delay_a_new_file() {
 
 /// Returns the error of a process that tries the mounts in its own namespace, or None if the machine allows
 /// the mounts.
-fn refused(folder: &Folder, mounts: &str) -> Option<String> {
+fn mount_error(folder: &Folder, mounts: &str) -> Option<String> {
     let mut command = Command::new(tool("unshare"));
     command.arg(if is_root() { "-m" } else { "-Urm" });
     command.args(["sh", "-ec", &format!("cd \"$0\"; {mounts}")]);
@@ -296,7 +296,7 @@ const OVERLAY: &str = "mkdir -p layers public/over; mount -t tmpfs none layers; 
     -o lowerdir=layers/lower,upperdir=layers/upper,workdir=layers/work public/over";
 
 /// Runs a command in the server's mount namespace, in the server's folder.
-fn inside(server: &Server, words: &str) {
+fn run_in_namespace(server: &Server, words: &str) {
     let pid = server.pid().to_string();
     let mut arguments = vec!["-t", &pid, "-m"];
     if !is_root() {
@@ -313,7 +313,7 @@ fn inside(server: &Server, words: &str) {
 #[test]
 fn a_file_is_found_below_a_mount() {
     let folder = Folder::new().with("public/index.html", "front");
-    if let Some(why) = refused(&folder, BIND) {
+    if let Some(why) = mount_error(&folder, BIND) {
         return println!("bind mounts: not tested, because the machine allows none: {why}");
     }
     folder.write("anthill.toml", config(1, ""));
@@ -321,10 +321,10 @@ fn a_file_is_found_below_a_mount() {
     let server = Server::launch(folder, command);
     let mut writer = Writer::new(&server);
     for way in ["write", "rename", "link"] {
-        found(&server, &mut writer, way, "bound/", true);
+        assert_found(&server, &mut writer, way, "bound/", true);
     }
     // The writer changes files through the other name of the bind-mounted folder.
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let mut missed = 0;
     for round in 0..FILES {
         let text = format!("other {round}");
@@ -335,17 +335,17 @@ fn a_file_is_found_below_a_mount() {
     }
     assert_eq!(missed, 0, "through the other name");
     // inotify does not report mounts, neither over a served folder nor in a new place.
-    inside(&server, "mkdir third; echo late > third/page");
+    run_in_namespace(&server, "mkdir third; echo late > third/page");
     let mut missed = 0;
     for round in 0..MOUNTS {
         let place = format!("late-{round}");
-        inside(&server, &format!("mkdir public/{place}"));
+        run_in_namespace(&server, &format!("mkdir public/{place}"));
         assert_eq!(client.get(&format!("/{place}/page")).status, 404);
-        inside(&server, &format!("mount --bind third public/{place}"));
+        run_in_namespace(&server, &format!("mount --bind third public/{place}"));
         client.get(&format!("/{place}/page"));
         let got = client.get(&format!("/{place}/page"));
         missed += usize::from(got.text() != "late\n");
-        inside(
+        run_in_namespace(
             &server,
             &format!("umount public/{place}; rmdir public/{place}"),
         );
@@ -356,7 +356,7 @@ fn a_file_is_found_below_a_mount() {
 #[test]
 fn a_file_is_found_in_an_overlay() {
     let folder = Folder::new().with("public/index.html", "front");
-    if let Some(why) = refused(&folder, OVERLAY) {
+    if let Some(why) = mount_error(&folder, OVERLAY) {
         return println!("overlays: not tested, because the machine allows none: {why}");
     }
     folder.write("anthill.toml", config(1, ""));
@@ -364,10 +364,10 @@ fn a_file_is_found_in_an_overlay() {
     let server = Server::launch(folder, command);
     let mut writer = Writer::new(&server);
     for way in ["write", "rename", "link"] {
-        found(&server, &mut writer, way, "over/", true);
+        assert_found(&server, &mut writer, way, "over/", true);
     }
     // inotify does not report a new file in the lower layer.
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let mut missed = 0;
     for round in 0..FILES {
         let text = format!("lower {round}");
@@ -405,7 +405,7 @@ fn a_change_through_a_hard_link_outside_of_the_root_is_found_within_seconds() {
     folder.write("outside/here", "");
     let server = Server::start_in(folder, &config(2, ""));
     let mut writer = Writer::new(&server);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for round in 0..5 {
         let path = format!("/outside-{round}");
         writer.make("outside", &format!("public{path}"), "old");
@@ -426,10 +426,10 @@ const OVER: [&str; 4] = ["kept", "new", "kept TLS", "HTTP/2"];
 fn get<'s>(server: &'s Server, over: &str) -> Box<dyn FnMut(&str) -> String + 's> {
     match over {
         "kept" => {
-            let mut kept = server.keep();
+            let mut kept = server.keep_alive();
             Box::new(move |path| kept.get(path).text())
         }
-        "new" => Box::new(|path| server.keep().get(path).text()),
+        "new" => Box::new(|path| server.keep_alive().get(path).text()),
         "kept TLS" => {
             let mut tls = Wire::over(server, Over::Tls);
             Box::new(move |path| lossy(&tls.get(path, "").body))
@@ -441,7 +441,7 @@ fn get<'s>(server: &'s Server, over: &str) -> Box<dyn FnMut(&str) -> String + 's
     }
 }
 
-fn none_is_stale(workers: usize) {
+fn assert_none_is_stale(workers: usize) {
     let server = Server::start_in(
         Folder::new()
             .with("public/index.html", "front")
@@ -453,7 +453,7 @@ fn none_is_stale(workers: usize) {
     for is_loaded in [false, true] {
         thread::scope(|scope| {
             let load = || {
-                let mut client = server.keep();
+                let mut client = server.keep_alive();
                 while !is_over.load(Ordering::Relaxed) {
                     assert_eq!(client.get("/other").text(), "other");
                 }
@@ -482,8 +482,8 @@ fn none_is_stale(workers: usize) {
 
 #[test]
 fn no_request_after_a_rename_gets_the_old_file() {
-    none_is_stale(1);
-    none_is_stale(2);
+    assert_none_is_stale(1);
+    assert_none_is_stale(2);
 }
 
 /// The cases are the index of a folder, a page by its clean URL, a compressed sidecar and an error page.
@@ -495,7 +495,7 @@ fn a_rename_is_seen_by_every_name_of_a_page() {
     let errors = "errors = { 404 = \"404.html\" }\ntry = [\"$path\", \"$path.html\"]";
     let server = Server::start_in(folder, &config(2, errors));
     let mut writer = Writer::new(&server);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let mut stale = Vec::new();
     writer.make("rename", "public/clean.html", "clean");
     for round in 0..RENAMES {
@@ -528,7 +528,7 @@ fn a_page_is_fresh_in_a_storm_of_changes() {
         &config(2, ""),
     );
     let mut writer = Writer::new(&server);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let mut stale = 0;
     for round in 0..RENAMES {
         for nth in 0..20 {
@@ -558,7 +558,7 @@ fn a_rewrite_may_lead_into_the_folder_of_another_route() {
         [[site.route]]\npath = \"/shut/\"\nrewrite = \"/closed/\"\n\
         [[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n";
     let server = Server::start_in(folder, &(config(1, "") + routes));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for (path, status, text) in [
         ("/one", 200, "a page of the other folder"),
         ("/all/page.html", 200, "a page of the other folder"),

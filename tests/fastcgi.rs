@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::support::wire::{BOTH, Wire, wait_until};
 use crate::support::{
-    Folder, Server, eventually, lose_kept_body, run, server_table, site_table, tool,
+    Folder, Server, eventually, run, server_table, site_table, tool, truncate_spooled_body,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -155,7 +155,7 @@ fn php_applications() {
         }
         #[cfg(feature = "http3")]
         assert_eq!(
-            crate::h3::play(&server, &["fetch", "/?q=5"]),
+            crate::h3::run_scenario(&server, &["fetch", "/?q=5"]),
             "200 GET /index.php  5  0"
         );
         let mut wire = Wire::plain(&server);
@@ -636,11 +636,11 @@ fn contradictory_configurations_are_refused() {
     }
 }
 
-fn good() -> Vec<u8> {
-    good_of(1)
+fn good_response() -> Vec<u8> {
+    good_response_to(1)
 }
 
-fn good_of(id: u8) -> Vec<u8> {
+fn good_response_to(id: u8) -> Vec<u8> {
     let head = record_of(id, 6, b"Content-Type: text/plain\r\n\r\nhello");
     [head, record_of(id, 3, &[0; 8])].concat()
 }
@@ -661,7 +661,7 @@ fn closed_idle_connections_are_not_reused() {
     let closing = |asks_again: bool| -> Scene {
         let half = half.clone();
         Box::new(move |stream| {
-            stream.write_all(&good()).expect("written");
+            stream.write_all(&good_response()).expect("written");
             if asks_again {
                 read_request(stream);
             }
@@ -677,7 +677,7 @@ fn closed_idle_connections_are_not_reused() {
         // The backend reads one more request and closes without a response.
         closing(true),
         closing(true),
-        scene(good()),
+        scene(good_response()),
     ];
     let played = actor(&folder, scenes);
     let server = Server::start_in(folder, &actor_config("keep = 1\n"));
@@ -724,13 +724,13 @@ fn a_reload_changes_the_number_of_idle_connections() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let scenes: Vec<Scene> = vec![
         Box::new(|stream| {
-            stream.write_all(&good()).expect("written");
+            stream.write_all(&good_response()).expect("written");
             let (id, _) = read_request(stream);
-            stream.write_all(&good_of(id)).expect("written");
+            stream.write_all(&good_response_to(id)).expect("written");
             until_closed(stream)
         }),
         Box::new(|stream| {
-            stream.write_all(&good()).expect("written");
+            stream.write_all(&good_response()).expect("written");
             until_closed(stream)
         }),
     ];
@@ -773,7 +773,7 @@ fn answer_all(stream: &mut UnixStream) -> usize {
             _ => return asked,
         };
         asked += 1;
-        if stream.write_all(&good_of(id)).is_err() {
+        if stream.write_all(&good_response_to(id)).is_err() {
             return asked;
         }
     }
@@ -781,15 +781,15 @@ fn answer_all(stream: &mut UnixStream) -> usize {
 
 /// Counts of a backend with a few processes, each with one connection at a time.
 #[derive(Default)]
-struct Seen {
+struct BackendCounts {
     connections: AtomicUsize,
     requests: AtomicUsize,
 }
 
 /// Starts a backend with `count` processes at `actor.sock`.
-fn processes(folder: &Folder, count: usize) -> Arc<Seen> {
+fn start_processes(folder: &Folder, count: usize) -> Arc<BackendCounts> {
     let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(BackendCounts::default());
     for _ in 0..count {
         let listener = listener.try_clone().expect("its socket");
         let seen = Arc::clone(&seen);
@@ -824,7 +824,7 @@ fn ask_at_once(server: &Server, clients: usize, times: usize) {
 #[test]
 fn connections_are_passed_on_under_load() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
-    let seen = processes(&folder, 2);
+    let seen = start_processes(&folder, 2);
     let server = actor_server(folder);
     let mut asked = 0;
     eventually("a connection for several", || {
@@ -842,7 +842,7 @@ fn connections_are_passed_on_under_load() {
 #[test]
 fn no_connection_is_passed_on_with_keep_0() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
-    let seen = processes(&folder, 2);
+    let seen = start_processes(&folder, 2);
     let server = Server::start_in(folder, &actor_config("keep = 0\n"));
     ask_at_once(&server, 8, 20);
     wait_until(PATIENCE, "all to be closed", || {
@@ -986,7 +986,7 @@ fn a_backend_with_a_fixed_request_id_is_served() {
                 let mut first = [0];
                 while stream.read(&mut first).is_ok_and(|read| read == 1) {
                     read_records(&mut stream, first[0]);
-                    if stream.write_all(&good()).is_err() {
+                    if stream.write_all(&good_response()).is_err() {
                         break;
                     }
                 }
@@ -1053,7 +1053,7 @@ fn unsafe_requests_are_never_sent_twice() {
                 let (_, asked) = read_request(&mut stream);
                 let is_post = asked.windows(4).any(|it| it == b"POST");
                 posts.fetch_add(usize::from(is_post), Ordering::Relaxed);
-                let _ = stream.write_all(&good());
+                let _ = stream.write_all(&good_response());
                 // The process reads the second request and closes without a response.
                 let _ = stream.read(&mut [0; 64]);
             }
@@ -1112,7 +1112,7 @@ fn slow_readers_lose_backend_processes_to_other_clients() {
         let from = |nth| Wire::of(&server, [127, 0, 0, nth].into());
         let mut slow = [from(2), from(2)];
         for wire in &mut slow {
-            wire.take_little();
+            wire.shrink_receive_buffer();
             wire.send("GET /flood.php HTTP/1.1\r\nHost: localhost\r\n\r\n");
             // The head of the response shows that a process runs the request.
             assert_eq!(wire.take(12), b"HTTP/1.1 200");
@@ -1137,7 +1137,7 @@ fn a_lost_spooled_body_is_logged() {
     ));
     // The backend has read nothing, and the buffers in between cannot hold the whole body.
     let (mut backend, _) = listener.accept().expect("a connection");
-    lose_kept_body(&server, 3_000_000);
+    truncate_spooled_body(&server, 3_000_000);
     backend.read_to_end(&mut Vec::new()).expect("its end");
     assert_eq!(wire.response("POST").status, 507);
     let line = server

@@ -102,7 +102,7 @@ fn a_redirect_of_a_script_leads_to_its_new_file_over_http_3() {
         .collect();
     let mut scene = vec!["ask"];
     scene.extend(questions.iter().map(String::as_str));
-    let said = crate::h3::play(&server, &scene);
+    let said = crate::h3::run_scenario(&server, &scene);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 40);
     for (at, answers) in lines.chunks(4).enumerate() {
@@ -157,7 +157,7 @@ impl Drop for Writer {
 fn the_next_request_finds_a_new_file() {
     let server = start("");
     let mut writer = Writer::new(&server);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let mut h2 = H2::open(&server, Over::Tls);
     for round in 0..100 {
         // A watched folder, and a new folder.
@@ -225,7 +225,7 @@ fn a_listing_has_a_file_written_just_before() {
 }
 
 /// Writes a file and requests it, so that the server has processed all earlier change events.
-fn see(writer: &mut Writer, client: &mut KeepAlive<TcpStream>, marker: &str) {
+fn process_events(writer: &mut Writer, client: &mut KeepAlive<TcpStream>, marker: &str) {
     writer.write(marker, "seen");
     assert_eq!(client.get(marker).text(), "seen");
 }
@@ -237,7 +237,7 @@ fn a_file_replaced_in_steps_is_never_served_in_part() {
     for pages in [&["/page"][..], &["/real/page", "/link/page"]] {
         let server = start("");
         let mut writer = Writer::new(&server);
-        let mut client = server.keep();
+        let mut client = server.keep_alive();
         writer.run("mkdir -p public/real; ln -s real public/link");
         if pages.len() == 1 {
             writer.run("rm public/link");
@@ -246,7 +246,7 @@ fn a_file_replaced_in_steps_is_never_served_in_part() {
         let mut old = "text 0".to_owned();
         writer.write(pages[0], &old);
         for round in 1..30 {
-            see(&mut writer, &mut client, &format!("/before-{round}"));
+            process_events(&mut writer, &mut client, &format!("/before-{round}"));
             for page in pages {
                 assert_eq!(client.get(page).text(), old, "{page}");
             }
@@ -255,7 +255,7 @@ fn a_file_replaced_in_steps_is_never_served_in_part() {
             ));
             for marker in ["", "/begun-", "/half-"] {
                 if !marker.is_empty() {
-                    see(&mut writer, &mut client, &format!("{marker}{round}"));
+                    process_events(&mut writer, &mut client, &format!("{marker}{round}"));
                 }
                 for page in pages {
                     let got = client.get(page);
@@ -274,7 +274,7 @@ fn a_file_replaced_in_steps_is_never_served_in_part() {
 fn a_file_with_a_changed_mode_is_never_served_in_part() {
     let server = start("");
     let mut writer = Writer::new(&server);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for round in 0..30 {
         let page = format!("/page-{round}");
         let file = format!("public{page}");
@@ -282,7 +282,7 @@ fn a_file_with_a_changed_mode_is_never_served_in_part() {
             "exec 3> {file}; chmod 640 {file}; printf half >&3"
         ));
         for marker in ["begun", "half"] {
-            see(&mut writer, &mut client, &format!("/{marker}-{round}"));
+            process_events(&mut writer, &mut client, &format!("/{marker}-{round}"));
             let got = client.get(&page);
             assert_eq!(got.status, 404, "{got:?}");
         }
@@ -292,10 +292,10 @@ fn a_file_with_a_changed_mode_is_never_served_in_part() {
         writer.run(&format!(
             "chmod 644 {file}; printf 'and whole' > {file}; chmod 600 {file}"
         ));
-        see(&mut writer, &mut client, &format!("/whole-{round}"));
+        process_events(&mut writer, &mut client, &format!("/whole-{round}"));
         assert_eq!(client.get(&page).text(), "and whole");
         writer.run(&format!("chmod 644 {file}"));
-        see(&mut writer, &mut client, &format!("/touched-{round}"));
+        process_events(&mut writer, &mut client, &format!("/touched-{round}"));
         assert_eq!(client.get(&page).text(), "and whole");
     }
 }

@@ -98,7 +98,7 @@ pub fn head(folder: &Folder, repository: &str) -> String {
 }
 
 /// Asserts that a repository is consistent and free of temporary files.
-pub fn is_sound(folder: &Folder, repository: &str) {
+pub fn assert_sound(folder: &Folder, repository: &str) {
     let said = git(folder, &["-C", repository, "fsck", "--full", "--strict"]);
     assert_eq!(said, "", "git fsck");
     // A terminated git removes its temporary files a moment later.
@@ -172,7 +172,7 @@ fn clone_and_fetch_by_every_protocol() {
             };
             clone(&[], &whole);
             assert_eq!(head(folder, &whole), head(folder, "seed"));
-            is_sound(folder, &whole);
+            assert_sound(folder, &whole);
             clone(&["--depth", "1"], &shallow);
             let count = |of: &str| git(folder, &["-C", of, "rev-list", "--count", "HEAD"]);
             assert_eq!(count(&shallow), "1");
@@ -291,7 +291,7 @@ fn only_permitted_users_may_push() {
         );
     }
     for repository in ["repos/a.git", "repos/deep/er/b.git"] {
-        is_sound(folder, repository);
+        assert_sound(folder, repository);
     }
     assert_eq!(head(folder, "repos/a.git"), head(folder, "seed"));
 
@@ -410,7 +410,7 @@ fn hooks_run_in_an_environment_of_their_own() {
         "{done:?}"
     );
     assert_eq!(head(folder, "repos/a.git"), before);
-    is_sound(folder, "repos/a.git");
+    assert_sound(folder, "repos/a.git");
 }
 
 #[test]
@@ -659,7 +659,7 @@ fn a_large_repository_is_pushed_and_cloned() {
             folder,
             &[&["-C", "seed"][..], &with, &["push", "-q", &url, "main"]].concat(),
         );
-        is_sound(folder, &name);
+        assert_sound(folder, &name);
         let to = format!("large{nth}");
         git(folder, &[&with[..], &["clone", "-q", &url, &to]].concat());
         assert_eq!(head(folder, &to), head(folder, "seed"));
@@ -681,9 +681,9 @@ fn a_pack_larger_than_memory() {
     let watch = Watch::start(server.pid());
     let url = as_ant(&server.http("/push/a.git"));
     git(folder, &["-C", "seed", "push", "-q", &url, "main"]);
-    let pushed = watch.most();
+    let pushed = watch.peak_bytes();
     git(folder, &["clone", "-q", "--bare", &url, "copy.git"]);
-    let cloned = watch.most();
+    let cloned = watch.peak_bytes();
     for repository in ["repos/a.git", "copy.git"] {
         assert_eq!(head(folder, repository), head(folder, "seed"));
     }
@@ -716,7 +716,7 @@ impl Watch {
     }
 
     /// Returns the largest sample so far, in bytes.
-    pub fn most(&self) -> u64 {
+    pub fn peak_bytes(&self) -> u64 {
         let most = self.most.load(Ordering::Relaxed);
         assert!(most > 0, "nothing was looked at");
         most
@@ -748,7 +748,7 @@ fn packs_over_http_3() {
     commit(folder, "seed", "large.bin", &noise(3 << 20));
     let after = head(folder, "seed");
     let pkt = |line: String| format!("{:04x}{line}", line.len() + 4);
-    let play = |what: &str, sent: &[u8]| -> Vec<u8> {
+    let replay = |what: &str, sent: &[u8]| -> Vec<u8> {
         folder.write("sent", sent);
         let (path, kind) = (
             format!("/push/a.git/git-{what}"),
@@ -758,7 +758,7 @@ fn packs_over_http_3() {
         let (sent, got) = (sent.to_string_lossy(), got.to_string_lossy());
         let mut scene = vec!["exchange", &path, "ant:crumb", &kind, &sent, &got];
         scene.extend(["4096", "3", "600", "9", "1200", "16384", "1"]);
-        assert_eq!(crate::h3::play(&server, &scene), "200");
+        assert_eq!(crate::h3::run_scenario(&server, &scene), "200");
         fs::read(&*got).expect("what came back")
     };
     folder.write("new", format!("{after}\n^{before}\n"));
@@ -772,21 +772,21 @@ fn packs_over_http_3() {
     };
     assert!(pack.len() > 3 << 20, "{}", pack.len());
     let order = pkt(format!("{before} {after} refs/heads/main\0report-status\n"));
-    let got = play("receive-pack", &[order.as_bytes(), b"0000", &pack].concat());
+    let got = replay("receive-pack", &[order.as_bytes(), b"0000", &pack].concat());
     let said = String::from_utf8_lossy(&got).into_owned();
     assert!(
         said.contains("unpack ok") && said.contains("ok refs/heads/main"),
         "{said}"
     );
     assert_eq!(head(folder, "repos/a.git"), after);
-    is_sound(folder, "repos/a.git");
+    assert_sound(folder, "repos/a.git");
 
     let want = [
         pkt(format!("want {after} ofs-delta\n")),
         "0000".into(),
         pkt("done\n".into()),
     ];
-    let got = play("upload-pack", want.concat().as_bytes());
+    let got = replay("upload-pack", want.concat().as_bytes());
     let pack = got.strip_prefix(b"0008NAK\n").expect("a pack");
     git(folder, &["init", "-q", "--bare", "copy.git"]);
     folder.write("pack", pack);
@@ -797,7 +797,7 @@ fn packs_over_http_3() {
         folder,
         &["-C", "copy.git", "update-ref", "refs/heads/main", &after],
     );
-    is_sound(folder, "copy.git");
+    assert_sound(folder, "copy.git");
 }
 
 /// A client with a large push, in a process group of its own.
@@ -888,7 +888,7 @@ fn an_aborted_push_leaves_no_files() {
             let children = run("ps", &["-o", "pid=", "--ppid", &parent], b"");
             children.text().trim().is_empty().then_some(())
         });
-        is_sound(&server.folder, "repos/a.git");
+        assert_sound(&server.folder, "repos/a.git");
         assert_eq!(head(&server.folder, "repos/a.git"), before);
     }
 
@@ -897,13 +897,13 @@ fn an_aborted_push_leaves_no_files() {
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
     drop(pusher);
-    is_sound(&server.folder, "repos/a.git");
+    assert_sound(&server.folder, "repos/a.git");
     assert_eq!(head(&server.folder, "repos/a.git"), before);
 
     let server = Server::start_in(server.into_folder(), &config(""));
     let url = as_ant(&server.http("/push/a.git"));
     git(&server.folder, &["-C", "seed", "push", "-q", &url, "main"]);
-    is_sound(&server.folder, "repos/a.git");
+    assert_sound(&server.folder, "repos/a.git");
     assert_eq!(
         head(&server.folder, "repos/a.git"),
         head(&server.folder, "seed")

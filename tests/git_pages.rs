@@ -706,7 +706,10 @@ fn a_429_has_a_retry_after() {
             ask(&server, &server.http(&path), &["-I"]).head,
         ];
         #[cfg(feature = "http3")]
-        heads.push(crate::h3::play(&server, &["ask", &format!("GET {path}")]));
+        heads.push(crate::h3::run_scenario(
+            &server,
+            &["ask", &format!("GET {path}")],
+        ));
         for head in &heads {
             assert!(head.contains("429"), "{head}");
             let head = head.to_ascii_lowercase();
@@ -1284,7 +1287,7 @@ fn a_slow_reader_delays_no_other_client_and_leaves_no_process() {
 }
 
 /// Commits `ands.txt`, a small file with a page of more than 3 MiB.
-fn add_large(folder: &Folder) {
+fn commit_large_page(folder: &Folder) {
     let large = "&&&&&&&&&&&&&&&&&&&&&&&\n".repeat(20_000);
     commit(folder, "seed", "ands.txt", large.as_bytes());
     git(
@@ -1295,14 +1298,14 @@ fn add_large(folder: &Folder) {
 
 /// Requests uncached pages on streams that the client does not read: more pages than the memory of all
 /// clients together.
-fn use_up_share(server: &Server) -> (H2, Vec<u32>) {
+fn fill_memory_share(server: &Server) -> (H2, Vec<u32>) {
     let mut slow = H2::open(server, Over::Tls);
     slow.grants = false;
     let login = [("authorization", "Basic YW50OmNydW1i")];
     let asked: Vec<u32> = (0..40)
         .map(|_| slow.ask("GET", "/read/a/tree/ands.txt", &login, true))
         .collect();
-    while !asked.iter().all(|id| slow.so_far(*id).is_some()) {
+    while !asked.iter().all(|id| slow.partial_response(*id).is_some()) {
         slow.until(frame::HEADERS);
     }
     (slow, asked)
@@ -1311,13 +1314,13 @@ fn use_up_share(server: &Server) -> (H2, Vec<u32>) {
 #[test]
 fn slow_readers_of_large_pages_leave_memory_to_other_clients() {
     let server = start();
-    add_large(&server.folder);
+    commit_large_page(&server.folder);
     let path = "/read/a/tree/ands.txt";
     let page = ask(&server, &as_ant(&server.https(path)), &[]);
     assert_eq!(page.status, 200, "{}", page.head);
     assert!(page.text.len() > 3 << 20, "{}", page.text.len());
-    let (slow, asked) = use_up_share(&server);
-    let status = |id: &u32| slow.so_far(*id).map(|response| response.status);
+    let (slow, asked) = fill_memory_share(&server);
+    let status = |id: &u32| slow.partial_response(*id).map(|response| response.status);
     let statuses: Vec<_> = asked.iter().filter_map(status).collect();
     assert!(statuses.contains(&200), "{statuses:?}");
     assert!(statuses.contains(&503), "{statuses:?}");
@@ -1349,7 +1352,7 @@ fn a_waiting_client_does_not_get_the_refusal_of_another_client() {
         tool("git").display(),
     );
     folder.program("bin/git", &script);
-    add_large(&folder);
+    commit_large_page(&folder);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut all = vec![folder.path("bin")];
     all.extend(std::env::split_paths(&path));
@@ -1362,7 +1365,7 @@ fn a_waiting_client_does_not_get_the_refusal_of_another_client() {
         let text = fs::read_to_string(folder.path("calls")).unwrap_or_default();
         text.lines().count()
     };
-    let (mut one, _) = use_up_share(&server);
+    let (mut one, _) = fill_memory_share(&server);
     let before = calls();
     folder.write("hold", "");
     let path = "/git/a/tree/ands.txt";
@@ -1374,12 +1377,12 @@ fn a_waiting_client_does_not_get_the_refusal_of_another_client() {
     for _ in 0..2 {
         assert_eq!(other.get("/").status, 200);
     }
-    assert!(other.so_far(second).is_none());
+    assert!(other.partial_response(second).is_none());
     fs::remove_file(folder.path("hold")).expect("removed");
-    while one.so_far(first).is_none() {
+    while one.partial_response(first).is_none() {
         one.until(frame::HEADERS);
     }
-    assert_eq!(one.so_far(first).map(|it| it.status), Some(503));
+    assert_eq!(one.partial_response(first).map(|it| it.status), Some(503));
     let page = other.response(second);
     assert_eq!(page.status, 200, "{page:?}");
     assert!(

@@ -48,7 +48,7 @@ fn server(workers: usize) -> Server {
 }
 
 /// Connects from an address and writes the bytes.
-fn saying(port: u16, from: Ipv4Addr, bytes: &[u8]) -> TcpStream {
+fn connect_and_send(port: u16, from: Ipv4Addr, bytes: &[u8]) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let own = SocketAddr::from((from, 0)).into();
     socket.bind(&own).expect("an address");
@@ -64,7 +64,7 @@ fn plain(server: &Server, from: Ipv4Addr) -> Wire {
 }
 
 /// Waits until the server has accepted `count` connections in all.
-fn opened(server: &Server, count: u64) {
+fn wait_until_opened(server: &Server, count: u64) {
     wait_until(PATIENCE, "opened", || {
         (server.counter("connections_opened") >= count).then_some(())
     });
@@ -73,12 +73,16 @@ fn opened(server: &Server, count: u64) {
 /// A function that opens an idle connection.
 type Hold = fn(&Server) -> Box<dyn Send>;
 
-const WAYS: [(&str, Hold); 7] = [
+const IDLE_CONNECTIONS: [(&str, Hold); 7] = [
     ("silent", |server| {
-        Box::new(saying(server.http_port, LARGE, b""))
+        Box::new(connect_and_send(server.http_port, LARGE, b""))
     }),
     ("half a head", |server| {
-        Box::new(saying(server.http_port, LARGE, &GET.as_bytes()[..20]))
+        Box::new(connect_and_send(
+            server.http_port,
+            LARGE,
+            &GET.as_bytes()[..20],
+        ))
     }),
     ("between requests", |server| {
         let mut wire = plain(server, LARGE);
@@ -86,11 +90,11 @@ const WAYS: [(&str, Hold); 7] = [
         Box::new(wire)
     }),
     ("silent before TLS", |server| {
-        Box::new(saying(server.https_port, LARGE, b""))
+        Box::new(connect_and_send(server.https_port, LARGE, b""))
     }),
     ("half a handshake", |server| {
         let hello = b"\x16\x03\x01\x02\x00\x01\x00";
-        Box::new(saying(server.https_port, LARGE, hello))
+        Box::new(connect_and_send(server.https_port, LARGE, hello))
     }),
     ("between requests over TLS", |server| {
         let mut wire = Wire::tls_from(server, LARGE, "localhost", HTTP);
@@ -106,13 +110,13 @@ const WAYS: [(&str, Hold); 7] = [
 
 /// Asserts that the last client is served over every version of HTTP, each on a persistent connection, and
 /// that the only connection of another client survives, although it is idle for the longest time.
-fn others_are_served(server: &Server, what: &str, mut hold: impl FnMut()) {
+fn assert_last_client_is_served(server: &Server, what: &str, mut hold: impl FnMut()) {
     let mut small = plain(server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
     for _ in 1..ALL {
         hold();
     }
-    opened(server, ALL);
+    wait_until_opened(server, ALL);
     assert_eq!(server.counter("connections_given_up"), 0, "{what}");
     let mut first = plain(server, NEW);
     assert_eq!(first.get("/", "").status, 200, "{what}");
@@ -132,20 +136,20 @@ fn others_are_served(server: &Server, what: &str, mut hold: impl FnMut()) {
 
 #[test]
 fn idle_connections_of_the_largest_holder_are_evicted() {
-    for (what, hold) in WAYS {
+    for (what, hold) in IDLE_CONNECTIONS {
         let server = server(1);
         let mut held = Vec::new();
-        others_are_served(&server, what, || held.push(hold(&server)));
+        assert_last_client_is_served(&server, what, || held.push(hold(&server)));
     }
 }
 
 /// The accepting worker and the worker with all connections differ.
 #[test]
 fn idle_connections_are_evicted_for_another_worker() {
-    for (what, hold) in WAYS {
+    for (what, hold) in IDLE_CONNECTIONS {
         let server = server(2);
         let mut held = Vec::new();
-        others_are_served(&server, what, || held.push(hold(&server)));
+        assert_last_client_is_served(&server, what, || held.push(hold(&server)));
     }
 }
 
@@ -155,7 +159,7 @@ fn idle_connections_of_http_3_are_evicted() {
         let server = server(workers);
         // The holder's address is 127.0.0.1.
         let mut holder = Holder::begin(&server, ALL);
-        opened(&server, ALL);
+        wait_until_opened(&server, ALL);
         let mut wire = plain(&server, NEW);
         assert_eq!(wire.get("/", "").status, 200);
         let mut h2 = H2::open_from(&server, NEW);
@@ -163,7 +167,7 @@ fn idle_connections_of_http_3_are_evicted() {
         let given_up = server.counter("connections_given_up");
         assert!(given_up >= 2, "{given_up}");
         // The connections end with H3_NO_ERROR.
-        assert_eq!(holder.ended(given_up), given_up);
+        assert_eq!(holder.wait_for_ends(given_up), given_up);
         assert_eq!(wire.get("/", "").status, 200);
     }
 }
@@ -174,8 +178,8 @@ fn connections_of_http_3_without_a_control_stream_are_evicted() {
     let server = server(1);
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
-    let mut holder = Holder::mute(&server, ALL - 1);
-    opened(&server, ALL);
+    let mut holder = Holder::without_control_stream(&server, ALL - 1);
+    wait_until_opened(&server, ALL);
     // Each connection has a deadline of 600 s for its control stream.
     let mut new = plain(&server, NEW);
     new.patience(PATIENCE);
@@ -184,7 +188,7 @@ fn connections_of_http_3_without_a_control_stream_are_evicted() {
     assert_eq!(h2.get("/").status, 200);
     let given_up = server.counter("connections_given_up");
     assert!(given_up >= 2, "{given_up}");
-    assert_eq!(holder.ended(given_up), given_up);
+    assert_eq!(holder.wait_for_ends(given_up), given_up);
     assert_eq!(small.get("/", "").status, 200);
     assert_eq!(new.get("/", "").status, 200);
 }
@@ -203,7 +207,7 @@ fn an_evicted_connection_ends_with_goaway() {
     let mut wire = plain(&server, NEW);
     assert_eq!(wire.get("/", "").status, 200);
     assert_eq!(server.counter("connections_given_up"), 1);
-    assert_eq!(held.remove(1).goes_away(), Code::NO_ERROR.0);
+    assert_eq!(held.remove(1).goaway_code(), Code::NO_ERROR.0);
     for h2 in &mut held {
         assert_eq!(h2.get("/").status, 200);
     }
@@ -250,7 +254,7 @@ fn server_for_many() -> Server {
 }
 
 /// Opens connections with a request under way.
-fn busy(server: &Server, from: Ipv4Addr, count: usize) -> Vec<Wire> {
+fn busy_connections(server: &Server, from: Ipv4Addr, count: usize) -> Vec<Wire> {
     let ask = |_| {
         let mut wire = plain(server, from);
         wire.patience(PATIENCE);
@@ -264,7 +268,7 @@ fn busy(server: &Server, from: Ipv4Addr, count: usize) -> Vec<Wire> {
 /// Opens more connections of one client than may wait for a place. The kernel queues connections in order,
 /// so the server accepts all of them before a later connection.
 fn flood(server: &Server, from: Ipv4Addr) -> Vec<TcpStream> {
-    let one = |_| saying(server.http_port, from, UNENDING.as_bytes());
+    let one = |_| connect_and_send(server.http_port, from, UNENDING.as_bytes());
     (0..80).map(one).collect()
 }
 
@@ -275,7 +279,7 @@ fn a_client_with_busy_connections_evicts_no_small_client() {
     let server = server_for_many();
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
-    let _held = busy(&server, LARGE, MANY - 1);
+    let _held = busy_connections(&server, LARGE, MANY - 1);
     let _flood = flood(&server, LARGE);
     let mut new = plain(&server, NEW);
     new.patience(PATIENCE);
@@ -294,8 +298,8 @@ fn two_clients_with_all_connections_lose_some_to_small_clients() {
     let server = server_for_many();
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
-    let _held = busy(&server, LARGE, MANY / 2);
-    let _others = busy(&server, OTHER, MANY / 2 - 1);
+    let _held = busy_connections(&server, LARGE, MANY / 2);
+    let _others = busy_connections(&server, OTHER, MANY / 2 - 1);
     assert_eq!(server.counter("connections_given_up"), 0);
     let _flood = [LARGE, OTHER].map(|from| flood(&server, from));
     let mut new = plain(&server, NEW);
@@ -305,7 +309,7 @@ fn two_clients_with_all_connections_lose_some_to_small_clients() {
     assert_eq!(new.get("/", "").status, 200);
     // Small clients have no idle connection either.
     drop((small, new));
-    opened(&server, MANY as u64 + 3);
+    wait_until_opened(&server, MANY as u64 + 3);
     let mut new = plain(&server, NEW);
     new.patience(PATIENCE);
     assert_eq!(new.get("/", "").status, 200);
@@ -322,7 +326,7 @@ fn idle_connections_are_evicted_when_descriptors_run_out() {
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
     let _held: Vec<TcpStream> = (0..100)
-        .map(|_| saying(server.http_port, LARGE, &GET.as_bytes()[..20]))
+        .map(|_| connect_and_send(server.http_port, LARGE, &GET.as_bytes()[..20]))
         .collect();
     let mut new = plain(&server, NEW);
     new.patience(PATIENCE);

@@ -47,7 +47,7 @@ pub fn large() -> Vec<u8> {
 }
 
 /// Returns a response without the fields specific to one version of HTTP.
-fn same(response: &Response) -> (u16, Vec<(String, String)>, String, bool) {
+fn comparable(response: &Response) -> (u16, Vec<(String, String)>, String, bool) {
     let own = ["date", "connection", "transfer-encoding"];
     let mut fields: Vec<_> = response
         .fields
@@ -123,8 +123,8 @@ fn responses_equal_those_of_http_1() {
             let id = h2.ask(method, path, fields, true);
             let new = h2.response(id);
             assert_eq!(
-                same(&new),
-                same(&old),
+                comparable(&new),
+                comparable(&old),
                 "{method} {path} {fields:?} {over:?}"
             );
         }
@@ -151,10 +151,10 @@ fn many_requests_at_once_on_one_connection() {
             let frame = h2.next().expect("a frame");
             assert_ne!(frame.kind, frame::RST_STREAM, "{frame:?}");
             left -= usize::from(frame.ends());
-            h2.note(&frame);
+            h2.record_frame(&frame);
         }
         for (nth, id) in ids.iter().enumerate() {
-            let response = h2.so_far(*id).expect("a response");
+            let response = h2.partial_response(*id).expect("a response");
             let expected = match nth % paths.len() {
                 0 => HELLO.as_bytes().to_vec(),
                 1 => large(),
@@ -222,7 +222,7 @@ fn bodies_in_both_directions_at_once() {
         let id = h2.ask("POST", "/echo", &[], false);
         let (mut sent, mut window) = (0, 65_535usize);
         // The client alternates between sending the granted bytes and reading the echo.
-        while !h2.so_far(id).is_some_and(|it| it.whole) {
+        while !h2.partial_response(id).is_some_and(|it| it.whole) {
             while sent < body.len() && window > 0 {
                 let part = (body.len() - sent).min(window).min(10_000);
                 let ends = sent + part == body.len();
@@ -234,9 +234,12 @@ fn bodies_in_both_directions_at_once() {
             if frame.kind == frame::WINDOW_UPDATE && frame.stream == id {
                 window += frame.code() as usize;
             }
-            h2.note(&frame);
+            h2.record_frame(&frame);
         }
-        assert!(h2.so_far(id).is_some_and(|it| it.body == body), "{over:?}");
+        assert!(
+            h2.partial_response(id).is_some_and(|it| it.body == body),
+            "{over:?}"
+        );
         assert_eq!(h2.get("/").text(), HELLO);
     }
 }
@@ -303,14 +306,16 @@ fn unwanted_bodies_and_bodies_over_the_limit() {
         h2.data(id, &[b'x'; 2_001], false);
         let reset = h2.until(frame::RST_STREAM);
         assert_eq!(reset.stream, id);
-        let told = h2.so_far(id).is_some_and(|it| it.status == status);
+        let told = h2
+            .partial_response(id)
+            .is_some_and(|it| it.status == status);
         assert!(told || path == "/echo", "{reset:?}");
         assert!(told || reset.code() == code.0, "{reset:?}");
     }
     // A handler sends 100 Continue.
     let id = h2.ask("POST", "/echo", &[("expect", "100-continue")], false);
     h2.until(frame::HEADERS);
-    assert_eq!(h2.so_far(id).map(|it| it.status), Some(100));
+    assert_eq!(h2.partial_response(id).map(|it| it.status), Some(100));
     h2.data(id, b"hello", true);
     let response = h2.response(id);
     assert_eq!((response.status, response.text().as_str()), (200, "hello"));
@@ -439,12 +444,15 @@ fn a_drain_sends_goaway_twice_and_finishes_requests_under_way() {
         // A stream opened after GOAWAY is not answered.
         h2.ask("GET", "/", &[], true);
         assert!(h2.response(slow).whole);
-        assert_eq!(h2.so_far(late).map(|it| it.text()), Some(HELLO.to_owned()));
+        assert_eq!(
+            h2.partial_response(late).map(|it| it.text()),
+            Some(HELLO.to_owned())
+        );
         while let Some(frame) = h2.next() {
             assert_ne!(frame.kind, frame::HEADERS);
         }
         // An idle connection is closed as well.
-        assert_eq!(idle.goes_away(), Code::NO_ERROR.0);
+        assert_eq!(idle.goaway_code(), Code::NO_ERROR.0);
         assert_eq!(server.wait(PATIENCE), Some(0));
     }
 }
@@ -527,10 +535,12 @@ fn a_login_delays_only_its_own_stream() {
     h2.wire.send(asked);
     // Neither response waits for the hash.
     assert_eq!(h2.response(page).status, 200);
-    assert_eq!(h2.so_far(none).map(|it| it.status), Some(401));
-    assert!(h2.so_far(wrong).is_none());
+    assert_eq!(h2.partial_response(none).map(|it| it.status), Some(401));
+    assert!(h2.partial_response(wrong).is_none());
     assert_eq!(h2.response(wrong).status, 401);
-    let challenge = h2.so_far(none).and_then(|it| it.field("www-authenticate"));
+    let challenge = h2
+        .partial_response(none)
+        .and_then(|it| it.field("www-authenticate"));
     assert!(challenge.is_some_and(|it| it.starts_with("Basic ")));
 }
 
@@ -568,7 +578,7 @@ fn a_connection_without_requests_is_closed() {
         let started = Instant::now();
         // PING is no request.
         h2.frame(frame::PING, 0, 0, b"12345678");
-        assert_eq!(h2.goes_away(), Code::NO_ERROR.0);
+        assert_eq!(h2.goaway_code(), Code::NO_ERROR.0);
         // The default timeout is 75 s.
         assert!(started.elapsed() < PATIENCE);
     }

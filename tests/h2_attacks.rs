@@ -182,7 +182,7 @@ fn header_bombs() {
     block.extend_from_slice(&[0xbe; 8_000]);
     let mut h2 = H2::open(&server, Over::Plain);
     h2.frame(frame::HEADERS, 5, 1, &block);
-    assert_eq!(h2.goes_away(), CALM);
+    assert_eq!(h2.goaway_code(), CALM);
     // A header section slightly over the limit gets a response, and the connection goes on.
     let mut h2 = H2::open(&server, Over::Plain);
     let id = h2.ask(
@@ -368,7 +368,7 @@ fn shut_windows_have_a_deadline() {
     h2.grants = false;
     h2.ask("GET", "/large.bin", &[], true);
     h2.ask("GET", "/middle.bin", &[], true);
-    assert_eq!(h2.goes_away(), CALM);
+    assert_eq!(h2.goaway_code(), CALM);
 }
 
 #[test]

@@ -32,12 +32,12 @@ fn support(name: &str) -> PathBuf {
 }
 
 /// Runs a scenario of tests/support/h3_client.py and returns the client's output.
-pub fn play(server: &Server, scene: &[&str]) -> String {
-    play_at(server.https_port, scene)
+pub fn run_scenario(server: &Server, scene: &[&str]) -> String {
+    run_scenario_at(server.https_port, scene)
 }
 
 /// Runs a scenario of h3_client.py against the server at a port of 127.0.0.1. Returns the client's output.
-pub fn play_at(port: u16, scene: &[&str]) -> String {
+pub fn run_scenario_at(port: u16, scene: &[&str]) -> String {
     let mut command = python();
     command
         .arg(support("h3_client.py"))
@@ -57,16 +57,16 @@ pub struct Holder {
 impl Holder {
     /// Opens `count` connections and makes one request over each.
     pub fn begin(server: &Server, count: u64) -> Holder {
-        Holder::play(server, &["hold", &count.to_string()], "held")
+        Holder::start(server, &["hold", &count.to_string()], "held")
     }
 
     /// Opens `count` connections on which the server may not open its control stream.
-    pub fn mute(server: &Server, count: u64) -> Holder {
-        Holder::play(server, &["hold_mute", &count.to_string()], "held")
+    pub fn without_control_stream(server: &Server, count: u64) -> Holder {
+        Holder::start(server, &["hold_mute", &count.to_string()], "held")
     }
 
     /// Starts a scenario and waits until the client prints `begun`.
-    fn play(server: &Server, scene: &[&str], begun: &str) -> Holder {
+    fn start(server: &Server, scene: &[&str], begun: &str) -> Holder {
         let mut command = python();
         command
             .arg(support("h3_client.py"))
@@ -83,7 +83,7 @@ impl Holder {
 
     /// Waits until `count` connections have ended. Returns the number of connections closed with
     /// H3_NO_ERROR.
-    pub fn ended(&mut self, count: u64) -> u64 {
+    pub fn wait_for_ends(&mut self, count: u64) -> u64 {
         let mut input = self.client.stdin.take().expect("a pipe");
         writeln!(input, "{count}").expect("a client that reads");
         self.line().parse().expect("a number")
@@ -107,13 +107,13 @@ impl Drop for Holder {
 
 /// Returns the status of `/` over a new connection.
 pub fn ask_once(server: &Server) -> String {
-    play(server, &["once"])
+    run_scenario(server, &["once"])
 }
 
 #[test]
 fn responses_equal_those_of_other_versions() {
     let server = server("");
-    assert_eq!(play(&server, &["pages"]), "13 answers, 100 at once");
+    assert_eq!(run_scenario(&server, &["pages"]), "13 answers, 100 at once");
     assert_eq!(server.counter("h3_connections"), 1);
     assert_eq!(server.counter("h3_errors"), 0);
     let lines = server.output.wait_until(
@@ -149,7 +149,7 @@ fn a_hundred_megabytes_arrive_whole() {
     let server = Server::start_in(folder, &(server_table("") + &site_table("")));
     let length = huge.len().to_string();
     assert_eq!(
-        play(&server, &["large", "/huge.bin", &length, &digest]),
+        run_scenario(&server, &["large", "/huge.bin", &length, &digest]),
         "whole"
     );
 }
@@ -159,10 +159,10 @@ fn a_hundred_megabytes_arrive_whole() {
 #[test]
 fn windows_opened_byte_by_byte() {
     let server = server("");
-    let ended = play(&server, &["windows", "/large.bin", "1", "1000"]);
+    let ended = run_scenario(&server, &["windows", "/large.bin", "1", "1000"]);
     assert_eq!(ended, "0x107 windows opened byte by byte");
     assert_eq!(
-        play(&server, &["windows", "/large.bin", "256", "300"]),
+        run_scenario(&server, &["windows", "/large.bin", "256", "300"]),
         "open"
     );
     assert_eq!(ask_once(&server), "200");
@@ -181,11 +181,11 @@ fn clients_that_acknowledge_nothing_hold_little_memory() {
     let server = Server::start_in(folder, &config);
     let memory = Watch::start(server.pid());
     let (length, count) = (LENGTH.to_string(), COUNT.to_string());
-    let _client = Holder::play(&server, &["silent", "/big.bin", &length, &count], "silent");
+    let _client = Holder::start(&server, &["silent", "/big.bin", &length, &count], "silent");
     eventually("each silent client is late", || {
         (server.counter("deadlines") >= COUNT).then_some(())
     });
-    let most = memory.most();
+    let most = memory.peak_bytes();
     println!("at most {most} bytes of memory");
     assert!(most < 28 << 20, "{most}");
     assert_eq!(server.counter("deadlines"), COUNT);
@@ -195,7 +195,7 @@ fn clients_that_acknowledge_nothing_hold_little_memory() {
 #[test]
 fn live_calls() {
     let server = server("");
-    let said = play(&server, &["live"]);
+    let said = run_scenario(&server, &["live"]);
     assert_eq!(said, "echoed, slow, cancelled, broken off, trailed");
     eventually("two requests without a whole response", || {
         (server.counter("h3_resets") >= 2).then_some(())
@@ -206,7 +206,10 @@ fn live_calls() {
 #[test]
 fn a_client_resumes_its_session() {
     let server = server("");
-    assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
+    assert_eq!(
+        run_scenario(&server, &["resumption"]),
+        "resumed, no early data"
+    );
     let handshakes = ["handshakes_full", "handshakes_resumed"].map(|name| server.counter(name));
     assert_eq!(handshakes, [1, 1]);
 }
@@ -214,7 +217,7 @@ fn a_client_resumes_its_session() {
 #[test]
 fn requests_under_way_are_bounded_for_all_connections_together() {
     let server = server("limits = { streams = 3 }");
-    assert_eq!(play(&server, &["crowded"]), "refused, then served");
+    assert_eq!(run_scenario(&server, &["crowded"]), "refused, then served");
 }
 
 /// With several workers, packets from the new port must reach the connection's worker.
@@ -226,14 +229,17 @@ fn a_connection_migrates_to_another_port() {
         + "[[site.route]]\npath = \"/slow\"\ntest = \"slow\"\n";
     let server = Server::start_in(folder, &config);
     for _ in 0..3 {
-        assert_eq!(play(&server, &["migration"]), "moved");
+        assert_eq!(run_scenario(&server, &["migration"]), "moved");
     }
 }
 
 #[test]
 fn protocol_errors_get_their_codes() {
     let server = server("");
-    assert_eq!(play(&server, &["broken"]), "29 connections, 8 requests");
+    assert_eq!(
+        run_scenario(&server, &["broken"]),
+        "29 connections, 8 requests"
+    );
     assert_eq!(server.counter("h3_errors"), 29);
     assert_eq!(server.counter("panics"), 0);
 }
@@ -241,8 +247,8 @@ fn protocol_errors_get_their_codes() {
 #[test]
 fn floods_are_stopped() {
     let server = server("");
-    assert_eq!(play(&server, &["resets"]), "calmed down");
-    assert_eq!(play(&server, &["garbage"]), "still there");
+    assert_eq!(run_scenario(&server, &["resets"]), "calmed down");
+    assert_eq!(run_scenario(&server, &["garbage"]), "still there");
     assert_eq!(server.counter("panics"), 0);
 }
 
@@ -251,7 +257,7 @@ fn floods_are_stopped() {
 #[test]
 fn many_simultaneous_handshakes_succeed() {
     let server = server("limits = { connections_per_address = 400 }");
-    assert_eq!(play(&server, &["crowd", "100"]), "all came in");
+    assert_eq!(run_scenario(&server, &["crowd", "100"]), "all came in");
     assert!(server.counter("h3_retries") >= 100);
 }
 
@@ -259,7 +265,10 @@ fn many_simultaneous_handshakes_succeed() {
 fn a_drain_finishes_requests_and_closes() {
     let server = server("");
     let pid = server.pid().to_string();
-    assert_eq!(play(&server, &["drain", &pid]), "answered, then closed");
+    assert_eq!(
+        run_scenario(&server, &["drain", &pid]),
+        "answered, then closed"
+    );
 }
 
 /// Without HTTP/3 the server sends no Alt-Svc and opens no UDP port. A reload switches HTTP/3 on and off.
@@ -277,12 +286,18 @@ fn http_3_is_switched_by_a_reload() {
     assert!(!announced());
     server.reload(&config("http3 = true"));
     assert!(announced());
-    assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
+    assert_eq!(
+        run_scenario(&server, &["resumption"]),
+        "resumed, no early data"
+    );
     server.reload(&config("http3 = false"));
     assert!(!announced());
     server.reload(&config(""));
     assert!(announced());
-    assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
+    assert_eq!(
+        run_scenario(&server, &["resumption"]),
+        "resumed, no early data"
+    );
 }
 
 /// Alt-Svc is sent over TLS alone, in HTTP/1.1 and HTTP/2, and names the public port.
@@ -322,7 +337,7 @@ fn sites_that_require_a_certificate_are_not_served() {
         + "[[site]]\nnames = [\"closed.example\"]\nroot = \"closed\"\nclient_ca = \"ca.pem\"\n";
     let server = Server::start_in(folder, &config);
     assert_eq!(
-        play(&server, &["alone", "closed.example", "open.example"]),
+        run_scenario(&server, &["alone", "closed.example", "open.example"]),
         "refused"
     );
 }

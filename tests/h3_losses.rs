@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use anthill::limits::UDP_RECEIVE_BYTES;
 
 use crate::h2::server;
-use crate::h3::{ask_once, play_at};
+use crate::h3::{ask_once, run_scenario_at};
 use crate::support::Server;
 use crate::support::lossy::LossyPath;
 
@@ -20,7 +20,7 @@ fn every_request_is_answered_though_datagrams_are_lost_and_reordered() {
         let server = server("");
         let path = LossyPath::begin(server.https_port, seed);
         let scene = ["many", &CONNECTIONS.to_string(), &PAGES.to_string()];
-        let said = play_at(path.port(), &scene);
+        let said = run_scenario_at(path.port(), &scene);
         assert_eq!(said, format!("{} answers", CONNECTIONS * PAGES));
         let counts = path.counts();
         let all = [&counts.lost, &counts.repeated, &counts.reordered];
@@ -34,7 +34,7 @@ fn every_request_is_answered_though_datagrams_are_lost_and_reordered() {
 /// Returns the minimum number of 1,200-byte datagrams that the server's receive buffer holds. The kernel
 /// doubles the requested size, caps the size at `net.core.rmem_max`, and charges 2,304 bytes for each
 /// 1,200-byte datagram.
-fn room() -> usize {
+fn receive_buffer_datagrams() -> usize {
     let allowed = std::fs::read_to_string("/proc/sys/net/core/rmem_max").expect("a limit");
     let allowed: usize = allowed.trim().parse().expect("a number");
     2 * allowed.min(UDP_RECEIVE_BYTES) / 2_500
@@ -58,7 +58,7 @@ fn send_while_stopped(server: &Server, count: usize) {
 #[test]
 fn datagrams_wait_in_the_receive_buffer_while_the_server_is_busy() {
     let server = server("");
-    let room = room();
+    let room = receive_buffer_datagrams();
     assert!(room > 120, "{room}");
     send_while_stopped(&server, room);
     assert_eq!(ask_once(&server), "200");

@@ -44,7 +44,7 @@ fn ask_all(server: &Server, method: &str, path: &str) -> Vec<(String, Response)>
 /// Sends requests over HTTP/3 and returns one line of JSON for each response.
 #[cfg(feature = "http3")]
 fn ask_h3(server: &Server, questions: &[&str]) -> Vec<String> {
-    let said = crate::h3::play(server, &[&["ask"], questions].concat());
+    let said = crate::h3::run_scenario(server, &[&["ask"], questions].concat());
     said.lines().map(str::to_owned).collect()
 }
 
@@ -202,7 +202,7 @@ fn an_error_page_is_loaded_while_its_client_waits_over_http_3() {
     let config = server_table("limits = { body_bytes = 1000 }") + &site_table(site) + ROUTE;
     let server = Server::start_in(folder(&[("deaf", PLAIN)]), &config);
     for nth in 1..3 {
-        let said = crate::h3::play(&server, &["withheld", "/run/deaf", "1001"]);
+        let said = crate::h3::run_scenario(&server, &["withheld", "/run/deaf", "1001"]);
         assert_eq!(said, format!("413 {}", PAGE.trim_end()));
         assert_eq!(server.counter("rejects"), nth);
     }
@@ -259,7 +259,7 @@ fn a_wrong_password_gets_a_401_at_any_body_length() {
         {
             let login = "authorization:Basic YW50OnVua25vd24=";
             let scene = ["withheld", "/run/deaf", "2000000", login];
-            let said = crate::h3::play(&server, &scene);
+            let said = crate::h3::run_scenario(&server, &scene);
             assert!(said.starts_with("401 "), "{said}");
             assert_eq!(said.contains("our own page"), !page.is_empty(), "{said}");
         }

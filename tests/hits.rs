@@ -125,7 +125,7 @@ fn views_over_http_3_are_counted() {
     let questions = questions.map(|path| format!("GET {path} user-agent:Firefox"));
     let mut scene = vec!["ask"];
     scene.extend(questions.iter().map(String::as_str));
-    crate::h3::play(&server, &scene);
+    crate::h3::run_scenario(&server, &scene);
     let said = hits(&server);
     for (path, expected) in [
         ("/", "1/0"),

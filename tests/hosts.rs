@@ -6,7 +6,7 @@ use crate::support::{Folder, Server, server_table};
 
 /// Starts a server with sites in folders of their own, each with a page and an error page that name the
 /// site, and with certificates of a test CA.
-fn town(config: &str) -> Server {
+fn start(config: &str) -> Server {
     let authority = Authority::new("anthill's test CA");
     let mut folder = Folder::new().with("ca.pem", &authority.pem);
     for (site, names) in [
@@ -30,7 +30,7 @@ fn site(names: &str, root: &str, more: &str) -> String {
     )
 }
 
-fn three() -> String {
+fn three_sites() -> String {
     site(
         r#"["www.a.test", "a.test"]"#,
         "a",
@@ -42,7 +42,7 @@ fn three() -> String {
 #[test]
 fn the_name_chooses_the_site() {
     let plain = "http = \"serve\"";
-    let server = town(
+    let server = start(
         &(site(r#"["www.a.test"]"#, "a", plain)
             + &site(r#"["*.b.test"]"#, "b", plain)
             + &site(r#"["deep.b.test"]"#, "c", plain)),
@@ -82,7 +82,7 @@ fn the_name_chooses_the_site() {
 
 #[test]
 fn the_start_message_lists_the_served_names() {
-    let named = town(
+    let named = start(
         &(site(
             r#"["www.a.test", "a.test"]"#,
             "a",
@@ -105,7 +105,7 @@ fn the_start_message_lists_the_served_names() {
         assert!(said.contains(&url), "no {url} in {said}");
     }
     assert!(!said.contains("localhost"), "{said}");
-    let any = town(&site(r#"["*"]"#, "any", ""));
+    let any = start(&site(r#"["*"]"#, "any", ""));
     let said = any.errors.all().join("\n");
     let url = format!("https://localhost:{}\n", any.https_port);
     assert!(said.contains(&url), "no {url} in {said}");
@@ -113,7 +113,7 @@ fn the_start_message_lists_the_served_names() {
 
 #[test]
 fn a_trailing_dot_is_the_same_name() {
-    let server = town(&site(
+    let server = start(&site(
         r#"["www.a.test", "a.test"]"#,
         "a",
         "certificate = \"a.pem\"\nhttp = \"serve\"",
@@ -132,7 +132,7 @@ fn a_trailing_dot_is_the_same_name() {
 
 #[test]
 fn the_star_site_serves_all_other_names() {
-    let server = town(&three());
+    let server = start(&three_sites());
     for (name, body) in [
         ("www.a.test", "site a"),
         ("x.b.test", "site b"),
@@ -156,7 +156,7 @@ fn the_star_site_serves_all_other_names() {
 
 #[test]
 fn an_unknown_name_sees_nothing_of_any_site() {
-    let server = town(
+    let server = start(
         &(site(
             r#"["www.a.test"]"#,
             "a",
@@ -198,7 +198,7 @@ fn an_unknown_name_sees_nothing_of_any_site() {
 
 #[test]
 fn upper_case_and_dotted_server_names_are_the_same() {
-    let server = town(&site(r#"["www.a.test"]"#, "a", "certificate = \"a.pem\""));
+    let server = start(&site(r#"["www.a.test"]"#, "a", "certificate = \"a.pem\""));
     for name in ["WWW.A.TEST", "www.a.test"] {
         let session = Session::open(server.https_port, name, &[]);
         assert!(
@@ -213,7 +213,7 @@ fn upper_case_and_dotted_server_names_are_the_same() {
 #[test]
 fn misdirected_only_where_certificate_files_or_demands_differ() {
     let shared = "certificate = \"c.pem\"";
-    let server = town(
+    let server = start(
         &(site(r#"["c.test"]"#, "c", shared)
             + &site(r#"["d.test"]"#, "b", shared)
             + &site(
@@ -254,7 +254,7 @@ fn misdirected_only_where_certificate_files_or_demands_differ() {
 
 #[test]
 fn one_redirect_leads_to_https_and_the_canonical_name() {
-    let server = town(
+    let server = start(
         &(site(
             r#"["www.a.test", "a.test"]"#,
             "a",
@@ -316,7 +316,7 @@ fn one_redirect_leads_to_https_and_the_canonical_name() {
 
 #[test]
 fn redirects_to_https_stay_on_the_host() {
-    let server = town(
+    let server = start(
         &(site(r#"["www.a.test"]"#, "a", "certificate = \"a.pem\"") + &site(r#"["*"]"#, "any", "")),
     );
     let port = server.https_port;
@@ -400,7 +400,7 @@ fn redirects_name_the_public_port() {
 
 #[test]
 fn plain_http_serves_where_configured() {
-    let server = town(
+    let server = start(
         &(site(
             r#"["www.a.test", "a.test"]"#,
             "a",

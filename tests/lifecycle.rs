@@ -45,7 +45,7 @@ pub fn is_root() -> bool {
 }
 
 /// Sends requests until `done` is set, and returns the number of responses.
-fn ask_on<S: Read + Write>(mut client: KeepAlive<S>, done: &AtomicBool) -> usize {
+fn request_until<S: Read + Write>(mut client: KeepAlive<S>, done: &AtomicBool) -> usize {
     let mut answers = 0;
     while !done.load(Ordering::Relaxed) {
         let got = client.get("/");
@@ -59,18 +59,25 @@ fn ask_on<S: Read + Write>(mut client: KeepAlive<S>, done: &AtomicBool) -> usize
 fn reloads_under_load_fail_no_request_and_close_no_connection() {
     let text = two_workers(&config("", ""));
     let server = Server::start(&text);
-    let mut idle: Vec<_> = (0..10).map(|_| server.keep()).collect();
-    let mut idle_tls: Vec<_> = (0..10).map(|_| server.keep_tls()).collect();
+    let mut idle: Vec<_> = (0..10).map(|_| server.keep_alive()).collect();
+    let mut idle_tls: Vec<_> = (0..10).map(|_| server.keep_alive_tls()).collect();
     idle.iter_mut().for_each(|client| drop(client.get("/")));
     idle_tls.iter_mut().for_each(|client| drop(client.get("/")));
     let done = AtomicBool::new(false);
     let answers = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(|| answers.fetch_add(ask_on(server.keep(), &done), Ordering::Relaxed));
+            scope.spawn(|| {
+                answers.fetch_add(request_until(server.keep_alive(), &done), Ordering::Relaxed)
+            });
         }
         for _ in 0..2 {
-            scope.spawn(|| answers.fetch_add(ask_on(server.keep_tls(), &done), Ordering::Relaxed));
+            scope.spawn(|| {
+                answers.fetch_add(
+                    request_until(server.keep_alive_tls(), &done),
+                    Ordering::Relaxed,
+                )
+            });
         }
         for round in 0..20 {
             let age = format!("cache = [{{ files = \"*\", max_age = \"{round}s\" }}]");
@@ -107,7 +114,7 @@ fn a_reload_returns_when_every_worker_serves_it() {
         let set = format!("headers = [{{ files = \"*\", set = {{ \"X-Round\" = \"{round}\" }} }}]");
         server.reload(&two_workers(&config("", &set)));
         for _ in 0..50 {
-            let got = server.keep().get("/");
+            let got = server.keep_alive().get("/");
             assert_eq!(got.text(), format!("round {round}"));
             assert!(
                 got.head.contains(&format!("X-Round: {round}\r\n")),
@@ -121,7 +128,7 @@ fn a_reload_returns_when_every_worker_serves_it() {
 #[test]
 fn a_reload_adds_and_drops_addresses_and_sites() {
     let server = Server::start(&config("", ""));
-    let mut kept = server.keep();
+    let mut kept = server.keep_alive();
     kept.get("/");
     server.folder.write("other/index.html", "another site");
     let address = |ip: &str| {
@@ -169,7 +176,7 @@ fn redirects_follow_a_moved_https_address() {
         &server,
         "[l['address'] for l in status['listening'] if l['tls']][0].split(':')[1]",
     );
-    let got = server.keep().get("/page?q");
+    let got = server.keep_alive().get("/page?q");
     let to = format!("Location: https://localhost:{port}/page?q\r\n");
     assert!(got.head.contains(&to), "{}", got.head);
 }
@@ -177,7 +184,7 @@ fn redirects_follow_a_moved_https_address() {
 #[test]
 fn a_broken_configuration_is_refused_and_the_old_configuration_stays() {
     let server = Server::start(&config("", ""));
-    let mut kept = server.keep();
+    let mut kept = server.keep_alive();
     kept.get("/");
     let refused = |config: &str, words: &[&str]| {
         server.folder.write("anthill.toml", config);
@@ -186,7 +193,7 @@ fn a_broken_configuration_is_refused_and_the_old_configuration_stays() {
         for word in words {
             assert!(done.stderr.contains(word), "no {word} in {}", done.stderr);
         }
-        server.keep().get("/")
+        server.keep_alive().get("/")
     };
     refused(
         &(config("", "") + "lisiting = true\n"),
@@ -233,7 +240,7 @@ fn keys_that_need_a_restart_are_reported_at_each_reload() {
 }
 
 /// Sends requests until the server closes the connection. Every response must be complete.
-fn ask_to_the_end<S: Read + Write>(mut client: KeepAlive<S>, answers: &AtomicUsize) {
+fn request_until_closed<S: Read + Write>(mut client: KeepAlive<S>, answers: &AtomicUsize) {
     while let Some(got) = client.try_get("/") {
         assert_eq!((got.status, got.text().as_str()), (200, "<p>hello</p>\n"));
         answers.fetch_add(1, Ordering::Relaxed);
@@ -244,16 +251,16 @@ fn ask_to_the_end<S: Read + Write>(mut client: KeepAlive<S>, answers: &AtomicUsi
 fn sigterm_and_sigint_under_load_end_the_server_in_order() {
     for signal in ["TERM", "INT"] {
         let mut server = Server::start(&two_workers(&config("", "")));
-        let mut idle: Vec<_> = (0..5).map(|_| server.keep()).collect();
-        let mut idle_tls: Vec<_> = (0..5).map(|_| server.keep_tls()).collect();
+        let mut idle: Vec<_> = (0..5).map(|_| server.keep_alive()).collect();
+        let mut idle_tls: Vec<_> = (0..5).map(|_| server.keep_alive_tls()).collect();
         idle.iter_mut().for_each(|client| drop(client.get("/")));
         idle_tls.iter_mut().for_each(|client| drop(client.get("/")));
         let answers = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| ask_to_the_end(server.keep(), &answers));
+                scope.spawn(|| request_until_closed(server.keep_alive(), &answers));
             }
-            scope.spawn(|| ask_to_the_end(server.keep_tls(), &answers));
+            scope.spawn(|| request_until_closed(server.keep_alive_tls(), &answers));
             eventually("some load", || {
                 (answers.load(Ordering::Relaxed) > 50).then_some(())
             });
@@ -287,7 +294,7 @@ fn with_large_file() -> Folder {
         .with("public/large", vec![b'x'; LARGE])
 }
 
-fn stopping(server: &Server) {
+fn wait_until_stopping(server: &Server) {
     server
         .errors
         .wait_for("the end to begin", |line| line.contains("stopping"));
@@ -300,7 +307,7 @@ fn stop_waits_for_a_download_that_ends_in_time() {
     let (mut stream, mut got) = begin_download(&server);
     thread::scope(|scope| {
         let asked = scope.spawn(|| server.ask(&["stop"]));
-        stopping(&server);
+        wait_until_stopping(&server);
         // A second `stop` waits for the same end. The command is sent before the later commands, so the
         // server reads it before the end.
         let socket = server.folder.path("anthill.sock");
@@ -353,7 +360,7 @@ fn a_second_signal_ends_the_server_at_once() {
     let mut server = Server::start_in(with_large_file(), &config(limits, ""));
     let held = begin_download(&server);
     server.signal("INT");
-    stopping(&server);
+    wait_until_stopping(&server);
     server.signal("INT");
     assert_eq!(server.wait(PATIENCE), Some(0));
     drop(held);
@@ -437,8 +444,8 @@ fn root_becomes_the_user_after_binding() {
     fs::remove_dir_all(folder.path("state")).expect("removed");
     let mut server = Server::start_in(folder, &text);
     assert_eq!(server.http_port, port);
-    assert_eq!(server.keep().get("/").status, 200);
-    server.keep_tls().get("/");
+    assert_eq!(server.keep_alive().get("/").status, 200);
+    server.keep_alive_tls().get("/");
     let expected = [NOBODY.to_string().as_str(); 4].join(" ");
     let uids = uids(server.pid());
     let state = server.folder.path("state");
@@ -458,7 +465,7 @@ fn root_becomes_the_user_after_binding() {
 
     server.folder.write("public/index.html", "changed");
     assert!(server.reload(&text).contains("is served"));
-    let got = server.keep().get("/");
+    let got = server.keep_alive().get("/");
     assert_eq!(
         got.text(),
         "changed",
@@ -478,7 +485,7 @@ fn root_becomes_the_user_after_binding() {
     eventually("the new file", || {
         server.folder.path("logs/access.log").exists().then_some(())
     });
-    server.keep().get("/?after");
+    server.keep_alive().get("/?after");
     eventually("a line in it", || {
         log("logs/access.log").contains("/?after").then_some(())
     });
@@ -516,14 +523,14 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
     let text = fs::read_to_string(server.folder.path("anthill.toml")).expect("the configuration");
     assert!(text.contains(&format!("https = [\"127.0.0.1:{}\"]", server.https_port)));
     for _ in 0..5 {
-        assert_eq!(server.keep().get("/").text(), "<p>hello</p>\n");
-        assert_eq!(server.keep_tls().get("/").text(), "<p>hello</p>\n");
+        assert_eq!(server.keep_alive().get("/").text(), "<p>hello</p>\n");
+        assert_eq!(server.keep_alive_tls().get("/").text(), "<p>hello</p>\n");
     }
     // Passed-in sockets stay across reloads, and the server binds no other socket.
     let other = text.replace("http = [", "http = [\"127.0.0.2:0\", ");
     server.reload(&other);
     assert_eq!(status(&server, "len(status['listening'])"), "2");
-    assert_eq!(server.keep().get("/").status, 200);
+    assert_eq!(server.keep_alive().get("/").status, 200);
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
 }
@@ -619,7 +626,7 @@ fn a_stale_control_socket_is_replaced_and_a_second_server_refused() {
     assert!(second.stderr.contains("anthill reload"), "{second:?}");
     // The first server is unaffected.
     assert_eq!(server.ask(&["status"]).code, Some(0));
-    assert_eq!(server.keep().get("/").status, 200);
+    assert_eq!(server.keep_alive().get("/").status, 200);
 }
 
 #[test]
@@ -671,7 +678,7 @@ fn clients_of_the_control_socket_do_not_block_the_server() {
     assert!(answer(b"status\nreload\n").starts_with("ok\nanthill"));
     server.folder.write("public/index.html", "changed");
     eventually("the change", || {
-        (server.keep().get("/").text() == "changed").then_some(())
+        (server.keep_alive().get("/").text() == "changed").then_some(())
     });
     drop((silent, slow));
 }
@@ -679,12 +686,12 @@ fn clients_of_the_control_socket_do_not_block_the_server() {
 #[test]
 fn status_counts_connections_and_requests() {
     let server = Server::start(&config("", ""));
-    let mut clients: Vec<_> = (0..3).map(|_| server.keep()).collect();
+    let mut clients: Vec<_> = (0..3).map(|_| server.keep_alive()).collect();
     for client in &mut clients {
         client.get("/");
         client.get("/nothing");
     }
-    server.keep_tls().get("/");
+    server.keep_alive_tls().get("/");
     eventually("four connections, three open", || {
         let look = "[status['connections'], status['counters']['connections_opened'], \
                     status['counters']['connections_closed'], status['counters']['requests'], \
@@ -759,20 +766,20 @@ fn a_state_folder_that_fills_up_does_not_stop_serving() {
     assert_eq!(full.expect_err("full").kind(), ErrorKind::StorageFull);
     server.folder.write("public/index.html", "changed");
     eventually("the change", || {
-        (server.keep().get("/").text() == "changed").then_some(())
+        (server.keep_alive().get("/").text() == "changed").then_some(())
     });
     server.signal("HUP");
     server
         .errors
         .wait_for("a reload", |line| line.contains("reloaded"));
-    assert_eq!(server.keep_tls().get("/").text(), "changed");
+    assert_eq!(server.keep_alive_tls().get("/").text(), "changed");
 }
 
 #[test]
 fn logs_that_cannot_be_written_are_lost_and_counted() {
     let logs = "[log]\naccess = \"/dev/full\"\nerrors = \"/dev/full\"\n";
     let server = Server::start(&(config("", "") + logs));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for _ in 0..50 {
         assert_eq!(client.get("/").status, 200);
     }
@@ -791,7 +798,7 @@ fn logs_that_cannot_be_written_are_lost_and_counted() {
 #[test]
 fn an_idle_server_sleeps() {
     let server = Server::start(&two_workers(&config("", "")));
-    server.keep().get("/");
+    server.keep_alive().get("/");
     let wakes = || -> u64 {
         let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("a process");
         let of = |thread: fs::DirEntry| {

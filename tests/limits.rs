@@ -36,7 +36,7 @@ fn server(limits: &str) -> Server {
     Server::start_in(folder, &config(limits, ""))
 }
 
-fn last_word(wire: &mut Wire, what: &str) -> Response {
+fn final_response(wire: &mut Wire, what: &str) -> Response {
     wire.patience(PATIENCE);
     let response = wire.response("GET");
     assert!(response.closes(), "{what}: {response:?}");
@@ -45,7 +45,7 @@ fn last_word(wire: &mut Wire, what: &str) -> Response {
 }
 
 /// Runs a client in a thread. The test waits for the server's reaction, not for the thread.
-fn meanwhile<T: Send + 'static>(
+fn in_background<T: Send + 'static>(
     what: impl FnOnce() -> T + Send + 'static,
 ) -> thread::JoinHandle<T> {
     thread::spawn(what)
@@ -57,11 +57,11 @@ fn a_head_must_arrive_in_time() {
     for over in BOTH {
         let mut wire = Wire::over(&server, over);
         wire.send(&NEXT[..20]);
-        assert_eq!(last_word(&mut wire, "half a head").status, 408);
+        assert_eq!(final_response(&mut wire, "half a head").status, 408);
         let mut wire = Wire::over(&server, over);
         wire.send(format!("{NEXT}{}", &NEXT[..3]));
         assert_eq!(wire.response("GET").status, 200);
-        assert_eq!(last_word(&mut wire, "half a second head").status, 408);
+        assert_eq!(final_response(&mut wire, "half a second head").status, 408);
     }
 }
 
@@ -147,7 +147,7 @@ fn a_slow_reader_is_not_cut_off() {
     let server = server("write_stall_seconds = 8");
     let reader = |over| {
         let mut wire = Wire::over(&server, over);
-        meanwhile(move || {
+        in_background(move || {
             wire.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             let mut taken = 0;
             // About 10 s in all, without a pause near the deadline, even on a busy machine.

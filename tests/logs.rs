@@ -14,7 +14,7 @@ use crate::support::{Folder, Server, lossy, run, server_table, site_table, spawn
 /// Deadline of every wait: longer than a stop or a log line takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn furnished() -> Folder {
+fn site_folder() -> Folder {
     Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
         .with("public/large.bin", vec![7; 3_000_000])
@@ -26,7 +26,7 @@ fn config(log: &str, site: &str) -> String {
 }
 
 /// Waits until the file has `count` complete lines, and returns all lines.
-fn lines(folder: &Folder, name: &str, count: usize) -> Vec<String> {
+fn wait_for_lines(folder: &Folder, name: &str, count: usize) -> Vec<String> {
     wait_until(&format!("{count} lines in {name}"), || {
         let text = fs::read_to_string(folder.path(name)).ok()?;
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -112,7 +112,7 @@ const ROUTES: &str = "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\n\
 
 #[test]
 fn combined_lines_describe_each_exchange() {
-    let server = Server::start_in(furnished(), &config("", ROUTES));
+    let server = Server::start_in(site_folder(), &config("", ROUTES));
     let expected = exchanges(&server);
     let said = server
         .output
@@ -132,7 +132,7 @@ fn combined_lines_describe_each_exchange() {
 #[test]
 fn json_lines_are_json_and_have_more_fields() {
     let server = Server::start_in(
-        furnished(),
+        site_folder(),
         &config("access = \"access.json\"\nformat = \"json\"", ROUTES),
     );
     let expected = exchanges(&server);
@@ -143,7 +143,7 @@ fn json_lines_are_json_and_have_more_fields() {
         "/large.bin",
         &["--tls-max", "1.2", "-o", "/dev/null", "-D", "-"],
     );
-    let said = lines(&server.folder, "access.json", expected.len() + 2);
+    let said = wait_for_lines(&server.folder, "access.json", expected.len() + 2);
     let check = r#"
 import json, sys
 for line in sys.stdin:
@@ -180,7 +180,7 @@ for line in sys.stdin:
 
 #[test]
 fn an_aborted_download_is_logged_with_the_bytes_sent() {
-    let server = Server::start_in(furnished(), &config("", ""));
+    let server = Server::start_in(site_folder(), &config("", ""));
     let mut client = server.connect();
     client
         .write_all(b"GET /large.bin HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -208,7 +208,7 @@ fn each_site_has_its_log_and_other_lines_go_to_the_servers_log() {
         + &site("b.test", "log = \"./a.log\"")
         + &site("c.test", "")
         + &site("d.test", "log = \"off\"");
-    let server = Server::start_in(furnished(), &(table + &sites));
+    let server = Server::start_in(site_folder(), &(table + &sites));
     for (host, target) in [
         ("a.test", "/a"),
         ("b.test", "/b"),
@@ -224,20 +224,20 @@ fn each_site_has_its_log_and_other_lines_go_to_the_servers_log() {
         lines.iter().filter_map(request).collect()
     };
     assert_eq!(
-        targets(lines(&server.folder, "a.log", 2)),
+        targets(wait_for_lines(&server.folder, "a.log", 2)),
         ["GET /a HTTP/1.1", "GET /b HTTP/1.1"]
     );
     assert_eq!(
-        targets(lines(&server.folder, "rest.log", 3)),
+        targets(wait_for_lines(&server.folder, "rest.log", 3)),
         ["GET /c HTTP/1.1", "GET /u HTTP/1.1", "nonsense"]
     );
-    let last = lines(&server.folder, "rest.log", 3);
+    let last = wait_for_lines(&server.folder, "rest.log", 3);
     assert!(last[1].ends_with(" rule=401"), "{last:?}");
 }
 
 #[test]
 fn nothing_that_a_client_sends_can_steer_a_terminal_or_forge_a_line() {
-    let server = Server::start_in(furnished(), &config("", ""));
+    let server = Server::start_in(site_folder(), &config("", ""));
     let agents = [
         ("quote\" 200 5 \"-", "quote\\\" 200 5 \\\"-"),
         ("back\\slash", "back\\\\slash"),
@@ -284,27 +284,30 @@ fn nothing_that_a_client_sends_can_steer_a_terminal_or_forge_a_line() {
 fn renamed_logs_are_reopened_on_sigusr1() {
     let log = "access = \"logs/access.log\"\nerrors = \"logs/errors.log\"";
     let config = config(log, "");
-    let server = Server::start_in(furnished().with("logs/.keep", ""), &config);
+    let server = Server::start_in(site_folder().with("logs/.keep", ""), &config);
     let at = |name: &str| server.folder.path("logs").join(name);
     ask(&server, "x", "/one");
-    lines(&server.folder, "logs/access.log", 1);
+    wait_for_lines(&server.folder, "logs/access.log", 1);
     fs::rename(at("access.log"), at("access.log.1")).expect("a rename");
     fs::rename(at("errors.log"), at("errors.log.1")).expect("a rename");
     // Until the signal, lines go to the renamed file.
     ask(&server, "x", "/two");
-    lines(&server.folder, "logs/access.log.1", 2);
+    wait_for_lines(&server.folder, "logs/access.log.1", 2);
     assert!(!at("access.log").exists());
     server.signal("USR1");
     wait_until("new logs", || {
         (at("access.log").exists() && at("errors.log").exists()).then_some(())
     });
     ask(&server, "x", "/three");
-    let new = lines(&server.folder, "logs/access.log", 1);
+    let new = wait_for_lines(&server.folder, "logs/access.log", 1);
     assert!(new[0].contains("GET /three "), "{new:?}");
-    assert_eq!(lines(&server.folder, "logs/access.log.1", 2).len(), 2);
+    assert_eq!(
+        wait_for_lines(&server.folder, "logs/access.log.1", 2).len(),
+        2
+    );
     server.folder.write("anthill.toml", config + "nonsense");
     assert_eq!(command(&server, "reload").code, Some(1));
-    let refused = lines(&server.folder, "logs/errors.log", 1);
+    let refused = wait_for_lines(&server.folder, "logs/errors.log", 1);
     assert!(refused[0].contains("reload refused"), "{refused:?}");
 }
 
@@ -322,7 +325,7 @@ fn lines_lost(folder: &Folder) -> u64 {
 #[test]
 fn a_full_disk_loses_only_log_lines() {
     let server = Server::start_in(
-        furnished(),
+        site_folder(),
         &config("access = \"/dev/full\"\nerrors = \"/dev/full\"", ""),
     );
     for _ in 0..20 {
@@ -340,22 +343,22 @@ fn a_full_disk_loses_only_log_lines() {
     // The next reload switches to a working log, and the count of lost lines stays.
     reload(&server, &config("access = \"access.log\"", ""));
     ask(&server, "x", "/after");
-    let after = lines(&server.folder, "access.log", 1);
+    let after = wait_for_lines(&server.folder, "access.log", 1);
     assert!(after[0].contains("/after"), "{after:?}");
     assert!(lines_lost(&server.folder) >= 20);
 }
 
 /// A server with output that is not read after the start.
-struct Mute {
+struct PipedServer {
     child: Child,
     folder: Folder,
     http_port: u16,
     output: PipeReader,
 }
 
-impl Mute {
+impl PipedServer {
     /// Starts a server with a pipe as its standard output and, if `both`, as its standard error.
-    fn start(folder: Folder, config: &str, both: bool) -> Mute {
+    fn start(folder: Folder, config: &str, both: bool) -> PipedServer {
         folder.write("anthill.toml", config);
         let (output, writer) = std::io::pipe().expect("a pipe");
         let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
@@ -385,7 +388,7 @@ impl Mute {
                 http_port = port.parse().expect("a port");
             }
         }
-        Mute {
+        PipedServer {
             child,
             folder,
             http_port,
@@ -420,7 +423,7 @@ impl Mute {
     }
 }
 
-impl Drop for Mute {
+impl Drop for PipedServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -430,7 +433,7 @@ impl Drop for Mute {
 #[test]
 fn an_unread_log_pipe_stops_no_request() {
     for both in [false, true] {
-        let server = Mute::start(furnished(), &config("", ""), both);
+        let server = PipedServer::start(site_folder(), &config("", ""), both);
         // Twice the number of lines that a log's queue holds.
         server.flood(2_000);
         let lost = lines_lost(&server.folder);
@@ -443,9 +446,9 @@ fn an_unread_log_pipe_stops_no_request() {
 
 #[test]
 fn a_log_pipe_that_is_read_again_reports_lost_lines() {
-    let server = Mute::start(furnished(), &config("errors = \"errors.log\"", ""), false);
+    let server = PipedServer::start(site_folder(), &config("errors = \"errors.log\"", ""), false);
     server.flood(2_000);
-    let said = lines(&server.folder, "errors.log", 1);
+    let said = wait_for_lines(&server.folder, "errors.log", 1);
     assert!(
         said[0].contains("log standard output: too slow, lines are dropped"),
         "{said:?}"
@@ -457,7 +460,7 @@ fn a_log_pipe_that_is_read_again_reports_lost_lines() {
         let mut lines = output.lines().map_while(Result::ok);
         lines.try_for_each(|line| told.send(line))
     });
-    let said = lines(&server.folder, "errors.log", 2);
+    let said = wait_for_lines(&server.folder, "errors.log", 2);
     let lost = said[1]
         .split_once("log standard output: works again, ")
         .and_then(|(_, rest)| rest.strip_suffix(" lines were lost")?.parse().ok());
@@ -475,7 +478,7 @@ fn a_log_pipe_that_is_read_again_reports_lost_lines() {
 #[test]
 fn the_error_log_is_a_file_with_a_line_for_each_error() {
     let good = config("errors = \"errors.log\"", "");
-    let server = Server::start_in(furnished(), &good);
+    let server = Server::start_in(site_folder(), &good);
     let bad = good.replace("root = ", "rot = ");
     server.folder.write("anthill.toml", &bad);
     let refused = command(&server, "reload");
@@ -485,7 +488,7 @@ fn the_error_log_is_a_file_with_a_line_for_each_error() {
         "the whole, with carets: {refused:?}"
     );
     server.signal("HUP");
-    let said = lines(&server.folder, "errors.log", 2);
+    let said = wait_for_lines(&server.folder, "errors.log", 2);
     let at = bad
         .lines()
         .position(|line| line.starts_with("rot"))
@@ -508,7 +511,7 @@ fn the_error_log_is_a_file_with_a_line_for_each_error() {
 #[test]
 fn logs_that_are_off_write_nothing() {
     let config = config("access = \"off\"\nerrors = \"off\"", "");
-    let mut server = Server::start_in(furnished(), &config);
+    let mut server = Server::start_in(site_folder(), &config);
     ask(&server, "x", "/");
     server.folder.write("anthill.toml", config + "nonsense");
     assert_eq!(command(&server, "reload").code, Some(1));

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use anthill::wire::reject::Reject;
 
-fn paper(name: &str) -> String {
+fn document(name: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
 #[test]
 fn every_refusal_is_in_the_guide() {
-    let guide = paper("docs/src/rejects.md");
+    let guide = document("docs/src/rejects.md");
     for reject in Reject::ALL {
         let row = format!(
             "| {} | {} | {} |",
@@ -27,8 +27,8 @@ fn every_refusal_is_in_the_guide() {
 
 #[test]
 fn every_limit_is_in_the_guide() {
-    let guide = paper("docs/src/limits.md");
-    let source = paper("server/src/limits.rs");
+    let guide = document("docs/src/limits.md");
+    let source = document("server/src/limits.rs");
     let fields = source
         .split_once("pub struct Limits {")
         .and_then(|(_, rest)| rest.split_once('}'));
@@ -63,7 +63,7 @@ fn no_link_is_broken() {
     ]
     .map(String::from);
     for name in papers.into_iter().chain(pages) {
-        for link in paper(&name)
+        for link in document(&name)
             .split("](")
             .skip(1)
             .filter_map(|tail| tail.split(')').next())

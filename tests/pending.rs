@@ -123,7 +123,7 @@ fn at_the_bound_the_longest_stalled_request_of_the_largest_holder_ends() {
 #[cfg(feature = "http3")]
 fn slots_are_shared_over_http_3() {
     let server = server("limits = { streams = 16 }");
-    assert_eq!(crate::h3::play(&server, &["shared"]), "shared");
+    assert_eq!(crate::h3::run_scenario(&server, &["shared"]), "shared");
     assert!(server.counter("streams_refused") >= 4);
 }
 
@@ -134,7 +134,7 @@ fn a_response_with_window_granted_byte_by_byte_ends() {
     let mut h2 = H2::open_from_with(&server, address(2), NO_WINDOW);
     h2.grants = false;
     let drip = hold(&mut h2);
-    let got = drip_until(&mut h2, drip, frame::RST_STREAM);
+    let got = grant_bytes_until(&mut h2, drip, frame::RST_STREAM);
     assert!(got > 0, "it was granted, and sent");
     // Only the stream has ended.
     h2.grant(0, 1_000_000);
@@ -145,12 +145,12 @@ fn a_response_with_window_granted_byte_by_byte_ends() {
     let mut h2 = H2::open_from_with(&server, address(2), b"\0\x04\x00\x10\0\0");
     h2.grants = false;
     hold(&mut h2);
-    drip_until(&mut h2, 0, frame::GOAWAY);
+    grant_bytes_until(&mut h2, 0, frame::GOAWAY);
 }
 
 /// Grants one byte at a time for far longer than the write deadline, until a frame of the type arrives.
 /// Returns the number of body bytes received meanwhile.
-fn drip_until(h2: &mut H2, id: u32, kind: u8) -> usize {
+fn grant_bytes_until(h2: &mut H2, id: u32, kind: u8) -> usize {
     let mut got = 0;
     // At least 50 s, against a deadline of 1 s.
     for _ in 0..1_000 {

@@ -27,11 +27,11 @@ const OWNER: u32 = 65_534;
 /// A third user.
 const OTHER: u32 = 12_345;
 
-fn mode(path: &Path, mode: u32) {
+fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
 }
 
-fn own(path: &Path, uid: u32) {
+fn set_owner(path: &Path, uid: u32) {
     lchown(path, Some(uid), Some(uid)).expect("an owner");
 }
 
@@ -55,13 +55,13 @@ fn folder() -> Folder {
         .with("victim/large", "of root")
         .with("victim/late.html", "of root")
         .with("victim/inner/deep.html", "of root");
-    mode(&folder.path(""), 0o755);
-    mode(&folder.path("home/public/z/inner"), 0o777);
+    set_mode(&folder.path(""), 0o755);
+    set_mode(&folder.path("home/public/z/inner"), 0o777);
     for name in ["victim", "victim/inner"] {
-        mode(&folder.path(name), 0o755);
+        set_mode(&folder.path(name), 0o755);
     }
     for name in ["page.html", "large", "late.html", "inner/deep.html"] {
-        mode(&folder.path("victim").join(name), 0o600);
+        set_mode(&folder.path("victim").join(name), 0o600);
     }
     folder
 }
@@ -79,14 +79,14 @@ fn noise() -> Vec<u8> {
 }
 
 /// Gives the site's folder and its content to [`OWNER`].
-fn given(folder: &Folder) {
-    for (path, ..) in all(&folder.path("home/public")) {
-        own(&path, OWNER);
+fn give_to_owner(folder: &Folder) {
+    for (path, ..) in entries(&folder.path("home/public")) {
+        set_owner(&path, OWNER);
     }
 }
 
 /// Returns everything at and below a path: owner, mode, and content or link target.
-fn all(top: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
+fn entries(top: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
     let mut found = Vec::new();
     let mut todo = vec![top.to_owned()];
     while let Some(path) = todo.pop() {
@@ -135,7 +135,7 @@ fn saved() -> Folder {
     let folder = folder();
     let done = backup(&folder);
     assert_eq!(done.code, Some(0), "{done:?}");
-    given(&folder);
+    give_to_owner(&folder);
     folder
 }
 
@@ -184,9 +184,9 @@ fn restore_changes_nothing_through_a_link_that_the_owner_puts_into_the_new_folde
         return;
     }
     let folder = saved();
-    let before = all(&folder.path("victim"));
+    let before = entries(&folder.path("victim"));
     // The attacker can create its ready file, and the folder above the site's stays root's.
-    mode(&folder.path("home"), 0o1777);
+    set_mode(&folder.path("home"), 0o1777);
     let attack = "touch home/ready; while :; do for draft in home/.public.restore-*; do \
         mv $draft/z $draft/moved && ln -s \"$PWD/victim\" $draft/z; done; done 2>/dev/null";
     let attacker = Running::attacker(&folder, attack);
@@ -200,9 +200,9 @@ fn restore_changes_nothing_through_a_link_that_the_owner_puts_into_the_new_folde
         .arg(env!("CARGO_BIN_EXE_anthill"));
     let done = finish(restore_with(strace, &folder), b"");
     drop(attacker);
-    assert_eq!(all(&folder.path("victim")), before, "{done:?}");
+    assert_eq!(entries(&folder.path("victim")), before, "{done:?}");
     assert_eq!(done.code, Some(0), "{done:?}");
-    for (path, uid, ..) in all(&folder.path("home/public")) {
+    for (path, uid, ..) in entries(&folder.path("home/public")) {
         assert_eq!(uid, OWNER, "{}", path.display());
     }
 }
@@ -215,9 +215,9 @@ fn restore_writes_nothing_through_a_link_in_the_place_of_the_new_folder() {
         return;
     }
     let folder = saved();
-    let before = all(&folder.path("victim"));
-    let site = all(&folder.path("home/public"));
-    own(&folder.path("home"), OWNER);
+    let before = entries(&folder.path("victim"));
+    let site = entries(&folder.path("home/public"));
+    set_owner(&folder.path("home"), OWNER);
     let tar = tar(&folder);
     let name = b"root/z/large";
     let cut = tar
@@ -246,14 +246,14 @@ fn restore_writes_nothing_through_a_link_in_the_place_of_the_new_folder() {
     fs::create_dir(home.join("trap")).expect("a folder");
     symlink(folder.path("victim"), home.join("trap/z")).expect("a link");
     fs::rename(home.join("trap"), &draft).expect("a trap");
-    own(&draft, OWNER);
+    set_owner(&draft, OWNER);
     gzip.write_all(&tar[cut..]).expect("written");
     gzip.finish().expect("written");
     let done = running.join().expect("restored");
-    assert_eq!(all(&folder.path("victim")), before, "{done:?}");
+    assert_eq!(entries(&folder.path("victim")), before, "{done:?}");
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.stderr.contains("was moved away meanwhile"), "{done:?}");
-    assert_eq!(all(&folder.path("home/public")), site);
+    assert_eq!(entries(&folder.path("home/public")), site);
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
     let folder = saved();
     let home = folder.path("home");
     let archive = folder.path("site.tar.gz");
-    let site = all(&folder.path("home/public"));
+    let site = entries(&folder.path("home/public"));
     let refused = |who: &str| {
         let done = restore(&folder);
         assert_eq!(done.code, Some(1), "{who}: {done:?}");
@@ -278,28 +278,28 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
         assert!(done.stderr.contains(&help), "{who}: {done:?}");
         let is_changed = ["chown", "chmod"].map(|word| done.stderr.contains(word));
         assert_eq!(is_changed, [false, false], "{who}: {done:?}");
-        assert_eq!(all(&home).len(), site.len() + 1, "{who}");
-        assert_eq!(all(&folder.path("home/public")), site, "{who}");
+        assert_eq!(entries(&home).len(), site.len() + 1, "{who}");
+        assert_eq!(entries(&folder.path("home/public")), site, "{who}");
     };
-    mode(&home, 0o777);
+    set_mode(&home, 0o777);
     refused("every user");
-    mode(&home, 0o755);
-    own(&home, OTHER);
+    set_mode(&home, 0o755);
+    set_owner(&home, OTHER);
     refused(&format!("user {OTHER}"));
     // The members of a group unknown to the machine are unknown too.
     chown(&home, Some(0), Some(OTHER)).expect("an owner");
-    mode(&home, 0o775);
+    set_mode(&home, 0o775);
     refused(&format!("group {OTHER}"));
     // With the sticky bit, no user can replace entries of root or of the owner.
-    mode(&home, 0o1777);
+    set_mode(&home, 0o1777);
     let done = restore(&folder);
     assert_eq!(done.code, Some(0), "{done:?}");
     // The folder above belongs to the owner.
-    own(&home, OWNER);
-    mode(&home, 0o755);
+    set_owner(&home, OWNER);
+    set_mode(&home, 0o755);
     let done = restore(&folder);
     assert_eq!(done.code, Some(0), "{done:?}");
-    for (path, uid, ..) in all(&folder.path("home/public")) {
+    for (path, uid, ..) in entries(&folder.path("home/public")) {
         assert_eq!(uid, OWNER, "{}", path.display());
     }
 }
@@ -311,8 +311,8 @@ fn restore_and_backup_do_not_follow_the_owners_links() {
     }
     let folder = saved();
     let archive = fs::read(folder.path("site.tar.gz")).expect("the archive");
-    let before = all(&folder.path("victim"));
-    own(&folder.path("home"), OWNER);
+    let before = entries(&folder.path("victim"));
+    set_owner(&folder.path("home"), OWNER);
     fs::rename(folder.path("home/public"), folder.path("home/moved")).expect("moved");
     symlink(folder.path("victim"), folder.path("home/public")).expect("a link");
     for done in [restore(&folder), backup(&folder)] {
@@ -328,7 +328,7 @@ fn restore_and_backup_do_not_follow_the_owners_links() {
         let help = format!("remove {} or name its target instead", link.display());
         assert!(done.stderr.contains(&help), "{done:?}");
     }
-    assert_eq!(all(&folder.path("victim")), before);
+    assert_eq!(entries(&folder.path("victim")), before);
     let names = |path: &str| fs::read_dir(folder.path(path)).expect("a folder").count();
     assert_eq!((names("home"), names("victim")), (2, 4));
     // Restore into a new folder, with a link on the folder's path.
@@ -352,12 +352,12 @@ fn a_backup_has_no_file_that_the_owner_has_linked_to() {
         return;
     }
     let folder = folder();
-    given(&folder);
+    give_to_owner(&folder);
     let public = folder.path("home/public");
     // The kernel allows a hard link to another user's file unless fs.protected_hardlinks is 1.
     fs::hard_link(folder.path("victim/page.html"), public.join("stolen")).expect("a hard link");
     fs::write(public.join("twice"), "mine").expect("a file");
-    own(&public.join("twice"), OWNER);
+    set_owner(&public.join("twice"), OWNER);
     fs::hard_link(public.join("twice"), public.join("again")).expect("a hard link");
     let pipe = public.join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
@@ -409,21 +409,21 @@ fn a_folder_with_an_acl_counts_as_changeable_by_every_user() {
     let home = folder.path("home");
     // The group has no members besides root: its mode bits alone give no other user write access.
     chown(&home, Some(0), Some(0)).expect("an owner");
-    mode(&home, 0o775);
+    set_mode(&home, 0o775);
     assert_eq!(passwd(&folder, "home/users").code, Some(0));
-    mode(&home, 0o755);
+    set_mode(&home, 0o755);
     let_user_write(&home, OTHER);
     symlink(folder.path("victim/page.html"), home.join("link")).expect("a link");
-    let before = all(&folder.path("victim"));
+    let before = entries(&folder.path("victim"));
     for file in ["home/users", "home/link", "home/new"] {
         let done = passwd(&folder, file);
         assert_eq!(done.code, Some(1), "{file}: {done:?}");
         let why = "can be changed by every user";
         assert!(done.stderr.contains(why), "{file}: {done:?}");
     }
-    assert_eq!(all(&folder.path("victim")), before);
+    assert_eq!(entries(&folder.path("victim")), before);
     // The mask removes write access from every user of the ACL.
-    mode(&home, 0o755);
+    set_mode(&home, 0o755);
     assert_eq!(passwd(&folder, "home/users").code, Some(0));
 }
 
@@ -433,9 +433,9 @@ fn passwd_changes_and_reads_no_file_outside_of_the_owners_folder() {
         return;
     }
     let folder = folder();
-    let before = all(&folder.path("victim"));
+    let before = entries(&folder.path("victim"));
     let home = folder.path("home");
-    own(&home, OWNER);
+    set_owner(&home, OWNER);
     symlink(folder.path("victim/page.html"), home.join("link")).expect("a link");
     symlink(folder.path("victim"), home.join("led")).expect("a link");
     mknodat(CWD, home.join("pipe"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
@@ -448,17 +448,17 @@ fn passwd_changes_and_reads_no_file_outside_of_the_owners_folder() {
         let done = passwd(&folder, file);
         assert_eq!(done.code, Some(1), "{file}: {done:?}");
         assert!(done.stderr.contains(why), "{file}: {done:?}");
-        assert_eq!(all(&folder.path("victim")), before, "{file}");
+        assert_eq!(entries(&folder.path("victim")), before, "{file}");
     }
     let hard = home.join("hard");
     fs::hard_link(folder.path("victim/page.html"), &hard).expect("a hard link");
     let done = passwd(&folder, "home/hard");
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.stderr.contains("is a hard link"), "{done:?}");
-    assert_eq!(all(&folder.path("victim")), before);
+    assert_eq!(entries(&folder.path("victim")), before);
     // The owner's file keeps its owner, behind a link of the owner too.
     fs::write(home.join("users"), "bee:x\n").expect("a file");
-    own(&home.join("users"), OWNER);
+    set_owner(&home.join("users"), OWNER);
     symlink("users", home.join("mine")).expect("a link");
     for file in ["home/users", "home/mine", "home/new"] {
         let done = passwd(&folder, file);
@@ -488,7 +488,7 @@ fn passwd_keeps_the_rights_of_a_file_and_gives_a_new_one_to_the_owner_of_its_fol
     ] {
         let path = folder.path(file);
         if let Some(before) = before {
-            mode(&path, before);
+            set_mode(&path, before);
         }
         let done = passwd(&folder, file);
         assert_eq!(done.code, Some(0), "{file}: {done:?}");
@@ -510,9 +510,9 @@ fn passwd_proposes_no_other_mode_for_a_sticky_folder() {
         return;
     }
     let folder = folder().with("tmp/users", "bee:x\n");
-    mode(&folder.path("tmp"), 0o1777);
+    set_mode(&folder.path("tmp"), 0o1777);
     let users = folder.path("tmp/users");
-    own(&users, OWNER);
+    set_owner(&users, OWNER);
     let done = passwd(&folder, "tmp/users");
     assert_eq!(done.code, Some(1), "{done:?}");
     let users = users.display();
@@ -540,10 +540,10 @@ fn the_owner_saves_and_restores_a_site_without_access_to_the_server() {
         return;
     }
     let folder = folder().with("state/hits", "").with("closed/file", "");
-    given(&folder);
-    own(&folder.path("home"), OWNER);
-    own(&folder.path("closed"), OTHER);
-    mode(&folder.path("closed"), 0o700);
+    give_to_owner(&folder);
+    set_owner(&folder.path("home"), OWNER);
+    set_owner(&folder.path("closed"), OTHER);
+    set_mode(&folder.path("closed"), 0o700);
     let config = folder.path("anthill.toml");
     let text = fs::read_to_string(&config).expect("it");
     let closed = folder.path("closed").display().to_string();
@@ -593,13 +593,13 @@ fn restore_by_root_keeps_the_group_of_new_files_in_a_folder() {
         return;
     }
     let folder = folder();
-    given(&folder);
+    give_to_owner(&folder);
     let (shared, file) = (
         folder.path("home/public/z"),
         folder.path("home/public/z/page.html"),
     );
-    mode(&shared, 0o2775);
-    mode(&file, 0o6755);
+    set_mode(&shared, 0o2775);
+    set_mode(&file, 0o6755);
     for done in [backup(&folder), restore(&folder)] {
         assert_eq!(done.code, Some(0), "{done:?}");
     }
@@ -620,7 +620,7 @@ fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
     }
     let folder = folder();
     fs::write(folder.path("users"), "").expect("a file");
-    mode(&folder.path("users"), 0o640);
+    set_mode(&folder.path("users"), 0o640);
     let user = "workers = 1\nuser = \"nobody\"";
     let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
     let text = text.replace("workers = 1", user);
@@ -638,7 +638,7 @@ fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
         assert!(done.stderr.contains(&help), "{command}: {done:?}");
     }
     server.folder.write("closed/users", "");
-    mode(&server.folder.path("closed"), 0o700);
+    set_mode(&server.folder.path("closed"), 0o700);
     let text = fs::read_to_string(server.folder.path("anthill.toml")).expect("it");
     let text = text.replace("\"users\"", "\"closed/users\"");
     server.folder.write("anthill.toml", text);
@@ -657,15 +657,15 @@ fn a_server_that_starts_as_root_creates_nothing_through_links_of_another_user() 
         return;
     }
     let folder = folder();
-    let before = all(&folder.path("victim"));
+    let before = entries(&folder.path("victim"));
     let home = folder.path("home");
-    own(&home, OWNER);
+    set_owner(&home, OWNER);
     symlink(folder.path("victim"), home.join("led")).expect("a link");
     symlink(folder.path("victim/page.html"), home.join("log")).expect("a link");
     fs::hard_link(folder.path("victim/page.html"), home.join("hard")).expect("a hard link");
     fs::write(home.join("file"), "kept").expect("a file");
     let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
-    let before = (before, all(&folder.path("victim")).len());
+    let before = (before, entries(&folder.path("victim")).len());
     let state = |to: &str| text.replace("state = \"state\"", &format!("state = \"{to}\""));
     let control = |to: &str| text.replace("\"anthill.sock\"", &format!("\"{to}\""));
     let log = |to: &str| format!("{text}[log]\naccess = \"{to}\"\n");
@@ -684,10 +684,10 @@ fn a_server_that_starts_as_root_creates_nothing_through_links_of_another_user() 
         let done = anthill(&["serve".as_ref(), folder.path("anthill.toml").as_os_str()]);
         assert_eq!(done.code, Some(2), "{config}: {done:?}");
         assert!(done.stderr.contains(why), "{config}: {done:?}");
-        assert_eq!(all(&folder.path("victim")).len(), before.1, "{config}");
+        assert_eq!(entries(&folder.path("victim")).len(), before.1, "{config}");
     }
     fs::remove_file(home.join("hard")).expect("removed");
-    assert_eq!(all(&folder.path("victim")), before.0);
+    assert_eq!(entries(&folder.path("victim")), before.0);
     assert_eq!(fs::read_to_string(home.join("file")).expect("it"), "kept");
     // In a folder of the owner everything works, and the owner gets the state folder.
     let config = user(state("home/state")).replace("\"anthill.sock\"", "\"home/state/x.sock\"");
@@ -707,7 +707,7 @@ fn a_server_that_stays_root_warns_and_works_in_a_folder_of_another_user() {
         return;
     }
     let folder = folder();
-    own(&folder.path("home"), OWNER);
+    set_owner(&folder.path("home"), OWNER);
     let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
     let text = text.replace("\"anthill.sock\"", "\"home/x.sock\"");
     let text = text.replace("\"state\"", "\"home/state\"") + "[log]\naccess = \"home/log\"\n";
@@ -719,7 +719,7 @@ fn a_server_that_stays_root_warns_and_works_in_a_folder_of_another_user() {
     let stat = socket.symlink_metadata().expect("there");
     assert_eq!(stat.mode() & 0o777, 0o600);
     assert_eq!(server.ask(&["status"]).code, Some(0));
-    server.keep().get("/");
+    server.keep_alive().get("/");
     eventually("a line", || {
         let log = fs::read_to_string(server.folder.path("home/log"));
         log.is_ok_and(|log| log.contains("GET /")).then_some(())
@@ -752,7 +752,7 @@ fn a_script_inherits_no_capability_and_a_reload_still_binds_low_ports() {
     }
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     folder.program("scripts/tells", TELLS);
-    own(&folder.path(""), OWNER);
+    set_owner(&folder.path(""), OWNER);
     let text = server_table("")
         + &site_table("http = \"serve\"")
         + "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
@@ -803,7 +803,7 @@ fn a_backend_under_its_own_account_reaches_neither_keys_nor_the_control_socket()
             path("fpm.sock"),
         ),
     );
-    mode(&folder.path(""), 0o755);
+    set_mode(&folder.path(""), 0o755);
     let mut fpm = Command::new(tool("php-fpm8.2"));
     fpm.stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -103,7 +103,7 @@ const OWN: &[&str] = &[
     "state-page.html",
 ];
 
-fn is_kept_back(wire: &mut Wire, path: &str) {
+fn assert_hidden(wire: &mut Wire, path: &str) {
     for (method, fields) in [("GET", ""), ("GET", "Range: bytes=0-9\r\n"), ("HEAD", "")] {
         let got = wire.ask(method, path, fields);
         assert_eq!(got.status, 404, "{method} {path} {got:?}");
@@ -119,7 +119,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
     let mut wire = Wire::plain(&server);
     for own in OWN {
         for prefix in ["/", "/all/", "/old/"] {
-            is_kept_back(&mut wire, &format!("{prefix}{own}"));
+            assert_hidden(&mut wire, &format!("{prefix}{own}"));
         }
     }
     // Requests for a script of the site, for a script of a folder, and for an error page of the site.
@@ -133,7 +133,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
         "/run/kept/tickets",
         "/run/anthill.toml/more",
     ] {
-        is_kept_back(&mut wire, path);
+        assert_hidden(&mut wire, path);
     }
     let denied = wire.get("/denied", "");
     assert_eq!(denied.status, 403);
@@ -173,7 +173,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
         "/git/state/of-state/",
         "/git/state/of-state.git/plain/README.md",
     ] {
-        is_kept_back(&mut wire, path);
+        assert_hidden(&mut wire, path);
     }
     let clone = "/git/state/of-state/info/refs?service=git-upload-pack";
     assert_eq!(wire.get(clone, "").status, 404);
@@ -219,16 +219,16 @@ fn protected_files_stay_protected_after_changes_and_reloads() {
         let text = fs::read(folder.path(name)).expect("there");
         folder.write("new", text);
         fs::rename(folder.path("new"), folder.path(name)).expect("in its place");
-        is_kept_back(&mut wire, alias);
+        assert_hidden(&mut wire, alias);
     }
-    is_kept_back(&mut wire, "/names.txt");
-    is_kept_back(&mut wire, "/conf");
+    assert_hidden(&mut wire, "/names.txt");
+    assert_hidden(&mut wire, "/conf");
     // New links to protected files.
     symlink("anthill.toml", folder.path("late.html")).expect("a link");
     fs::hard_link(folder.path("anthill.toml"), folder.path("late-hard.html")).expect("a name");
     symlink("../.state", folder.path("sub/late")).expect("a link");
     for path in ["/late.html", "/late-hard.html", "/sub/late/page.html"] {
-        is_kept_back(&mut wire, path);
+        assert_hidden(&mut wire, path);
     }
     // A served file becomes a user file, and another becomes a log.
     let users = fs::read(folder.path(".kept/users")).expect("there");
@@ -236,8 +236,8 @@ fn protected_files_stay_protected_after_changes_and_reloads() {
     let more = "[[site.route]]\npath = \"/more\"\nusers = \".kept/other.txt\"\n";
     let logged = CONFIG.replace("listing = true", "listing = true\nlog = \"visible.log\"");
     server.reload(&(logged + more));
-    is_kept_back(&mut wire, "/kept/other.txt");
-    is_kept_back(&mut wire, "/visible.log");
+    assert_hidden(&mut wire, "/kept/other.txt");
+    assert_hidden(&mut wire, "/visible.log");
     assert_eq!(wire.get("/page.html", "").text(), "a page");
     // A file without a reference in the configuration is an ordinary file again.
     server.reload(CONFIG);

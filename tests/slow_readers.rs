@@ -29,15 +29,15 @@ fn server(limits: &str) -> Server {
 }
 
 /// Opens an HTTP/1.1 connection and sends `count` requests at once.
-fn asks(server: &Server, over: Over, path: &str, count: usize) -> Wire {
-    let mut wire = Wire::with_little(server, over, &[]);
+fn connect_and_request(server: &Server, over: Over, path: &str, count: usize) -> Wire {
+    let mut wire = Wire::with_small_receive_buffer(server, over, &[]);
     wire.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(count));
     wire
 }
 
 /// Opens an HTTP/2 connection with the largest windows and sends `count` requests.
-fn asks_h2(server: &Server, over: Over, path: &str, count: usize) -> Wire {
-    let wire = Wire::with_little(server, over, &[b"h2"]);
+fn connect_and_request_h2(server: &Server, over: Over, path: &str, count: usize) -> Wire {
+    let wire = Wire::with_small_receive_buffer(server, over, &[b"h2"]);
     let mut h2 = H2::on(wire).begin(OPEN_WINDOWS);
     h2.grant(0, 0x7000_0000);
     for _ in 0..count {
@@ -69,8 +69,8 @@ fn the_kernel_holds_little_for_clients_that_do_not_read() {
     let mut clients = Vec::new();
     for over in BOTH {
         for (path, count) in [("/large.bin", 1), ("/middle.bin", 60), ("/endless", 1)] {
-            clients.push(asks(&server, over, path, count));
-            clients.push(asks_h2(&server, over, path, count));
+            clients.push(connect_and_request(&server, over, path, count));
+            clients.push(connect_and_request_h2(&server, over, path, count));
         }
     }
     let mut before = Vec::new();
@@ -96,8 +96,8 @@ fn a_client_that_reads_slowly_is_not_cut_off() {
     let mut readers = Vec::new();
     for over in BOTH {
         for path in ["/large.bin", "/endless"] {
-            readers.push(asks(&server, over, path, 1));
-            readers.push(asks_h2(&server, over, path, 1));
+            readers.push(connect_and_request(&server, over, path, 1));
+            readers.push(connect_and_request_h2(&server, over, path, 1));
         }
     }
     let count = readers.len();
@@ -148,7 +148,7 @@ fn a_client_that_has_read_much_may_pause() {
         })
         .collect();
     // A client that never reads is cut off.
-    let silent = asks(&server, Over::Plain, "/large.bin", 1);
+    let silent = connect_and_request(&server, Over::Plain, "/large.bin", 1);
     wait_until(Duration::from_secs(60), "cut off", || {
         (server.counter("connections_closed") == 1).then_some(())
     });

@@ -26,7 +26,7 @@ fn config(name: &str, tls: &str, site: &str) -> String {
     )
 }
 
-fn furnished(authority: &Authority, leaf: &Leaf) -> Folder {
+fn site_folder(authority: &Authority, leaf: &Leaf) -> Folder {
     Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
         .with("ca.pem", &authority.pem)
@@ -36,7 +36,7 @@ fn furnished(authority: &Authority, leaf: &Leaf) -> Folder {
 fn site(tls: &str, more: &str) -> Server {
     let authority = Authority::new("anthill's test CA");
     let leaf = authority.server(&["a.test"]);
-    Server::start_in(furnished(&authority, &leaf), &config("a.test", tls, more))
+    Server::start_in(site_folder(&authority, &leaf), &config("a.test", tls, more))
 }
 
 fn session(server: &Server, arguments: &[&str]) -> Session {
@@ -154,7 +154,7 @@ fn the_list_of_ciphers_and_its_order_apply() {
 fn ecdsa_and_rsa_by_server_name_combined_and_apart() {
     let authority = Authority::new("anthill's test CA");
     let (ecdsa, rsa) = (authority.server(&["a.test"]), authority.rsa(&["b.test"]));
-    let folder = furnished(&authority, &ecdsa)
+    let folder = site_folder(&authority, &ecdsa)
         .with("certificates/b.crt", &rsa.certificate)
         .with("private/b.key", &rsa.key);
     let more = "[[site]]\nnames = [\"b.test\"]\nroot = \"public\"\n\
@@ -169,7 +169,7 @@ fn ecdsa_and_rsa_by_server_name_combined_and_apart() {
                 session.text,
                 session.errors
             );
-            assert!(session.shows(leaf), "{name}: {}", session.text);
+            assert!(session.presents(leaf), "{name}: {}", session.text);
             let said = format!("Peer signature type: {signature}");
             assert!(session.text.contains(&said), "{name}: {}", session.text);
         }
@@ -190,7 +190,7 @@ fn a_pair_is_replaced_when_both_files_match() {
                 certificate = \"a.crt\"\nkey = \"a.key\"\n";
     let server = Server::start_in(folder, &(server_table("") + keys));
     let mut kept = Kept::open(&server, &authority);
-    assert!(session(&server, &[]).shows(&old));
+    assert!(session(&server, &[]).presents(&old));
 
     // The certificate is replaced first: until the new key arrives, the server presents the old pair.
     let new = authority.server(&["a.test"]);
@@ -198,14 +198,14 @@ fn a_pair_is_replaced_when_both_files_match() {
     server.errors.wait_for("word of a mismatch", |line| {
         line.contains("the previous pair stays until both match")
     });
-    assert!(session(&server, &[]).shows(&old));
+    assert!(session(&server, &[]).presents(&old));
     // A reload in between does not change the pair.
     let reloaded = command(&server, "reload");
     assert_eq!(reloaded.code, Some(0), "{reloaded:?}");
-    assert!(session(&server, &[]).shows(&old));
+    assert!(session(&server, &[]).presents(&old));
     server.folder.write("a.key", &new.key);
     wait_until("new certificate", || {
-        session(&server, &[]).shows(&new).then_some(())
+        session(&server, &[]).presents(&new).then_some(())
     });
 
     // The key is replaced first, at first with half of its bytes, and then by a rename.
@@ -214,13 +214,13 @@ fn a_pair_is_replaced_when_both_files_match() {
     server.errors.wait_for("word of a broken key", |line| {
         line.contains("a changed file is not taken over") && line.contains("a.key")
     });
-    assert!(session(&server, &[]).shows(&new));
+    assert!(session(&server, &[]).presents(&new));
     for (name, content) in [("a.key", &third.key), ("a.crt", &third.certificate)] {
         server.folder.write("incoming", content);
         fs::rename(server.folder.path("incoming"), server.folder.path(name)).expect("a rename");
     }
     wait_until("third certificate", || {
-        session(&server, &[]).shows(&third).then_some(())
+        session(&server, &[]).presents(&third).then_some(())
     });
     assert!(
         kept.ask().starts_with("HTTP/1.1 200 "),
@@ -233,7 +233,7 @@ fn a_pair_behind_links_is_replaced() {
     // Pairs in the layout of certbot and of Kubernetes secrets: a link above the last link changes.
     let authority = Authority::new("anthill's test CA");
     let old = authority.server(&["a.test"]);
-    let folder = furnished(&authority, &old).with("one/pair.pem", old.combined());
+    let folder = site_folder(&authority, &old).with("one/pair.pem", old.combined());
     let link = |to: &str, name: &str| {
         std::os::unix::fs::symlink(to, folder.path("incoming")).expect("a link");
         fs::rename(folder.path("incoming"), folder.path(name)).expect("a rename");
@@ -241,19 +241,19 @@ fn a_pair_behind_links_is_replaced() {
     link("one", "..data");
     link("..data/pair.pem", "pair.pem");
     let server = Server::start_in(folder, &config("a.test", "", ""));
-    assert!(session(&server, &[]).shows(&old));
+    assert!(session(&server, &[]).presents(&old));
     let new = authority.server(&["a.test"]);
     server.folder.write("two/pair.pem", new.combined());
     std::os::unix::fs::symlink("two", server.folder.path("incoming")).expect("a link");
     fs::rename(server.folder.path("incoming"), server.folder.path("..data")).expect("a rename");
     wait_until("new certificate", || {
-        session(&server, &[]).shows(&new).then_some(())
+        session(&server, &[]).presents(&new).then_some(())
     });
     // The file behind the links is rewritten in place.
     let third = authority.server(&["a.test"]);
     server.folder.write("two/pair.pem", third.combined());
     wait_until("third certificate", || {
-        session(&server, &[]).shows(&third).then_some(())
+        session(&server, &[]).presents(&third).then_some(())
     });
 }
 
@@ -304,7 +304,7 @@ impl Kept {
 fn the_post_quantum_exchange_is_offered() {
     let authority = Authority::new("anthill's test CA");
     let leaf = authority.server(&["a.test"]);
-    let server = Server::start_in(furnished(&authority, &leaf), &config("a.test", "", ""));
+    let server = Server::start_in(site_folder(&authority, &leaf), &config("a.test", "", ""));
     let kept = Kept::open(&server, &authority);
     let group = kept
         .tls
@@ -353,7 +353,7 @@ fn tickets_outlive_a_restart() {
     let authority = Authority::new("anthill's test CA");
     let leaf = authority.server(&["a.test"]);
     let config = config("a.test", "", "");
-    let mut server = Server::start_in(furnished(&authority, &leaf), &config);
+    let mut server = Server::start_in(site_folder(&authority, &leaf), &config);
     for version in ["-tls1_3", "-tls1_2"] {
         let file = ticket(&server, "a.test", version, &[version]);
         let back = [version, "-sess_in", &file];
@@ -391,7 +391,7 @@ fn tickets_are_shared_only_by_a_key_file() {
     let (newest, keys) = keys.split_once('\n').expect("three keys");
     let shared = config("a.test", "tickets = \"keys\"", "");
     let start = |keys: &str, config: &str| {
-        Server::start_in(furnished(&authority, &leaf).with("keys", keys), config)
+        Server::start_in(site_folder(&authority, &leaf).with("keys", keys), config)
     };
     let one = start(keys, &shared);
     let two = start(&format!("# of node two\n\n{keys}"), &shared);
@@ -420,14 +420,14 @@ fn tickets_are_shared_only_by_a_key_file() {
 
 /// Starts a server with sites that share one pair: `a.test` for all clients, and `private.test` and
 /// `other.test` for clients of the CA.
-fn guarded() -> (Server, Authority) {
+fn server_with_client_ca() -> (Server, Authority) {
     let authority = Authority::new("anthill's test CA");
     let leaf = authority.server(&["a.test", "private.test", "other.test"]);
     let (client, stranger) = (
         authority.client("somebody"),
         Authority::new("another CA").client("stranger"),
     );
-    let folder = furnished(&authority, &leaf)
+    let folder = site_folder(&authority, &leaf)
         .with("client.pem", client.combined())
         .with("stranger.pem", stranger.combined())
         .with("server-as-client.pem", leaf.combined());
@@ -443,7 +443,7 @@ fn guarded() -> (Server, Authority) {
 
 #[test]
 fn a_client_certificate_is_required_where_configured() {
-    let (server, _) = guarded();
+    let (server, _) = server_with_client_ca();
     let path = |name: &str| {
         server
             .folder
@@ -499,7 +499,7 @@ fn a_client_certificate_is_required_where_configured() {
 
 #[test]
 fn a_ticket_resumes_a_session_only_for_its_site() {
-    let (server, _) = guarded();
+    let (server, _) = server_with_client_ca();
     let client = server
         .folder
         .path("client.pem")

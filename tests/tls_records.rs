@@ -45,7 +45,7 @@ impl Client {
     }
 
     /// Returns the records of `plain`, and of all other pending bytes.
-    fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
+    fn seal(&mut self, plain: &[u8]) -> Vec<u8> {
         let mut sealed = Vec::new();
         self.tls.writer().write_all(plain).expect("sealed");
         while self.tls.wants_write() {
@@ -54,7 +54,7 @@ impl Client {
         sealed
     }
 
-    fn say(&mut self, bytes: &[u8]) {
+    fn send(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).expect("sent");
     }
 
@@ -160,19 +160,19 @@ fn records_may_arrive_in_any_pieces() {
     let server = server();
     for exchanges in [1, 2] {
         let mut client = Client::after(&server, exchanges);
-        let mut sealed = client.sealed(&REQUEST[..10]);
-        sealed.extend(client.sealed(&REQUEST[10..]));
+        let mut sealed = client.seal(&REQUEST[..10]);
+        sealed.extend(client.seal(&REQUEST[10..]));
         for byte in sealed {
-            client.say(&[byte]);
+            client.send(&[byte]);
             thread::sleep(Duration::from_millis(1));
         }
         client.answered();
         // Many records in one segment.
         let mut sealed = Vec::new();
         for byte in REQUEST {
-            sealed.extend(client.sealed(&[*byte]));
+            sealed.extend(client.seal(&[*byte]));
         }
-        client.say(&sealed);
+        client.send(&sealed);
         client.answered();
     }
 }
@@ -184,10 +184,10 @@ fn the_beginning_of_a_record_is_no_close_notify() {
     for exchanges in [1, 2] {
         for len in [5, 23, 24, 25] {
             let mut client = Client::after(&server, exchanges);
-            let sealed = client.sealed(REQUEST);
-            client.say(&sealed[..len]);
+            let sealed = client.seal(REQUEST);
+            client.send(&sealed[..len]);
             thread::sleep(Duration::from_millis(100));
-            client.say(&sealed[len..]);
+            client.send(&sealed[len..]);
             client.answered();
             client.exchange();
         }
@@ -195,7 +195,7 @@ fn the_beginning_of_a_record_is_no_close_notify() {
 }
 
 /// Reads until the server ends the connection.
-fn until_closed(socket: &mut TcpStream) {
+fn read_until_closed(socket: &mut TcpStream) {
     socket.set_read_timeout(Some(PATIENCE)).expect("a deadline");
     match socket.read_to_end(&mut Vec::new()) {
         Ok(_) => {}
@@ -223,7 +223,7 @@ fn a_client_hello_without_end_is_refused() {
         short.write_all(&hello[..0x3000]).expect("sent");
         let mut socket = connect();
         socket.write_all(&hello).expect("sent");
-        until_closed(&mut socket);
+        read_until_closed(&mut socket);
         short.set_nonblocking(true).expect("set");
         let waits = short.read(&mut [0]).map_err(|error| error.kind());
         assert_eq!(waits, Err(ErrorKind::WouldBlock), "12 KiB are allowed");
@@ -238,9 +238,9 @@ fn an_incomplete_record_has_the_deadline_of_a_head() {
     for exchanges in [1, 2] {
         let mut idle = Client::after(&server, exchanges);
         let mut client = Client::after(&server, exchanges);
-        let record = client.sealed(&[b'x'; 1_000]);
-        client.say(&record[..900]);
-        until_closed(&mut client.socket);
+        let record = client.seal(&[b'x'; 1_000]);
+        client.send(&record[..900]);
+        read_until_closed(&mut client.socket);
         idle.exchange();
     }
     assert_eq!(server.counter("deadlines"), 2);
@@ -252,13 +252,13 @@ fn a_broken_record_ends_only_its_connection() {
     let mut other = Client::after(&server, 2);
     for exchanges in [1, 2, 3] {
         let mut client = Client::after(&server, exchanges);
-        let mut sealed = client.sealed(REQUEST);
+        let mut sealed = client.seal(REQUEST);
         let last = sealed.len() - 1;
         sealed[last] ^= 1;
-        client.say(&sealed);
+        client.send(&sealed);
         assert_eq!(client.refused(), Some(AlertDescription::BadRecordMac));
         let mut client = Client::after(&server, exchanges);
-        client.say(b"GET / HTTP/1.1\r\n\r\n");
+        client.send(b"GET / HTTP/1.1\r\n\r\n");
         assert_eq!(client.refused(), Some(AlertDescription::UnexpectedMessage));
     }
     other.exchange();
@@ -270,8 +270,8 @@ fn a_close_notify_is_answered_with_a_close_notify() {
     for exchanges in [1, 2, 3] {
         let mut client = Client::after(&server, exchanges);
         client.tls.send_close_notify();
-        let goodbye = client.sealed(b"");
-        client.say(&goodbye);
+        let goodbye = client.seal(b"");
+        client.send(&goodbye);
         let mut rest = Vec::new();
         let mut stream = rustls::Stream::new(&mut client.tls, &mut client.socket);
         stream.read_to_end(&mut rest).expect("a goodbye, not a cut");

@@ -28,14 +28,14 @@ fn server() -> Server {
 }
 
 /// Stops the server while both clients write, so that the worker finds all bytes at once, the flood first.
-fn meanwhile_stopped(server: &Server, write: impl FnOnce()) {
+fn while_stopped(server: &Server, write: impl FnOnce()) {
     server.signal("STOP");
     write();
     server.signal("CONT");
 }
 
 /// Asserts that the other request is answered within the first half of the flood.
-fn the_other_comes_first(server: &Server, what: &str) {
+fn assert_other_is_served_early(server: &Server, what: &str) {
     let answered = server
         .output
         .wait_until(PATIENCE, "a line for each answer", |lines| {
@@ -65,7 +65,7 @@ fn a_pipelined_flood_takes_turns_with_other_connections() {
         }
         // The connection has sent two requests already.
         let asked = "HEAD /flood.txt HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(FLOOD - 2);
-        meanwhile_stopped(&server, || {
+        while_stopped(&server, || {
             assert!(flood.send(asked));
             assert!(other.send(format!("GET {OTHER} HTTP/1.1\r\nHost: localhost\r\n\r\n")));
         });
@@ -77,7 +77,7 @@ fn a_pipelined_flood_takes_turns_with_other_connections() {
         });
         assert_eq!(other.response("GET").status, 200);
         assert!(reader.join().expect("a reader"));
-        the_other_comes_first(&server, &format!("HTTP/1.1, {over:?}"));
+        assert_other_is_served_early(&server, &format!("HTTP/1.1, {over:?}"));
     }
 }
 
@@ -108,7 +108,7 @@ fn a_flood_of_streams_takes_turns_with_other_connections() {
             asked.extend_from_slice(&block);
         }
         let mut id = 0;
-        meanwhile_stopped(&server, || {
+        while_stopped(&server, || {
             assert!(flood.wire.send(asked));
             id = other.ask("GET", OTHER, &[], true);
         });
@@ -118,7 +118,7 @@ fn a_flood_of_streams_takes_turns_with_other_connections() {
         });
         assert_eq!(other.response(id).status, 200);
         reader.join().expect("a reader");
-        the_other_comes_first(&server, &format!("HTTP/2, {over:?}"));
+        assert_other_is_served_early(&server, &format!("HTTP/2, {over:?}"));
     }
 }
 
@@ -135,7 +135,7 @@ fn a_closed_connection_gets_no_responses() {
     let before = server.counter("requests");
     let request = "GET /flood.txt HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let asked = request.repeat(FLOOD);
-    meanwhile_stopped(&server, || {
+    while_stopped(&server, || {
         assert!(flood.send(asked));
         drop(flood);
     });

@@ -16,7 +16,7 @@ fn config(more: &str) -> String {
 }
 
 /// Waits until the response for `path` is `text`.
-fn until_served(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
+fn wait_until_served(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
     let mut last = String::new();
     eventually(&format!("`{text}` at {path}"), || {
         let got = client.get(path);
@@ -25,14 +25,14 @@ fn until_served(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
     });
 }
 
-fn until_gone(client: &mut KeepAlive<TcpStream>, path: &str) {
+fn wait_until_gone(client: &mut KeepAlive<TcpStream>, path: &str) {
     eventually(&format!("404 at {path}"), || {
         (client.get(path).status == 404).then_some(())
     });
 }
 
 /// Replaces a link by a new link with a rename.
-fn turn(link: &Path, target: &str) {
+fn replace_link(link: &Path, target: &str) {
     let new = link.with_extension("new");
     symlink(target, &new).expect("a link");
     fs::rename(new, link).expect("turned");
@@ -41,7 +41,7 @@ fn turn(link: &Path, target: &str) {
 #[test]
 fn consecutive_changes_are_all_served() {
     let server = Server::start(&config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for round in 0..20 {
         let text = format!("<p>round {round}</p>");
         if round % 2 == 0 {
@@ -54,26 +54,26 @@ fn consecutive_changes_are_all_served() {
             )
             .expect("renamed");
         }
-        until_served(&mut client, "/", &text);
+        wait_until_served(&mut client, "/", &text);
     }
     fs::remove_file(server.folder.path("public/index.html")).expect("removed");
-    until_gone(&mut client, "/");
+    wait_until_gone(&mut client, "/");
 }
 
 #[test]
 fn nested_folders_made_at_once_are_served() {
     let server = Server::start(&config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for round in 0..5 {
         server
             .folder
             .write(&format!("public/{round}/b/c/page"), "deep");
-        until_served(&mut client, &format!("/{round}/b/c/page"), "deep");
+        wait_until_served(&mut client, &format!("/{round}/b/c/page"), "deep");
         // The new folders are watched.
         server
             .folder
             .write(&format!("public/{round}/b/c/page"), "changed");
-        until_served(&mut client, &format!("/{round}/b/c/page"), "changed");
+        wait_until_served(&mut client, &format!("/{round}/b/c/page"), "changed");
     }
 }
 
@@ -81,34 +81,34 @@ fn nested_folders_made_at_once_are_served() {
 fn renamed_folders_are_watched_under_their_new_names() {
     let folder = Folder::new().with("public/a/sub/page", "one");
     let server = Server::start_in(folder, &config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let public = server.folder.path("public");
-    until_served(&mut client, "/a/sub/page", "one");
+    wait_until_served(&mut client, "/a/sub/page", "one");
     fs::rename(public.join("a"), public.join("b")).expect("renamed");
-    until_served(&mut client, "/b/sub/page", "one");
-    until_gone(&mut client, "/a/sub/page");
+    wait_until_served(&mut client, "/b/sub/page", "one");
+    wait_until_gone(&mut client, "/a/sub/page");
     server.folder.write("public/b/sub/page", "two");
-    until_served(&mut client, "/b/sub/page", "two");
+    wait_until_served(&mut client, "/b/sub/page", "two");
     // A new folder with the old name.
     server.folder.write("public/a/sub/page", "three");
-    until_served(&mut client, "/a/sub/page", "three");
+    wait_until_served(&mut client, "/a/sub/page", "three");
     server.folder.write("public/a/sub/page", "four");
-    until_served(&mut client, "/a/sub/page", "four");
+    wait_until_served(&mut client, "/a/sub/page", "four");
     // A rename and its reversal.
     fs::rename(public.join("a"), public.join("c")).expect("renamed");
     fs::rename(public.join("c"), public.join("a")).expect("renamed back");
     server.folder.write("public/marker", "seen");
-    until_served(&mut client, "/marker", "seen");
+    wait_until_served(&mut client, "/marker", "seen");
     server.folder.write("public/a/sub/page", "five");
-    until_served(&mut client, "/a/sub/page", "five");
+    wait_until_served(&mut client, "/a/sub/page", "five");
     // The folder is removed while a descriptor is open, and made again.
     let held = fs::File::open(public.join("b")).expect("opened");
     fs::remove_dir_all(public.join("b")).expect("removed");
-    until_gone(&mut client, "/b/sub/page");
+    wait_until_gone(&mut client, "/b/sub/page");
     server.folder.write("public/b/sub/page", "six");
-    until_served(&mut client, "/b/sub/page", "six");
+    wait_until_served(&mut client, "/b/sub/page", "six");
     server.folder.write("public/b/sub/page", "seven");
-    until_served(&mut client, "/b/sub/page", "seven");
+    wait_until_served(&mut client, "/b/sub/page", "seven");
     drop(held);
 }
 
@@ -122,28 +122,28 @@ fn a_root_behind_a_link_is_switched_whole() {
     symlink("current/public", folder.path("public")).expect("a link");
     // First the root is a link, then a folder above the root.
     for root in ["public", "current/public"] {
-        turn(&folder.path("current"), "releases/1");
+        replace_link(&folder.path("current"), "releases/1");
         let text = config("").replace("\"public\"", &format!("\"{root}\""));
         let inner = Folder::new();
         for name in ["releases", "current", "public"] {
             copy(&folder.path(name), &inner.path(name));
         }
         let server = Server::start_in(inner, &text);
-        let mut client = server.keep();
+        let mut client = server.keep_alive();
         assert_eq!(client.get("/").text(), "one");
         for target in ["2", "1", "2"] {
-            turn(
+            replace_link(
                 &server.folder.path("current"),
                 &format!("releases/{target}"),
             );
-            until_served(&mut client, "/", if target == "1" { "one" } else { "two" });
+            wait_until_served(&mut client, "/", if target == "1" { "one" } else { "two" });
         }
-        until_served(&mut client, "/more", "more");
+        wait_until_served(&mut client, "/more", "more");
         // The new tree is watched.
         server
             .folder
             .write("releases/2/public/index.html", "changed");
-        until_served(&mut client, "/", "changed");
+        wait_until_served(&mut client, "/", "changed");
     }
 }
 
@@ -158,7 +158,7 @@ fn a_root_that_is_removed_and_made_again_is_served_again() {
     let folder = Folder::new().with("above/public/index.html", "one");
     let text = config("").replace("\"public\"", "\"above/public\"");
     let server = Server::start_in(folder, &text);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     assert_eq!(client.get("/").text(), "one");
     for (round, removed) in ["above/public", "above"].into_iter().enumerate() {
         let path = server.folder.path(removed);
@@ -174,50 +174,50 @@ fn a_root_that_is_removed_and_made_again_is_served_again() {
         for text in ["two", "three"] {
             let text = format!("{text} {round}");
             server.folder.write("above/public/index.html", &text);
-            until_served(&mut client, "/", &text);
+            wait_until_served(&mut client, "/", &text);
         }
     }
     // A folder above the root is replaced by another with the same name.
     server.folder.write("fresh/public/index.html", "fresh");
     fs::rename(server.folder.path("above"), server.folder.path("old")).expect("renamed");
     fs::rename(server.folder.path("fresh"), server.folder.path("above")).expect("renamed");
-    until_served(&mut client, "/", "fresh");
+    wait_until_served(&mut client, "/", "fresh");
     server.folder.write("above/public/index.html", "watched");
-    until_served(&mut client, "/", "watched");
+    wait_until_served(&mut client, "/", "watched");
 }
 
 #[test]
 fn a_new_file_appears_when_it_is_closed() {
     let server = Server::start(&config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     server.folder.write("public/marker", "begun");
-    until_served(&mut client, "/marker", "begun");
+    wait_until_served(&mut client, "/marker", "begun");
     let mut file = fs::File::create(server.folder.path("public/page")).expect("a file");
     file.write_all(b"the first half, ").expect("written");
     // A later change in the same folder is served, so all earlier events have been processed.
     server.folder.write("public/marker", "seen");
-    until_served(&mut client, "/marker", "seen");
+    wait_until_served(&mut client, "/marker", "seen");
     assert_eq!(client.get("/page").status, 404);
     file.write_all(b"the second half").expect("written");
     drop(file);
-    until_served(&mut client, "/page", "the first half, the second half");
+    wait_until_served(&mut client, "/page", "the first half, the second half");
     // A second hard link of a complete file is served at once.
     fs::hard_link(
         server.folder.path("public/page"),
         server.folder.path("public/twin"),
     )
     .expect("linked");
-    until_served(&mut client, "/twin", "the first half, the second half");
+    wait_until_served(&mut client, "/twin", "the first half, the second half");
 }
 
 /// A file being rewritten in place is not loaded during the write.
 #[test]
 fn a_file_is_not_taken_half_written() {
     let server = Server::start(&config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let whole = "x".repeat(300_000);
     server.folder.write("public/page", &whole);
-    until_served(&mut client, "/page", &whole);
+    wait_until_served(&mut client, "/page", &whole);
     let mut file = fs::File::create(server.folder.path("public/page")).expect("a file");
     let new = "y".repeat(400_000);
     let (half, rest) = new.split_at(200_000);
@@ -232,7 +232,7 @@ fn a_file_is_not_taken_half_written() {
     };
     for round in 0..10 {
         server.folder.write("public/marker", format!("{round}"));
-        until_served(&mut client, "/marker", &format!("{round}"));
+        wait_until_served(&mut client, "/marker", &format!("{round}"));
         assert!(ask().is_none(), "half a file was served");
     }
     file.write_all(rest.as_bytes()).expect("written");
@@ -257,9 +257,9 @@ fn without_watches_folders_are_scanned() {
     server.errors.wait_for("a word about it", |line| {
         line.contains("can't be watched") && line.contains("max_user_watches")
     });
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     server.folder.write("public/9/page", "two");
-    until_served(&mut client, "/9/page", "two");
+    wait_until_served(&mut client, "/9/page", "two");
 }
 
 /// Returns a process's resident memory in KiB.
@@ -285,10 +285,10 @@ fn a_hundred_thousand_files() {
         fs::write(folder.path(&name), "a page").expect("a file");
     }
     let server = Server::start_in(folder, &config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     assert_eq!(client.get("/042/017.html").text(), "a page");
     server.folder.write("public/099/999.html", "changed");
-    until_served(&mut client, "/099/999.html", "changed");
+    wait_until_served(&mut client, "/099/999.html", "changed");
     let bytes = (resident_kib(server.pid()) - before) * 1024 / FILES as u64;
     println!("{bytes} bytes of memory for each file");
 }

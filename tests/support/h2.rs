@@ -174,7 +174,7 @@ impl H2 {
     pub fn until(&mut self, kind: u8) -> Frame {
         loop {
             let frame = self.next().expect("the connection ended before it");
-            self.note(&frame);
+            self.record_frame(&frame);
             if frame.kind == kind {
                 return frame;
             }
@@ -189,7 +189,7 @@ impl H2 {
             let Some(frame) = self.next() else { break };
             let is_its_end =
                 frame.stream == id && (frame.ends() || frame.kind == frame::RST_STREAM);
-            self.note(&frame);
+            self.record_frame(&frame);
             if is_its_end {
                 break;
             }
@@ -198,12 +198,12 @@ impl H2 {
     }
 
     /// Returns the part of a stream's response received so far.
-    pub fn so_far(&self, id: u32) -> Option<&Response> {
+    pub fn partial_response(&self, id: u32) -> Option<&Response> {
         self.begun.get(&id)
     }
 
     /// Records a frame in its stream's response, and returns flow-control window.
-    pub fn note(&mut self, frame: &Frame) {
+    pub fn record_frame(&mut self, frame: &Frame) {
         match frame.kind {
             frame::HEADERS => {
                 assert!(frame.flags & frame::END_HEADERS != 0, "{frame:?}");
@@ -251,7 +251,7 @@ impl H2 {
 
     /// Waits for GOAWAY and the end of the connection, and returns the error code. Frames before GOAWAY are
     /// ignored.
-    pub fn goes_away(&mut self) -> u32 {
+    pub fn goaway_code(&mut self) -> u32 {
         let code = self.until(frame::GOAWAY).code();
         while let Some(frame) = self.next() {
             assert_ne!(frame.kind, frame::HEADERS, "a response behind GOAWAY");

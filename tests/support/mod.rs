@@ -83,11 +83,11 @@ pub fn tool(name: &str) -> PathBuf {
 /// Between fork(2) and execve(2) a child holds a copy of every descriptor of the test process. A file open
 /// for writing in the child still counts as being written: the server would load the file later, and a
 /// script could not be run (ETXTBSY). Therefore no test writes a file while a child starts.
-static BIRTHS: RwLock<()> = RwLock::new(());
+static SPAWN_LOCK: RwLock<()> = RwLock::new(());
 
 /// Starts a program while no [`Folder::write`] is in progress.
 pub fn spawn(command: &mut Command) -> std::io::Result<Child> {
-    let _alone = BIRTHS.write().expect("nobody fails meanwhile");
+    let _no_write = SPAWN_LOCK.write().expect("no panic while the lock is held");
     // `spawn` returns after the child's execve(2).
     command.spawn()
 }
@@ -109,7 +109,7 @@ impl Folder {
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let file = self.path(name);
         fs::create_dir_all(file.parent().expect("a folder")).expect("a new folder");
-        let _unborn = BIRTHS.read().expect("nobody fails meanwhile");
+        let _no_spawn = SPAWN_LOCK.read().expect("no panic while the lock is held");
         fs::write(file, content).expect("a written file");
     }
 
@@ -201,8 +201,8 @@ impl Server {
                 .any(|line| line.starts_with("ready"))
                 .then(|| lines.to_vec())
         });
-        server.https_port = port_said(&said, "https");
-        server.http_port = port_said(&said, "http");
+        server.https_port = port_in_output(&said, "https");
+        server.http_port = port_in_output(&said, "http");
         server
     }
 
@@ -309,7 +309,7 @@ impl Drop for Server {
 
 /// Returns the port of `scheme` from the start-up message: `listening https 127.0.0.1:40123` → 40123, or 0
 /// if no address has the scheme.
-fn port_said(lines: &[String], scheme: &str) -> u16 {
+fn port_in_output(lines: &[String], scheme: &str) -> u16 {
     let prefix = format!("{scheme}://");
     let address = lines
         .iter()
@@ -527,7 +527,7 @@ pub fn finish(mut command: Command, input: &[u8]) -> Done {
 
 /// Returns the server's spooled request bodies: unlinked files, found through the descriptors below
 /// `/proc`.
-pub fn kept_bodies(server: &Server) -> Vec<PathBuf> {
+pub fn spooled_bodies(server: &Server) -> Vec<PathBuf> {
     let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("descriptors");
     let paths = open.filter_map(|fd| Some(fd.ok()?.path()));
     let is_kept = |path: &PathBuf| {
@@ -538,10 +538,10 @@ pub fn kept_bodies(server: &Server) -> Vec<PathBuf> {
 }
 
 /// Waits until a body of `bytes` bytes is spooled, and truncates its file.
-pub fn lose_kept_body(server: &Server, bytes: u64) {
+pub fn truncate_spooled_body(server: &Server, bytes: u64) {
     let is_whole = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == bytes);
     let kept = eventually("a body that is whole", || {
-        kept_bodies(server).into_iter().find(is_whole)
+        spooled_bodies(server).into_iter().find(is_whole)
     });
     let file = fs::OpenOptions::new().write(true).open(kept);
     file.and_then(|file| file.set_len(0)).expect("emptied");
@@ -582,19 +582,19 @@ impl Server {
     }
 
     /// Opens a persistent plain connection.
-    pub fn keep(&self) -> KeepAlive<TcpStream> {
+    pub fn keep_alive(&self) -> KeepAlive<TcpStream> {
         KeepAlive::new(self.connect())
     }
 
     /// Opens a persistent TLS connection.
-    pub fn keep_tls(&self) -> KeepAlive<Tls> {
+    pub fn keep_alive_tls(&self) -> KeepAlive<Tls> {
         let stream = TcpStream::connect(("127.0.0.1", self.https_port)).expect("a connection");
         stream
             .set_read_timeout(Some(READ))
             .expect("a read time-out");
         stream.set_nodelay(true).expect("no delay");
         let name = "localhost".try_into().expect("a server name");
-        let client = rustls::ClientConnection::new(trusting(), name).expect("a TLS client");
+        let client = rustls::ClientConnection::new(client_config(), name).expect("a TLS client");
         KeepAlive::new(Tls::new(client, stream))
     }
 }
@@ -603,7 +603,7 @@ impl Server {
 pub type Tls = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
 
 /// Returns a client configuration that accepts any certificate.
-fn trusting() -> Arc<rustls::ClientConfig> {
+fn client_config() -> Arc<rustls::ClientConfig> {
     static CONFIG: std::sync::OnceLock<Arc<rustls::ClientConfig>> = std::sync::OnceLock::new();
     let make = || {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

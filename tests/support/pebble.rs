@@ -35,7 +35,7 @@ pub struct Settings {
     /// External account binding: the key identifier and the key. Accounts without a binding are rejected.
     pub binding: Option<(&'static str, &'static str)>,
     /// Whether Pebble sends its http-01 requests to a closed port.
-    pub http_elsewhere: bool,
+    pub http_01_fails: bool,
 }
 
 /// Returns the path of a program installed by `tools/setup.sh`.
@@ -147,7 +147,7 @@ impl Pebble {
     }
 
     fn config(&self) -> String {
-        let http_port = match self.settings.http_elsewhere {
+        let http_port = match self.settings.http_01_fails {
             true => free_port(),
             false => self.http_port,
         };

@@ -134,14 +134,14 @@ impl Wire {
 
     /// Shrinks the socket's receive buffer to 4 KiB. Without the limit the kernel takes megabytes for a
     /// client that does not read.
-    pub fn take_little(&self) {
+    pub fn shrink_receive_buffer(&self) {
         let socket = socket2::SockRef::from(&self.socket);
         socket.set_recv_buffer_size(4_096).expect("a small buffer");
     }
 
     /// Connects with a receive buffer of 4 KiB, set before connect(2), so that the first TCP window is
     /// small too.
-    pub fn with_little(server: &Server, over: Over, alpn: &[&[u8]]) -> Wire {
+    pub fn with_small_receive_buffer(server: &Server, over: Over, alpn: &[&[u8]]) -> Wire {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket.set_recv_buffer_size(4_096).expect("a small buffer");
         let port = match over {
