@@ -414,7 +414,7 @@ fn a_changed_user_file_takes_effect() {
     server.folder.write("users", "bee:plain text\n");
     server
         .errors
-        .wait_for("word of a broken user file", |line| {
+        .wait_for("an error about the broken user file", |line| {
             line.contains("users:1:") && line.contains("no hash")
         });
     assert_eq!(status("bee:honey"), 200);

@@ -68,7 +68,7 @@ fn tree(root: &Path) -> Vec<(PathBuf, u32, i64, Vec<u8>)> {
     let mut found = Vec::new();
     let mut todo = vec![root.to_owned()];
     while let Some(path) = todo.pop() {
-        let stat = path.symlink_metadata().expect("what is there");
+        let stat = path.symlink_metadata().expect("the metadata");
         let (content, time) = if stat.is_dir() {
             let children = fs::read_dir(&path).expect("a folder");
             todo.extend(children.map(|child| child.expect("an entry").path()));
@@ -135,7 +135,7 @@ fn restore_gives_a_site_back_byte_for_byte() {
     let folder = saved();
     let archive = folder.path("site.tar.gz");
     assert_eq!(
-        archive.metadata().expect("it").permissions().mode() & 0o777,
+        archive.metadata().expect("readable").permissions().mode() & 0o777,
         0o600
     );
     assert_entries(
@@ -446,7 +446,7 @@ fn folders_keep_the_setgid_bit_and_files_lose_setuid_and_setgid() {
     for done in [backup(&folder), restore(&folder)] {
         assert_eq!(done.code, Some(0), "{done:?}");
     }
-    let mode = |name: &str| folder.path(name).metadata().expect("it").mode() & 0o7777;
+    let mode = |name: &str| folder.path(name).metadata().expect("readable").mode() & 0o7777;
     assert_eq!(mode("public/a"), 0o2775);
     assert_eq!(mode("public/a/b"), 0o2750);
     assert_eq!(mode("public/index.html"), 0o755);

@@ -179,7 +179,7 @@ fn waiting_clients_share_a_call() {
         assert_eq!(server.counter("cache_calls"), 1, "{mode}");
         // A failure is not stored.
         let kept = u64::from(status == 200);
-        wait_until(PATIENCE, "kept, or not", || {
+        wait_until(PATIENCE, "the expected number of stored pages", || {
             (server.counter("kept_pages") == kept).then_some(())
         });
     }
@@ -194,17 +194,17 @@ fn a_call_outlives_its_client() {
         let ask = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let mut first = Wire::over(&server, over);
         first.send(&ask);
-        wait_until(PATIENCE, "begun", || {
+        wait_until(PATIENCE, "the start of the call", || {
             (server.counter("cache_calls") == 1).then_some(())
         });
         let mut second = Wire::over(&server, over);
         second.send(&ask);
-        wait_until(PATIENCE, "waiting", || {
+        wait_until(PATIENCE, "the waiting calls", || {
             (server.counter("cache_waits") == 1).then_some(())
         });
         let closed = server.counter("connections_closed");
         drop(first);
-        wait_until(PATIENCE, "gone", || {
+        wait_until(PATIENCE, "the end of the connection", || {
             (server.counter("connections_closed") > closed).then_some(())
         });
         Wire::plain(&server).ask("POST", "/page/other?open=go", "");
@@ -212,12 +212,12 @@ fn a_call_outlives_its_client() {
         // A quick call is finished and stored even if no client waits any more.
         let mut third = Wire::over(&server, over);
         third.send("GET /page/3?gate=go3 HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        wait_until(PATIENCE, "begun", || {
+        wait_until(PATIENCE, "the start of the call", || {
             (server.counter("cache_calls") == 2).then_some(())
         });
         drop(third);
         Wire::plain(&server).ask("POST", "/page/other?open=go3", "");
-        wait_until(PATIENCE, "kept", || {
+        wait_until(PATIENCE, "the stored page", || {
             (server.counter("kept_pages") == 2).then_some(())
         });
     }
@@ -233,12 +233,12 @@ fn a_call_without_waiting_clients_ends() {
         let ask = format!("GET /run/a.sh?{name} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let mut wire = Wire::over(&server, over);
         wire.send(&ask);
-        let pid = wait_until(PATIENCE, "begun", || {
+        let pid = wait_until(PATIENCE, "the start of the call", || {
             let text = fs::read_to_string(&file).ok()?;
             text.ends_with('\n').then(|| text.trim().to_owned())
         });
         drop(wire);
-        wait_until(PATIENCE, "ended", || {
+        wait_until(PATIENCE, "the end of the script", || {
             (!fs::exists(format!("/proc/{pid}")).unwrap_or(true)).then_some(())
         });
     }
@@ -351,7 +351,7 @@ fn a_slow_reader_delays_no_other_client() {
     Wire::plain(&server).ask("POST", "/page/other?open=go", "");
     let rest = other.take(900_000);
     assert_eq!(rest.len(), 900_000);
-    wait_until(PATIENCE, "kept", || {
+    wait_until(PATIENCE, "the stored page", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
     assert_eq!(get(&server, path).body.len(), 900_000);
@@ -480,7 +480,7 @@ fn conditions_and_ranges_apply_to_stored_pages() {
         ("Range: bytes=10-19\r\nIf-Range: \"t\"\r\n", 206, 10),
         ("Range: bytes=10-19\r\nIf-Range: \"x\"\r\n", 200, 1000),
     ];
-    wait_until(PATIENCE, "kept", || {
+    wait_until(PATIENCE, "the stored page", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
     for over in BOTH {
@@ -530,7 +530,7 @@ fn a_head_request_stores_the_page() {
     let server = server(KEPT);
     let head = Wire::plain(&server).ask("HEAD", "/page", "");
     assert_eq!(head.status, 200);
-    wait_until(PATIENCE, "kept", || {
+    wait_until(PATIENCE, "the stored page", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
     assert_eq!(get(&server, "/page").text(), "call 1 GET -\n");
@@ -560,7 +560,7 @@ fn variants_by_vary_are_stored_separately() {
             thread::spawn(move || (nth % 3, wire.get(path, &field)))
         })
         .collect();
-    wait_until(PATIENCE, "waiting", || {
+    wait_until(PATIENCE, "the waiting calls", || {
         (server.counter("cache_waits") == 5).then_some(())
     });
     get(&server, "/page/other?open=go");
@@ -705,7 +705,7 @@ fn unsafe_requests_invalidate_a_page() {
     let mut wire = Wire::plain(&server);
     let slow = "/page/d?gate=d";
     wire.send(format!("GET {slow} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    wait_until(PATIENCE, "begun", || {
+    wait_until(PATIENCE, "the start of the call", || {
         (server.counter("cache_calls") > calls).then_some(())
     });
     let post = "/page/other?open=d&status=303&f=Location:/page/d%3Fgate=d";
@@ -756,7 +756,7 @@ fn pages_are_purged() {
     let calls = server.counter("cache_calls");
     let mut wire = Wire::plain(&server);
     wire.send("GET /page/slow?gate=go HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    wait_until(PATIENCE, "begun", || {
+    wait_until(PATIENCE, "the start of the call", || {
         (server.counter("cache_calls") > calls).then_some(())
     });
     purge("/page/slow");

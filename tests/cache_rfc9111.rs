@@ -80,7 +80,7 @@ fn a_delivered_failure_is_not_shared() {
     assert_eq!(call_number(&get(&server, path, "")), 1);
     assert_eq!(call_number(&get(&server, path, "")), 1);
     open(&server, "go");
-    wait_until(PATIENCE, "kept", || {
+    wait_until(PATIENCE, "the stored page", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
     assert_eq!(call_number(&get(&server, path, "")), 1);
@@ -353,7 +353,7 @@ fn a_response_to_a_login_does_not_remove_a_stored_page() {
         printf 'Content-Type: text/plain\\n\\nhello'\n";
     let server = server("true", "", &[("a", script)]);
     assert_eq!(get(&server, "/run/a.sh", "").status, 200);
-    wait_until(PATIENCE, "kept", || {
+    wait_until(PATIENCE, "the stored page", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
     assert_eq!(get(&server, "/run/a.sh", ANN).status, 403);

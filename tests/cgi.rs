@@ -396,14 +396,14 @@ fn a_script_that_dies_during_its_response_breaks_the_response_off() {
     }
     let ran = server.curl(&["--http2", &server.https("/run/a")]);
     assert!(!ran.success, "taken for whole");
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("/run/a") && line.contains("signal 9")
     });
     // A script with an error exit status after its output has sent a complete response.
     let server = with_script("b", &format!("{PLAIN}echo all; exit 5"));
     let response = Wire::plain(&server).get("/run/b", "");
     assert!(response.whole && response.text() == "all\n", "{response:?}");
-    server.errors.wait_for("a word", |line| {
+    server.errors.wait_for("the message", |line| {
         line.contains("GET /run/b: script: it ended with 5")
     });
 }
@@ -819,7 +819,7 @@ fn bodies_that_cannot_be_spooled_are_refused() {
     fs::rename(&state, server.folder.path("elsewhere")).expect("renamed");
     assert_eq!(send("gone", Over::Plain, 100_000).status, 507);
     assert_eq!(rule(&server, "gone "), "723");
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("POST /run/count?gone: its body can't be kept in")
             && line.contains("No such file")
             && line.contains("(rule 723)")
@@ -888,8 +888,8 @@ fn a_lost_spooled_body_is_logged() {
     assert_eq!(wire.response("POST").status, 507);
     assert_eq!(rule(&server, "/run/waits "), "723");
     let is_said = |line: &str| line.contains("can't be read back from the disk");
-    server.errors.wait_for("why", is_said);
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", is_said);
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("POST /run/waits: ")
             && line.contains("the rest of its request's body is lost")
     });
@@ -919,9 +919,9 @@ fn a_full_disk_is_logged() {
     ));
     assert_eq!(wire.response("POST").status, 507);
     assert_eq!(rule(&server, "full "), "723");
-    server
-        .errors
-        .wait_for("why", |line| line.contains("File too large"));
+    server.errors.wait_for("the reason in the log", |line| {
+        line.contains("File too large")
+    });
     assert_eq!(Wire::plain(&server).get("/run/count", "").text(), "0\n");
 }
 
@@ -1108,7 +1108,7 @@ fn a_silent_script_is_ended_with_its_children() {
         (200, false),
         "{response:?}"
     );
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("GET /run/b: script: silent for")
     });
     no_zombies(&server);
@@ -1126,9 +1126,9 @@ fn script_output_is_bounded() {
         "{}",
         response.body.len()
     );
-    server
-        .errors
-        .wait_for("why", |line| line.contains("more output than it may send"));
+    server.errors.wait_for("the reason in the log", |line| {
+        line.contains("more output than it may send")
+    });
     no_zombies(&server);
 }
 
@@ -1188,7 +1188,7 @@ fn a_child_that_holds_the_output_open_is_ended() {
     assert_eq!(Wire::plain(&server).get("/run/headless", "").status, 502);
     assert_eq!(rule(&server, "/run/headless "), "711");
     for name in ["said", "length", "headless", "speaks"] {
-        server.errors.wait_for("why", |line| {
+        server.errors.wait_for("the reason in the log", |line| {
             line.contains(&format!("GET /run/{name}: script: "))
                 && line.contains("a child kept its output open")
         });
@@ -1770,7 +1770,7 @@ fn unread_streams_lose_their_slots_to_other_clients() {
         let hello = (hello.status, hello.text());
         assert_eq!(hello, (200, "hello\n".to_owned()), "{is_open}");
         assert!(server.counter("calls_refused") > 0, "{is_open}");
-        server.errors.wait_for("why", |line| {
+        server.errors.wait_for("the reason in the log", |line| {
             line.contains("/run/flood")
                 && line.contains("another client waits")
                 && line.contains("724")
@@ -1907,9 +1907,9 @@ fn scripts_do_not_inherit_ignored_signals() {
     assert_eq!((sets[0], sets[1] & !own), (0, 0), "{looked}");
     // The exit status is known.
     assert_eq!(wire.get("/run/fails", "").status, 502);
-    server
-        .errors
-        .wait_for("why", |line| line.contains("it ended with 3"));
+    server.errors.wait_for("the reason in the log", |line| {
+        line.contains("it ended with 3")
+    });
     no_zombies(&server);
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));

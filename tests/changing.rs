@@ -210,7 +210,7 @@ fn replacing_a_file_disturbs_no_download() {
             .folder
             .write(&format!("public/{size}.bin"), vec![b'a'; size]);
     }
-    wait_until(PATIENCE, "all seen", || {
+    wait_until(PATIENCE, "all changes", || {
         let mut wire = Wire::plain(&server);
         let seen = |size| wire.get(&format!("/{size}.bin"), "").status == 200;
         sizes.into_iter().all(seen).then_some(())

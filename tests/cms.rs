@@ -19,7 +19,7 @@ fn folder() -> Folder {
     let folder = Folder::new();
     let site = example().join("site");
     for file in files(&site) {
-        let name = file.strip_prefix(&site).expect("a file of it");
+        let name = file.strip_prefix(&site).expect("a file of the site");
         let name = format!("site/{}", name.display());
         folder.write(&name, fs::read(&file).expect("a file"));
     }

@@ -335,7 +335,7 @@ fn a_repository_readable_only_after_the_start_is_deployed() {
     wait_until(PATIENCE, "the end of the failure", || {
         failed_at().is_none().then_some(())
     });
-    server.errors.wait_for("what is deployed", |line| {
+    server.errors.wait_for("the deployed commit", |line| {
         line.contains("of tools/site.git is deployed")
     });
     // The failure is logged once before the first deployment and once afterwards.
@@ -445,7 +445,7 @@ impl Unreadable {
 const UNREADABLE: &str = "its tree can't be read yet";
 
 fn wait_until_deployed(server: &Server, id: &str) {
-    server.errors.wait_for("what is deployed", |line| {
+    server.errors.wait_for("the deployed commit", |line| {
         line.contains(&format!("{} of tools/site.git is deployed", &id[..7]))
     });
 }
@@ -461,13 +461,13 @@ fn an_unreadable_tree_is_served_once_readable() {
     assert_served(&server, "/", "first");
     assert!(status(&server).contains(UNREADABLE));
     let complains = |line: &str| line.contains("is not taken over");
-    server.errors.wait_for("why", complains);
+    server.errors.wait_for("the reason in the log", complains);
     // A push of another branch looks at the deployed branch, and reports the same failure.
     let done = push(&server, &["main:other"]);
     assert!(done.stderr.contains(&told), "{done:?}");
     assert!(status(&server).contains(UNREADABLE));
     let before = unreadable.failed_attempts();
-    wait_until(PATIENCE, "one more try", || {
+    wait_until(PATIENCE, "a further attempt", || {
         (unreadable.failed_attempts() > before).then_some(())
     });
     unreadable.end();
@@ -1368,7 +1368,7 @@ fn programs_configured_in_a_repository_are_not_run() {
     let done = finish(archive, b"");
     assert_eq!(done.code, Some(0), "{done:?}");
     for name in ["ran", "checked"] {
-        fs::remove_file(folder.path(name)).expect("it was run");
+        fs::remove_file(folder.path(name)).expect("the witness of the program");
     }
     let server = server_with_slow_git_in(folder);
     assert_served(&server, "/", "filtered");
@@ -1524,9 +1524,9 @@ fn a_full_disk_keeps_the_served_tree() {
     );
     assert_served(&server, "/", "first");
     assert_eq!(page(&server, "/large").0, "404");
-    server
-        .errors
-        .wait_for("why", |line| line.contains("no space left"));
+    server.errors.wait_for("the reason in the log", |line| {
+        line.contains("no space left")
+    });
     git(folder, &["-C", "seed", "reset", "-q", "--hard", &first]);
     // The failed tree has been deleted, so space is left.
     folder.write("seed/middle", noise(1 << 20));

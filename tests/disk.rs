@@ -135,7 +135,7 @@ impl Writer {
         let stdin = self.python.stdin.as_mut().expect("its input");
         writeln!(stdin, "{way} {path} {text}").expect("taken");
         let mut line = String::new();
-        self.said.read_line(&mut line).expect("said");
+        self.said.read_line(&mut line).expect("a line");
         match line.trim_end() {
             "done" => Ok(()),
             why => Err(why.to_owned()),
@@ -207,7 +207,7 @@ fn a_file_of_another_user_is_found() {
     ] {
         assert_found(&server, &mut writer, way, "", true);
     }
-    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it");
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("readable");
     let of = |name: &str| {
         status
             .lines()

@@ -186,7 +186,7 @@ fn php_applications() {
         assert_eq!(asked.text(), "PROPFIND /index.php /dav/   0\n");
         let failed = wire.get("/fails.php?why", "");
         assert_eq!((failed.status, failed.text().as_str()), (500, "failed"));
-        server.errors.wait_for("what it said", |line| {
+        server.errors.wait_for("the output of the script", |line| {
             line.contains("GET /fails.php?why: script said: ") && line.contains("oh no")
         });
         let guarded = wire.get("/guarded/a.php", "");
@@ -299,9 +299,9 @@ fn a_restarted_backend_is_used() {
         .output
         .wait_for("a refusal", |line| line.contains(" 502 "));
     assert!(line.contains("rule=716"), "{line}");
-    server
-        .errors
-        .wait_for("why", |line| line.contains("GET /pid.php: unix:"));
+    server.errors.wait_for("the reason in the log", |line| {
+        line.contains("GET /pid.php: unix:")
+    });
     let php = Backend::php(&server.folder, 1);
     let after = wire.get("/pid.php", "");
     assert_eq!(after.status, 200, "{after:?}");
@@ -315,7 +315,7 @@ fn a_restarted_backend_is_used() {
             .expect("kill")
             .success()
     );
-    wait_until(PATIENCE, "the end of it", || {
+    wait_until(PATIENCE, "the end of the process", || {
         (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
     });
     let again = wire.get("/pid.php", "");
@@ -556,16 +556,16 @@ fn records_in_single_bytes_truncated_and_invalid() {
         );
         played.recv_timeout(PATIENCE).expect("played");
     }
-    server.errors.wait_for("a word", |line| {
+    server.errors.wait_for("the message", |line| {
         line.contains("GET /app/0/: script said: a word")
     });
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("GET /app/5/: backend: ") && line.contains("closed the connection")
     });
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("GET /app/6/: backend: ") && line.contains("(rule 718)")
     });
-    server.errors.wait_for("how it ended", |line| {
+    server.errors.wait_for("the exit status", |line| {
         line.contains("GET /app/7/: backend: it ended with 7")
     });
 }
@@ -667,7 +667,7 @@ fn closed_idle_connections_are_not_reused() {
             }
             let ours = std::net::Shutdown::Write;
             stream.shutdown(ours).expect("half closed");
-            half.send(()).expect("told");
+            half.send(()).expect("sent");
             until_closed(stream)
         })
     };
@@ -1144,7 +1144,7 @@ fn a_lost_spooled_body_is_logged() {
         .output
         .wait_for("the request", |line| line.contains("/app/lost"));
     assert!(line.contains("rule=723"), "{line}");
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("POST /app/lost: ") && line.contains("the rest of its request's body is lost")
     });
 }

@@ -135,7 +135,7 @@ impl Writer {
         let stdin = self.shell.stdin.as_mut().expect("its input");
         writeln!(stdin, "{commands}\necho done").expect("taken");
         let mut line = String::new();
-        self.said.read_line(&mut line).expect("said");
+        self.said.read_line(&mut line).expect("a line");
         assert_eq!(line, "done\n", "{commands}");
     }
 

@@ -423,7 +423,7 @@ fn only_exported_repositories_are_served() {
     let path = "/git/deep/er/b.git/info/refs?service=git-upload-pack";
     let missing = ("404".to_owned(), "501".to_owned());
     assert_eq!(refused(&server, "GET", path), missing);
-    server.errors.wait_for("what to do", |line| {
+    server.errors.wait_for("the advice", |line| {
         line.contains("b.git isn't exported: make the file git-daemon-export-ok")
     });
     folder.write("repos/deep/er/b.git/git-daemon-export-ok", "");
@@ -517,10 +517,10 @@ fn a_corrupt_repository_is_an_error_and_the_worker_continues() {
     assert_eq!(seen, ("502".to_owned(), "721".to_owned()));
     server
         .errors
-        .wait_for("why", |line| line.contains("packed-refs"));
-    server
-        .errors
-        .wait_for("how", |line| line.contains("script failed in its response"));
+        .wait_for("the reason in the log", |line| line.contains("packed-refs"));
+    server.errors.wait_for("the failure", |line| {
+        line.contains("script failed in its response")
+    });
     // The folder is no longer a valid repository.
     folder.write("repos/damaged.git/HEAD", "garbage\n");
     for name in ["objects", "refs"] {
@@ -529,7 +529,7 @@ fn a_corrupt_repository_is_an_error_and_the_worker_continues() {
     let refs = "/all/damaged.git/info/refs?service=git-upload-pack";
     let seen = refused(&server, "GET", refs);
     assert_eq!(seen, ("502".to_owned(), "721".to_owned()));
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("damaged.git") && line.contains("git takes it for no repository")
     });
     // The list of refs can be produced, and the pack cannot.
@@ -559,7 +559,7 @@ fn a_corrupt_repository_is_an_error_and_the_worker_continues() {
         &["clone", &server.http("/all/deep/er/b.git"), "broken"],
     );
     assert_ne!(done.code, Some(0), "{done:?}");
-    server.errors.wait_for("its number", |line| {
+    server.errors.wait_for("the rule", |line| {
         line.contains("git-upload-pack") && line.contains("rule 721")
     });
     assert_eq!(server.body("/"), b"<p>hello</p>\n");
@@ -759,7 +759,7 @@ fn packs_over_http_3() {
         let mut scene = vec!["exchange", &path, "ant:crumb", &kind, &sent, &got];
         scene.extend(["4096", "3", "600", "9", "1200", "16384", "1"]);
         assert_eq!(crate::h3::run_scenario(&server, &scene), "200");
-        fs::read(&*got).expect("what came back")
+        fs::read(&*got).expect("the response")
     };
     folder.write("new", format!("{after}\n^{before}\n"));
     let pack = {

@@ -606,9 +606,9 @@ fn pages_behind_a_login_are_not_stored_by_shared_caches() {
         for _ in 0..2 {
             let page = ask(&server, &url, &[]);
             assert_eq!(page.status, 200, "{path}");
-            let keep = page.field("cache-control").expect("said");
+            let keep = page.field("cache-control").expect("a field");
             assert!(keep.starts_with("private"), "{path}: {keep}");
-            let said = page.field("cache-status").expect("said");
+            let said = page.field("cache-status").expect("a field");
             assert!(
                 !said.contains("hit") && !said.contains("stored"),
                 "{path}: {said}"
@@ -656,7 +656,7 @@ fn clients_over_the_limit_get_a_429() {
     }
     let late = page(ids[3]);
     assert_eq!(late.status, 429, "{}", late.head);
-    server.output.wait_for("its rule", |line| {
+    server.output.wait_for("the rule", |line| {
         line.contains(" 429 ") && line.contains("rule=605")
     });
     let late = ask(
@@ -905,7 +905,7 @@ fn a_corrupt_repository_is_an_error() {
     }
     server
         .errors
-        .wait_for("why", |line| line.contains("packed-refs"));
+        .wait_for("the reason in the log", |line| line.contains("packed-refs"));
     // The objects of the repository.
     let objects = folder.path("repos/deep/er/b.git/objects");
     let found = run(
@@ -1079,7 +1079,9 @@ fn a_bomb_of_folders_takes_no_memory() {
     for path in ["commit/", "snapshot/bomb-main.tar.gz"] {
         assert_eq!(status(&server, &format!("/all/bomb/{path}")), 502, "{path}");
     }
-    server.errors.wait_for("why", |line| line.contains("emory"));
+    server
+        .errors
+        .wait_for("the reason in the log", |line| line.contains("emory"));
 }
 
 #[test]
@@ -1278,7 +1280,7 @@ fn a_slow_reader_delays_no_other_client_and_leaves_no_process() {
         ],
     );
     drop(readers);
-    wait_until(PATIENCE, "the end of them", || {
+    wait_until(PATIENCE, "the end of the programs", || {
         programs().trim().is_empty().then_some(())
     });
     let url = server.http("/git/a/plain/large");
@@ -1391,7 +1393,7 @@ fn a_waiting_client_does_not_get_the_refusal_of_another_client() {
         page.body.len()
     );
     drop(one);
-    server.output.wait_for("its rule", |line| {
+    server.output.wait_for("the rule", |line| {
         line.contains(" 503 ") && line.contains("rule=606")
     });
 }

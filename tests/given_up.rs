@@ -65,7 +65,7 @@ fn plain(server: &Server, from: Ipv4Addr) -> Wire {
 
 /// Waits until the server has accepted `count` connections in all.
 fn wait_until_opened(server: &Server, count: u64) {
-    wait_until(PATIENCE, "opened", || {
+    wait_until(PATIENCE, "the connections", || {
         (server.counter("connections_opened") >= count).then_some(())
     });
 }

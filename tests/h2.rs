@@ -339,13 +339,13 @@ fn an_endless_call_ends_with_its_stream_and_the_connection_stays_open() {
             thread::sleep(Duration::from_millis(300));
             (server.cpu_ticks() - before <= 1).then_some(())
         };
-        wait_until(PATIENCE, "quiet", quiet);
+        wait_until(PATIENCE, "an idle server", quiet);
         // The server notices the end of a client during a silent call too.
         let closed = server.counter("connections_closed");
         h2.ask("GET", "/slow?lines=9&pause_ms=60000", &[], true);
         h2.until(frame::DATA);
         drop(h2);
-        wait_until(PATIENCE, "over", || {
+        wait_until(PATIENCE, "the end of the call", || {
             (server.counter("connections_closed") > closed).then_some(())
         });
     }

@@ -585,7 +585,7 @@ fn the_service_manager_is_notified() {
     socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     let told = || {
         let mut bytes = [0; 1_000];
-        let length = socket.recv(&mut bytes).expect("a word");
+        let length = socket.recv(&mut bytes).expect("a message");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));

@@ -321,7 +321,7 @@ fn the_limit_per_address_covers_all_workers() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
     // A closed connection makes room.
     open.pop();
-    wait_until(PATIENCE, "let in", || {
+    wait_until(PATIENCE, "an accepted connection", || {
         let mut wire = Wire::plain(&server);
         wire.send(NEXT);
         wire.next_response("GET")
@@ -346,9 +346,11 @@ fn without_descriptors_accepting_pauses() {
         wire.send(UNENDING);
     }
     server.signal("CONT");
-    server.errors.wait_for("a word on the lack", |line| {
-        line.contains("accepting pauses")
-    });
+    server
+        .errors
+        .wait_for("a message about missing descriptors", |line| {
+            line.contains("accepting pauses")
+        });
     let before = server.cpu_ticks();
     thread::sleep(Duration::from_secs(2));
     let spent = server.cpu_ticks() - before;

@@ -383,7 +383,7 @@ fn half_a_body_is_never_taken_for_a_whole_body() {
         }
         wire.ends();
     }
-    wait_until(PATIENCE, "over", || {
+    wait_until(PATIENCE, "the end of the call", || {
         (server.counter("connections_closed") == 2).then_some(())
     });
 }
@@ -398,7 +398,7 @@ fn an_endless_call_ends_with_its_client() {
         wire.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(wire.take(1_000_000).len(), 1_000_000);
         drop(wire);
-        wait_until(PATIENCE, "over", || {
+        wait_until(PATIENCE, "the end of the call", || {
             (server.counter("connections_closed") > closed).then_some(())
         });
     }
@@ -407,7 +407,7 @@ fn an_endless_call_ends_with_its_client() {
         thread::sleep(Duration::from_millis(300));
         (server.cpu_ticks() - before <= 1).then_some(())
     };
-    wait_until(PATIENCE, "quiet", quiet);
+    wait_until(PATIENCE, "an idle server", quiet);
     assert_eq!(server.body("/"), HELLO.as_bytes());
 }
 
@@ -422,7 +422,7 @@ fn a_client_that_leaves_a_silent_call_is_noticed() {
         let first = lossy(&wire.take(12));
         assert!(first.starts_with("HTTP/1.1 200"), "{first}");
         drop(wire);
-        wait_until(PATIENCE, "over", || {
+        wait_until(PATIENCE, "the end of the call", || {
             (server.counter("connections_closed") > closed).then_some(())
         });
     }
@@ -441,7 +441,7 @@ fn a_client_that_does_not_read_stops_the_handler() {
             assert!(lossy(&wire.take(12)).starts_with("HTTP/1.1 200"));
         }
         // The server is idle once it uses no more processor time.
-        wait_until(PATIENCE, "at rest", || {
+        wait_until(PATIENCE, "an idle server", || {
             let before = server.cpu_ticks();
             thread::sleep(Duration::from_millis(300));
             (server.cpu_ticks() - before <= 1).then_some(())
@@ -452,7 +452,7 @@ fn a_client_that_does_not_read_stops_the_handler() {
             "{each} KiB for each reader that doesn't read, over {over:?}"
         );
         drop(wires);
-        wait_until(PATIENCE, "over", || {
+        wait_until(PATIENCE, "the end of the call", || {
             (server.counter("connections_closed") == server.counter("connections_opened"))
                 .then_some(())
         });
@@ -475,7 +475,7 @@ fn an_upload_waits_for_its_echo() {
         .count();
     assert!(sent < 95, "all was taken");
     // A delayed worker may go on for a moment after the client's timeout.
-    wait_until(PATIENCE, "at rest", || {
+    wait_until(PATIENCE, "an idle server", || {
         let ticks = server.cpu_ticks();
         thread::sleep(Duration::from_millis(300));
         (server.cpu_ticks() - ticks <= 1).then_some(())

@@ -185,7 +185,7 @@ fn an_aborted_download_is_logged_with_the_bytes_sent() {
     client
         .write_all(b"GET /large.bin HTTP/1.1\r\nHost: x\r\n\r\n")
         .expect("a request");
-    client.read_exact(&mut [0; 1000]).expect("some of it");
+    client.read_exact(&mut [0; 1000]).expect("the first bytes");
     drop(client);
     let line = server
         .output
@@ -332,9 +332,11 @@ fn a_full_disk_loses_only_log_lines() {
         assert_eq!(ask(&server, "x", "/").status, 200);
     }
     // The error log's own disk is full too, so the server reports the failure on standard error.
-    server.errors.wait_for("word of a full disk", |line| {
-        line.contains("log /dev/full: No space left on device")
-    });
+    server
+        .errors
+        .wait_for("an error about the full disk", |line| {
+            line.contains("log /dev/full: No space left on device")
+        });
     wait_until("count of lost lines", || {
         (lines_lost(&server.folder) >= 20).then_some(())
     });
@@ -382,7 +384,10 @@ impl PipedServer {
         let mut line = String::new();
         while !line.starts_with("ready") {
             line.clear();
-            assert!(said.read_line(&mut line).expect("a line") > 0, "it ended");
+            assert!(
+                said.read_line(&mut line).expect("a line") > 0,
+                "the output ended"
+            );
             if let Some(address) = line.trim().strip_prefix("http://localhost:") {
                 let port = address.split(' ').next().expect("a port");
                 http_port = port.parse().expect("a port");

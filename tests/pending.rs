@@ -336,9 +336,11 @@ fn unfinished_heads_are_bounded() {
     let answered: Vec<u16> = answered.collect();
     assert_eq!(answered.iter().filter(|status| **status == 503).count(), 48);
     assert_eq!(answered.iter().filter(|status| **status == 408).count(), 52);
-    let lines = server.output.wait_until(PATIENCE, "the log", |lines| {
-        (lines.len() >= 101).then(|| lines.to_vec())
-    });
+    let lines = server
+        .output
+        .wait_until(PATIENCE, "the log lines", |lines| {
+            (lines.len() >= 101).then(|| lines.to_vec())
+        });
     assert!(lines.iter().any(|line| line.contains(" 503 ")), "{lines:?}");
 }
 

@@ -90,7 +90,7 @@ fn entries(top: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
     let mut found = Vec::new();
     let mut todo = vec![top.to_owned()];
     while let Some(path) = todo.pop() {
-        let stat = path.symlink_metadata().expect("what is there");
+        let stat = path.symlink_metadata().expect("the metadata");
         let content = if stat.is_dir() {
             let children = fs::read_dir(&path).expect("a folder");
             todo.extend(children.map(|child| child.expect("an entry").path()));
@@ -545,7 +545,7 @@ fn the_owner_saves_and_restores_a_site_without_access_to_the_server() {
     set_owner(&folder.path("closed"), OTHER);
     set_mode(&folder.path("closed"), 0o700);
     let config = folder.path("anthill.toml");
-    let text = fs::read_to_string(&config).expect("it");
+    let text = fs::read_to_string(&config).expect("readable");
     let closed = folder.path("closed").display().to_string();
     let archive = folder.path("home/site.tar.gz");
     // First the socket alone is inaccessible, then the state folder alone.
@@ -604,7 +604,7 @@ fn restore_by_root_keeps_the_group_of_new_files_in_a_folder() {
         assert_eq!(done.code, Some(0), "{done:?}");
     }
     let found = |path: &Path| {
-        let stat = path.symlink_metadata().expect("it");
+        let stat = path.symlink_metadata().expect("readable");
         (stat.uid(), stat.gid(), stat.mode() & 0o7777)
     };
     assert_eq!(found(&shared), (OWNER, OWNER, 0o2775));
@@ -622,7 +622,7 @@ fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
     fs::write(folder.path("users"), "").expect("a file");
     set_mode(&folder.path("users"), 0o640);
     let user = "workers = 1\nuser = \"nobody\"";
-    let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
+    let text = fs::read_to_string(folder.path("anthill.toml")).expect("readable");
     let text = text.replace("workers = 1", user);
     let text = text.replace("\"anthill.sock\"", "\"state/x.sock\"");
     let server = Server::start_in(folder, &text);
@@ -639,7 +639,7 @@ fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
     }
     server.folder.write("closed/users", "");
     set_mode(&server.folder.path("closed"), 0o700);
-    let text = fs::read_to_string(server.folder.path("anthill.toml")).expect("it");
+    let text = fs::read_to_string(server.folder.path("anthill.toml")).expect("readable");
     let text = text.replace("\"users\"", "\"closed/users\"");
     server.folder.write("anthill.toml", text);
     let closed = server.folder.path("closed").display().to_string();
@@ -664,7 +664,7 @@ fn a_server_that_starts_as_root_creates_nothing_through_links_of_another_user() 
     symlink(folder.path("victim/page.html"), home.join("log")).expect("a link");
     fs::hard_link(folder.path("victim/page.html"), home.join("hard")).expect("a hard link");
     fs::write(home.join("file"), "kept").expect("a file");
-    let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
+    let text = fs::read_to_string(folder.path("anthill.toml")).expect("readable");
     let before = (before, entries(&folder.path("victim")).len());
     let state = |to: &str| text.replace("state = \"state\"", &format!("state = \"{to}\""));
     let control = |to: &str| text.replace("\"anthill.sock\"", &format!("\"{to}\""));
@@ -688,7 +688,10 @@ fn a_server_that_starts_as_root_creates_nothing_through_links_of_another_user() 
     }
     fs::remove_file(home.join("hard")).expect("removed");
     assert_eq!(entries(&folder.path("victim")), before.0);
-    assert_eq!(fs::read_to_string(home.join("file")).expect("it"), "kept");
+    assert_eq!(
+        fs::read_to_string(home.join("file")).expect("readable"),
+        "kept"
+    );
     // In a folder of the owner everything works, and the owner gets the state folder.
     let config = user(state("home/state")).replace("\"anthill.sock\"", "\"home/state/x.sock\"");
     let server = Server::start_in(folder, &config);
@@ -708,7 +711,7 @@ fn a_server_that_stays_root_warns_and_works_in_a_folder_of_another_user() {
     }
     let folder = folder();
     set_owner(&folder.path("home"), OWNER);
-    let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
+    let text = fs::read_to_string(folder.path("anthill.toml")).expect("readable");
     let text = text.replace("\"anthill.sock\"", "\"home/x.sock\"");
     let text = text.replace("\"state\"", "\"home/state\"") + "[log]\naccess = \"home/log\"\n";
     let mut server = Server::start_in(folder, &text);

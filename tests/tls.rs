@@ -195,9 +195,11 @@ fn a_pair_is_replaced_when_both_files_match() {
     // The certificate is replaced first: until the new key arrives, the server presents the old pair.
     let new = authority.server(&["a.test"]);
     server.folder.write("a.crt", &new.certificate);
-    server.errors.wait_for("word of a mismatch", |line| {
-        line.contains("the previous pair stays until both match")
-    });
+    server
+        .errors
+        .wait_for("an error about the mismatch", |line| {
+            line.contains("the previous pair stays until both match")
+        });
     assert!(session(&server, &[]).presents(&old));
     // A reload in between does not change the pair.
     let reloaded = command(&server, "reload");
@@ -211,9 +213,11 @@ fn a_pair_is_replaced_when_both_files_match() {
     // The key is replaced first, at first with half of its bytes, and then by a rename.
     let third = authority.server(&["a.test"]);
     server.folder.write("a.key", &third.key[..60]);
-    server.errors.wait_for("word of a broken key", |line| {
-        line.contains("a changed file is not taken over") && line.contains("a.key")
-    });
+    server
+        .errors
+        .wait_for("an error about the broken key", |line| {
+            line.contains("a changed file is not taken over") && line.contains("a.key")
+        });
     assert!(session(&server, &[]).presents(&new));
     for (name, content) in [("a.key", &third.key), ("a.crt", &third.certificate)] {
         server.folder.write("incoming", content);
@@ -412,9 +416,10 @@ fn tickets_are_shared_only_by_a_key_file() {
     assert!(session(&two, &back).is_resumed(), "the old ticket");
     // A broken file changes nothing and is logged.
     two.folder.write("keys", "no key\n");
-    two.errors.wait_for("word of a broken key file", |line| {
-        line.contains("ticket keys")
-    });
+    two.errors
+        .wait_for("an error about the broken key file", |line| {
+            line.contains("ticket keys")
+        });
     assert!(session(&two, &["-sess_in", &newer]).is_resumed());
 }
 

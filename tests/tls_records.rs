@@ -308,7 +308,7 @@ impl Interactive {
 
     fn write(&mut self, bytes: &[u8]) {
         let stdin = self.child.stdin.as_mut().expect("a pipe");
-        stdin.write_all(bytes).expect("it listens");
+        stdin.write_all(bytes).expect("a listening client");
     }
 
     fn read_until(&mut self, end: &str) {
@@ -333,7 +333,7 @@ fn until(pipe: &mut impl Read, end: &str) {
     while !said.ends_with(end.as_bytes()) {
         match pipe.read(&mut byte) {
             Ok(1) => said.push(byte[0]),
-            _ => panic!("it ended before {end:?}: {}", lossy(&said)),
+            _ => panic!("the output ended before {end:?}: {}", lossy(&said)),
         }
     }
 }

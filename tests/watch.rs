@@ -254,7 +254,7 @@ fn without_watches_folders_are_scanned() {
         .args(["-Ur", "sh", "-ec", FEW, env!("CARGO_BIN_EXE_anthill")])
         .arg(folder.path("."));
     let server = Server::launch(folder, command);
-    server.errors.wait_for("a word about it", |line| {
+    server.errors.wait_for("a message about the scans", |line| {
         line.contains("can't be watched") && line.contains("max_user_watches")
     });
     let mut client = server.keep_alive();

@@ -173,7 +173,9 @@ impl H2 {
     /// Returns the next frame of the type, and records the frames before.
     pub fn until(&mut self, kind: u8) -> Frame {
         loop {
-            let frame = self.next().expect("the connection ended before it");
+            let frame = self
+                .next()
+                .expect("a frame before the end of the connection");
             self.record_frame(&frame);
             if frame.kind == kind {
                 return frame;

@@ -380,13 +380,13 @@ impl Lines {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || collected.ended {
                 let why = if collected.ended {
-                    "it ended"
+                    "the program ended"
                 } else {
-                    "time is up"
+                    "the deadline passed"
                 };
                 let lines = collected.lines.join("\n");
                 drop(collected); // so that the panic does not poison the lock
-                panic!("{why} without {what}; it said:\n{lines}");
+                panic!("{why} without {what}; its output:\n{lines}");
             }
             collected = changed.wait_timeout(collected, left).expect("the lines").0;
         }
@@ -438,7 +438,7 @@ pub fn run<A: AsRef<OsStr>>(name: &str, arguments: &[A], input: &[u8]) -> Ran {
     };
     assert!(
         status.is_some(),
-        "{name} took longer than {CLIENT:?}; it said: {}{}",
+        "{name} took longer than {CLIENT:?}; its output: {}{}",
         ran.text(),
         ran.errors()
     );
@@ -554,7 +554,7 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < until, "time is up without {what}");
+        assert!(Instant::now() < until, "the deadline passed without {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

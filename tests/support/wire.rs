@@ -328,7 +328,7 @@ impl Wire {
             if !self.read_more() {
                 assert!(
                     self.ahead.is_empty(),
-                    "it ended within {:?}",
+                    "the connection ended within {:?}",
                     lossy(&self.ahead)
                 );
                 return None;
@@ -352,7 +352,7 @@ impl Wire {
     /// Waits for the server to close. Fails if further bytes arrive.
     pub fn ends(&mut self) {
         let rest = self.rest();
-        assert!(rest.is_empty(), "more came: {:?}", lossy(&rest));
+        assert!(rest.is_empty(), "unexpected bytes: {:?}", lossy(&rest));
     }
 
     /// Shuts the client's sending direction down.
@@ -377,7 +377,7 @@ impl Wire {
                 true
             }
             Err(error) if is_timeout(error.kind()) => panic!(
-                "neither bytes nor the end; so far: {:?}",
+                "neither bytes nor the end of the connection in time; received: {:?}",
                 lossy(&self.ahead[..self.ahead.len().min(2_000)])
             ),
             // A TCP reset, or an end without TLS's close_notify.
