@@ -676,7 +676,7 @@ fn unsafe_requests_invalidate_a_page() {
     assert_eq!(call_number(&get(&server, failing)), 1);
     Wire::plain(&server).ask("OPTIONS", path, "");
     assert_eq!(call_number(&get(&server, path)), 5);
-    // Of the methods of WebDAV, PROPFIND is safe and PROPPATCH is not.
+    // In WebDAV, PROPFIND is safe and PROPPATCH is not.
     Wire::plain(&server).ask("PROPFIND", path, "");
     assert_eq!(call_number(&get(&server, path)), 5);
     Wire::plain(&server).ask("PROPPATCH", path, "");

@@ -57,7 +57,7 @@ def link(path, text):
     os.unlink(beside(path))
 
 def name_it(fd, path):
-    # A folder's descriptor makes linkat(2) of it, which follows the link.
+    # With a folder's descriptor, os.link() calls linkat(2), and linkat(2) follows the link.
     here = os.open('.', os.O_RDONLY)
     os.link('/proc/self/fd/%d' % fd, path, src_dir_fd=here, follow_symlinks=True)
     os.close(here)

@@ -370,7 +370,7 @@ fn ten_requests_in_one_write_are_answered_in_order() {
                 assert_eq!(response.status, status, "{nth} over {over:?}: {response:?}");
             }
         }
-        // The same requests, one byte at a time.
+        // All requests once more, one byte at a time.
         if over == Over::Plain {
             wire.drip(requests.concat());
             for (nth, status) in expected.into_iter().enumerate() {
