@@ -44,7 +44,7 @@ impl Backend {
                 path("fpm.sock"),
             ),
         );
-        // The processes run as the user nobody and read the test's files.
+        // The processes run as the user `nobody` and read the test's files.
         let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(folder.path(""), everybody).expect("a mode");
         let mut command = Command::new(tool("php-fpm8.2"));
