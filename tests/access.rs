@@ -1,5 +1,4 @@
-//! Who may come in: addresses, passwords, and that there is no way around a guard; and where
-//! routes lead.
+//! Access control: address rules, passwords, and paths around a guard; and the targets of routes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -8,12 +7,13 @@ use std::thread;
 
 use anthill::limits;
 
-use crate::clients::{Answer, anthill, anthill_told, ask, curl, visit_with, wait_until};
+use crate::clients::{Answer, anthill, anthill_with_input, ask, curl, visit_with, wait_until};
 use crate::support::h2::H2;
 use crate::support::wire::{Over, Wire};
 use crate::support::{Folder, Server, run, server_table};
 
-/// One site for every name on plain HTTP and HTTPS, with these routes after its other keys.
+/// Returns a configuration with one site for every name on plain HTTP and HTTPS: further keys of the site
+/// first, the routes last.
 fn config(more: &str, routes: &[&str]) -> String {
     let routes = routes.join("\n[[site.route]]\n");
     let server = server_table("");
@@ -29,9 +29,9 @@ fn hash(kind: &str, password: &str) -> String {
     ran.text().trim().to_owned()
 }
 
-/// A site with something private, and `users`, a file with one user, `ant` with the password
-/// `crumb`.
-fn colony() -> Folder {
+/// Returns a folder with a site with private pages, and a password file `users` with the user `ant` and the
+/// password `crumb`.
+fn site_folder() -> Folder {
     Folder::new()
         .with("public/index.html", "front page")
         .with("public/lost.html", "lost page")
@@ -51,8 +51,8 @@ fn with_login(server: &Server, login: &str, target: &str) -> Answer {
     Answer::parse(&ran.stdout)
 }
 
-/// From another of this machine's own addresses.
-fn from(server: &Server, address: &str, target: &str) -> Answer {
+/// Sends a request from another loopback address.
+fn get_from(server: &Server, address: &str, target: &str) -> Answer {
     let url = server.http(target);
     let ran = curl(&server.folder, &["--interface", address, &url]);
     assert!(ran.success, "curl {target}: {}", ran.errors());
@@ -60,9 +60,9 @@ fn from(server: &Server, address: &str, target: &str) -> Answer {
 }
 
 #[test]
-fn addresses_are_let_in_or_not() {
+fn addresses_are_admitted_or_refused() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config(
             "errors = { 403 = \"stop.html\" }",
             &[
@@ -79,17 +79,17 @@ fn addresses_are_let_in_or_not() {
         ("127.0.0.4", "/private/nothing", 403),
         ("127.0.0.1", "/private/nothing", 404),
         ("127.0.0.1", "/private/inner/", 200),
-        // Guards add up: the inner one lets nobody in whom the outer one keeps out.
+        // Guards add up: an address refused by the outer guard is refused by the inner guard too.
         ("127.0.0.2", "/private/inner/", 403),
         ("127.0.0.4", "/private/inner/", 403),
         ("127.0.0.1", "/privateer/", 403),
         ("127.0.0.4", "/", 200),
     ] {
-        let answer = from(&server, address, target);
+        let answer = get_from(&server, address, target);
         assert_eq!(answer.status, status, "{address} {target}: {answer:?}");
         assert_eq!(status == 403, answer.body == "stop page", "{answer:?}");
     }
-    // Over TLS as well.
+    // The guards hold over TLS too.
     assert_eq!(
         visit_with(&server, "localhost", "/privateer/", &[]).status,
         403
@@ -97,13 +97,13 @@ fn addresses_are_let_in_or_not() {
 }
 
 #[test]
-fn an_address_is_the_same_through_both_families() {
+fn an_ipv4_address_matches_its_rule_on_an_ipv6_socket() {
     let table = "[server]\nhttps = []\nhttp = [\"[::]:0\"]\nstate = \"state\"\n\
                  control = \"anthill.sock\"\nworkers = 1\n";
     let routes = "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n\
                   [[site.route]]\npath = \"/private/\"\nallow = [\"127.0.0.1\"]\n\
                   [[site.route]]\npath = \"/privateer/\"\nallow = [\"::1\"]\n";
-    let server = Server::start_in(colony(), &format!("{table}{routes}"));
+    let server = Server::start_in(site_folder(), &format!("{table}{routes}"));
     let status = |address: &str, target: &str| {
         let url = format!("http://{address}:{}{target}", server.http_port);
         let ran = run("curl", &["-sSi", "-g", &url], b"");
@@ -111,7 +111,7 @@ fn an_address_is_the_same_through_both_families() {
     };
     assert_eq!(status("127.0.0.1", "/private/"), 200);
     assert_eq!(status("127.0.0.1", "/privateer/"), 403);
-    // Containers often have no IPv6, and then there is nothing to come by.
+    // Containers often have no IPv6, so the requests over IPv6 are conditional.
     if TcpListener::bind("[::1]:0").is_ok() {
         assert_eq!(status("[::1]", "/private/"), 403);
         assert_eq!(status("[::1]", "/privateer/"), 200);
@@ -119,14 +119,14 @@ fn an_address_is_the_same_through_both_families() {
 }
 
 #[test]
-fn every_kind_of_password_file_opens() {
-    let folder = colony();
+fn users_log_in_with_every_kind_of_password_hash() {
+    let folder = site_folder();
     let mut users = String::from("# people\n\n");
     for (name, kind) in [("six", "-6"), ("apr", "-apr1"), ("one", "-1")] {
         users += &format!("{name}:{}\n", hash(kind, "pass wörd:!"));
     }
     folder.write("users", users);
-    let told = anthill_told(
+    let told = anthill_with_input(
         &folder.path("."),
         &["passwd", "users", "bee"],
         "pass wörd:!\n",
@@ -137,7 +137,8 @@ fn every_kind_of_password_file_opens() {
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
     );
     for (nth, name) in ["six", "apr", "one", "bee"].iter().enumerate() {
-        // Each from an address of its own: only so many logins of one may fail.
+        // Each login comes from an address of its own, because the number of failed logins per address is
+        // limited.
         let address = format!("127.0.0.{}", nth + 1);
         let with_login = |login: &str| {
             let url = server.http("/private/");
@@ -160,7 +161,7 @@ fn every_kind_of_password_file_opens() {
             assert_eq!(answer.status, 401, "{login}: {answer:?}");
         }
     }
-    // Who had the right password is in the log, who hadn't is not.
+    // The log names a user after a correct password, and never after a wrong password.
     server.output.wait_for("a line with the user", |line| {
         line.starts_with("127.0.0.4 - bee [") && line.contains("\" 200 ")
     });
@@ -171,9 +172,9 @@ fn every_kind_of_password_file_opens() {
 }
 
 #[test]
-fn a_login_is_asked_for_in_the_words_of_the_standard() {
+fn a_login_is_requested_as_the_standard_says() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config(
             "errors = { 401 = \"stop.html\", 404 = \"lost.html\" }",
             &["path = \"/private/\"\nusers = \"users\""],
@@ -184,7 +185,7 @@ fn a_login_is_asked_for_in_the_words_of_the_standard() {
     let challenge = bare.field("www-authenticate").expect("a challenge");
     assert!(challenge.starts_with("Basic realm=\""), "{challenge}");
     assert!(challenge.ends_with("charset=\"UTF-8\""), "{challenge}");
-    // What is there and what isn't looks the same from outside.
+    // Without a login, existing and absent paths get equal responses.
     let nothing = ask(&server, "localhost", "/private/nothing");
     assert_eq!((nothing.status, &*nothing.body), (401, "stop page"));
     let nothing = with_login(&server, "ant:crumb", "/private/nothing");
@@ -218,7 +219,7 @@ fn a_login_is_asked_for_in_the_words_of_the_standard() {
     }
     let whole = with_login(&server, "ant:crumb", "/private/secret.html");
     assert_eq!((whole.status, &*whole.body), (200, "secret page"));
-    // A known ETag opens nothing either.
+    // A known ETag does not open a guarded page.
     let tag = whole.field("etag").expect("a tag");
     let request = format!(
         "GET /private/secret.html HTTP/1.1\r\nHost: x\r\nIf-None-Match: {tag}\r\nConnection: close\r\n\r\n"
@@ -230,8 +231,8 @@ fn a_login_is_asked_for_in_the_words_of_the_standard() {
 }
 
 #[test]
-fn no_spelling_of_a_path_gets_around_its_guard() {
-    let folder = colony();
+fn no_spelling_of_a_path_bypasses_its_guard() {
+    let folder = site_folder();
     std::os::unix::fs::symlink("private", folder.path("public/door")).expect("a link");
     let server = Server::start_in(
         folder,
@@ -301,7 +302,7 @@ fn no_spelling_of_a_path_gets_around_its_guard() {
 
 #[test]
 fn a_guard_holds_for_the_file_that_is_opened() {
-    let folder = colony()
+    let folder = site_folder()
         .with("public/docs/index.html", "secret docs")
         .with("public/page.html", "secret clean page")
         .with("public/app.html", "secret app")
@@ -355,7 +356,7 @@ fn a_guard_holds_for_the_file_that_is_opened() {
 
 #[test]
 fn guards_add_up() {
-    let folder = colony().with(
+    let folder = site_folder().with(
         "inner-users",
         format!("ant:{}\nbee:{}\n", hash("-1", "crumb"), hash("-1", "honey")),
     );
@@ -382,7 +383,7 @@ fn guards_add_up() {
         let answer = with_login(&server, login, target);
         assert_eq!(answer.status, status, "{login} {target}: {answer:?}");
     }
-    assert_eq!(from(&server, "127.0.0.2", "/").status, 403);
+    assert_eq!(get_from(&server, "127.0.0.2", "/").status, 403);
     let url = server.http("/private/");
     let right = ["--interface", "127.0.0.2", "-u", "ant:crumb", &url];
     let answer = Answer::parse(&curl(&server.folder, &right).stdout);
@@ -391,29 +392,29 @@ fn guards_add_up() {
 }
 
 #[test]
-fn a_changed_user_file_is_taken_over() {
+fn a_changed_user_file_takes_effect() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
     );
     let passwd = |arguments: &[&str], input: &str| {
-        let told = anthill_told(&server.folder.path("."), arguments, input);
+        let told = anthill_with_input(&server.folder.path("."), arguments, input);
         assert_eq!(told.code, Some(0), "{told:?}");
     };
     let status = |login: &str| with_login(&server, login, "/private/").status;
     assert_eq!(status("ant:crumb"), 200);
     assert_eq!(status("bee:honey"), 401);
-    // Both answers are remembered now; the new file makes them worthless.
+    // The server remembers both verdicts; the new file invalidates them.
     passwd(&["passwd", "users", "bee"], "honey\n");
     wait_until("new user", || (status("bee:honey") == 200).then_some(()));
     assert_eq!(status("ant:crumb"), 200);
     passwd(&["passwd", "--delete", "users", "ant"], "");
     wait_until("lost user", || (status("ant:crumb") == 401).then_some(()));
-    // A broken file changes nothing, and is told with its line.
+    // A broken password file changes nothing, and the error log names its line.
     server.folder.write("users", "bee:plain text\n");
     server
         .errors
-        .wait_for("word of a broken user file", |line| {
+        .wait_for("an error about the broken user file", |line| {
             line.contains("users:1:") && line.contains("no hash")
         });
     assert_eq!(status("bee:honey"), 200);
@@ -422,20 +423,20 @@ fn a_changed_user_file_is_taken_over() {
 }
 
 #[test]
-fn guessing_passwords_holds_nobody_up() {
-    // 2^14 rounds take a second and more: what waits here never ends while the test looks.
+fn password_guesses_do_not_delay_other_requests() {
+    // 2^14 rounds take more than a second, so the queue does not drain during the test.
     let slow = "$2y$14$abcdefghijklmnopqrstuuJ5mYmCkAqyjlIHn0B0sBKWF6xkUN5yG";
-    let folder = colony();
+    let folder = site_folder();
     folder.write("users", format!("ant:{slow}\n"));
     let server = Server::start_in(
         folder,
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
     );
-    // From several addresses: one alone may guess only a few times.
+    // The guesses come from several addresses, because one address may fail only a few times.
     let connect = |nth: u8| Wire::of(&server, [127, 0, 1, nth / 8].into()).socket;
     let mut guesses: Vec<_> = (0..100).map(connect).collect();
     for (nth, guess) in guesses.iter_mut().enumerate() {
-        // Each is another login, of two letters: the same one is hashed once for all who ask.
+        // Each guess is a different login: the server hashes equal logins once.
         let (third, fourth) = (b"FJNR"[nth % 4], b'A' + (nth / 4) as u8);
         let login = [char::from(third), char::from(fourth)];
         let request = format!(
@@ -445,17 +446,17 @@ fn guessing_passwords_holds_nobody_up() {
         guess.write_all(request.as_bytes()).expect("a request");
         guess.set_nonblocking(true).expect("no waiting");
     }
-    // More than may wait: some are told to come back.
+    // With more logins than the queue admits, some get a 503.
     let told = wait_until("503", || {
         guesses.iter_mut().find_map(|guess| {
             let mut answer = [0; 4096];
             let read = guess.read(&mut answer).ok()?;
-            // The first ones may have been found wrong by now.
+            // The first guesses may have got their 401 by now.
             Some(Answer::parse(&answer[..read])).filter(|told| told.status == 503)
         })
     });
     assert!(told.field("retry-after").is_some(), "{told:?}");
-    // The front page comes while the first guesses still wait.
+    // The front page arrives while the first guesses still wait.
     assert_eq!(ask(&server, "localhost", "/").body, "front page");
     let waiting = guesses.iter_mut().filter_map(|guess| {
         let read = guess.read(&mut [0; 1]);
@@ -465,7 +466,7 @@ fn guessing_passwords_holds_nobody_up() {
     assert!(waiting.count() > 30, "most guesses wait");
 }
 
-/// `Authorization` of `ant` with this password.
+/// Returns an `Authorization` field for the user `ant` with the password.
 fn authorization(password: &str) -> String {
     let login = run(
         "openssl",
@@ -475,19 +476,19 @@ fn authorization(password: &str) -> String {
     format!("Authorization: Basic {}\r\n", login.text().trim())
 }
 
-/// A flood of wrong passwords is refused, over every version of HTTP, and keeps out no client with
-/// another address, nor a login that was right before.
+/// A flood of wrong passwords is refused over every version of HTTP. Clients with other addresses and
+/// earlier correct logins are still admitted.
 #[test]
 fn failed_logins_are_limited_by_address() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
     );
     let get =
         |nth: u8, fields: &str| Wire::of(&server, [127, 0, 0, nth].into()).get("/private/", fields);
     let right = authorization("crumb");
     assert_eq!(get(2, &right).status, 200);
-    // Each client may fail so often, and one more by the time that this takes.
+    // Each address has a fixed number of failures, and regains one failure over time.
     let (mut wrong, mut refused) = (0, 0);
     for guess in 0..3 * limits::LOGIN_FAILURES_MAX {
         let got = get(2, &authorization(&guess.to_string()));
@@ -507,12 +508,12 @@ fn failed_logins_are_limited_by_address() {
         line.contains(" 429 ") && line.contains("rule=607")
     });
     assert!(server.counter("logins_refused") >= refused);
-    // Nothing was guessed here, and what is known is no guess.
+    // A request without a login and a known login do not count as guesses.
     assert_eq!(get(2, "").status, 401);
     assert_eq!(get(2, &right).status, 200);
     assert_eq!(get(3, &right).status, 200);
     assert_eq!(get(4, &authorization("wrong")).status, 401);
-    // Over TLS and HTTP/2 as well.
+    // The limit holds over TLS and HTTP/2 too.
     let mut refused = None;
     for guess in 0..3 * limits::LOGIN_FAILURES_MAX {
         let login = authorization(&format!("h2-{guess}"));
@@ -526,12 +527,12 @@ fn failed_logins_are_limited_by_address() {
     assert!(refused.field("retry-after").is_some(), "{refused:?}");
 }
 
-/// Guesses that come all at once count before they are hashed; the right login of another client is
-/// answered while they go on.
+/// Simultaneous guesses count before their passwords are hashed. Another client's correct login is answered
+/// during the flood.
 #[test]
-fn a_flood_of_guesses_keeps_out_no_other_client() {
+fn a_flood_of_guesses_locks_no_other_client_out() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config("", &["path = \"/private/\"\nusers = \"users\""]),
     );
     let is_over = AtomicBool::new(false);
@@ -567,9 +568,9 @@ fn a_flood_of_guesses_keeps_out_no_other_client() {
 }
 
 #[test]
-fn redirects_carry_what_follows_their_prefix() {
+fn redirects_keep_the_path_after_their_prefix() {
     let server = Server::start_in(
-        colony(),
+        site_folder(),
         &config(
             "",
             &[
@@ -612,8 +613,8 @@ fn redirects_carry_what_follows_their_prefix() {
 }
 
 #[test]
-fn rewrites_and_folders_of_their_own() {
-    let folder = colony()
+fn rewrites_and_routes_with_their_own_root() {
+    let folder = site_folder()
         .with("public/new/index.html", "new index")
         .with("public/new/page.html", "new page")
         .with("public/new/sub/index.html", "new sub")

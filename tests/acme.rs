@@ -1,5 +1,5 @@
-//! Certificates by themselves, had from a real directory (Pebble): every challenge, and whatever may
-//! go wrong on the way. After each the server serves a certificate that is valid, old or new.
+//! Automatic certificates from a real ACME directory (Pebble): every challenge type, and failures at every
+//! step. After each test the server serves a valid certificate, old or new.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,46 +16,47 @@ use crate::clients::{Authority, Session, curl, wait_until};
 use crate::support::pebble::{Pebble, Settings};
 use crate::support::{Folder, Lines, Server, server_table};
 
-/// Until a certificate is there: a debug build on a busy machine, and a directory that waits.
+/// Deadline for a certificate. The long limit allows for debug builds on a busy machine and a slow
+/// directory.
 const ISSUE: Duration = Duration::from_secs(120);
 
 const NAME: &str = "www.example.org";
 
-fn furnished(pebble: &Pebble) -> Folder {
+fn site_folder(pebble: &Pebble) -> Folder {
     Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
         .with("ca.pem", pebble.root())
 }
 
-/// A server for these names that gets its certificates from this directory.
+/// Starts a server with certificates for the names from the directory.
 fn server(pebble: &Pebble, names: &[&str], more: &str) -> Server {
-    Server::start_in(furnished(pebble), &pebble.config_for(names, more))
+    Server::start_in(site_folder(pebble), &pebble.config_for(names, more))
 }
 
-/// Waits for a line of the log.
-fn said(lines: &Lines, what: &str) -> String {
+/// Waits for a line with the text.
+fn wait_for_line(lines: &Lines, what: &str) -> String {
     lines.wait_until(ISSUE, what, |lines| {
         lines.iter().find(|line| line.contains(what)).cloned()
     })
 }
 
-/// Waits for this many lines of the log.
-fn said_times(lines: &Lines, what: &str, times: usize) {
+/// Waits for `times` lines with the text.
+fn wait_for_lines(lines: &Lines, what: &str, times: usize) {
     lines.wait_until(ISSUE, what, |lines| {
         let count = lines.iter().filter(|line| line.contains(what)).count();
         (count >= times).then_some(())
     });
 }
 
-/// Whether a client that trusts the directory's root alone gets an answer over HTTPS.
+/// Returns true if a client with the directory's root as its only trust anchor gets a response over HTTPS.
 fn trusts(server: &Server, name: &str) -> bool {
     let url = format!("https://{name}:{}/", server.https_port);
     let ran = curl(&server.folder, &[url]);
     ran.success && ran.text().to_lowercase().contains("server: anthill")
 }
 
-/// Waits until one does.
-fn is_trusted(server: &Server, name: &str) {
+/// Waits until a client trusts the server's certificate.
+fn wait_until_trusted(server: &Server, name: &str) {
     wait_until("trusted certificate", || trusts(server, name).then_some(()));
 }
 
@@ -64,8 +65,8 @@ fn stored(server: &Server, name: &str) -> PathBuf {
     folder.join("certificate.pem")
 }
 
-/// The first certificate in this file, PEM.
-fn leaf(file: &PathBuf) -> String {
+/// Returns the first certificate of a file, as PEM.
+fn first_certificate(file: &PathBuf) -> String {
     let text = fs::read_to_string(file).expect("a certificate");
     let start = text.find("-----BEGIN CERT").expect("a certificate");
     let end = "-----END CERTIFICATE-----\n";
@@ -74,12 +75,12 @@ fn leaf(file: &PathBuf) -> String {
 }
 
 #[test]
-fn by_http_01_from_the_first_start() {
+fn a_certificate_is_issued_by_http_01_at_the_first_start() {
     let pebble = Pebble::start();
     let server = server(&pebble, &[NAME, "example.org"], ", challenge = \"http-01\"");
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
-    is_trusted(&server, "example.org");
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
+    wait_until_trusted(&server, "example.org");
     let status = server.ask(&["status"]).stdout;
     assert!(status.contains("89 days left, renewed at"), "{status}");
     assert!(!status.contains("failed at"), "{status}");
@@ -93,41 +94,41 @@ fn by_http_01_from_the_first_start() {
     let directory = directory.expect("an account");
     assert_eq!(mode(directory.join("account.key")), 0o600);
     assert!(!stored(&server, NAME).with_file_name("order.json").exists());
-    // What isn't pending is as any other path: sent to https.
+    // A path of no pending challenge is an ordinary path, redirected to https.
     let asked = crate::clients::ask(&server, NAME, "/.well-known/acme-challenge/x");
     assert_eq!(asked.status, 308);
-    // A restart keeps it, and has no reason to ask for another.
+    // A restart keeps the certificate and orders no further certificate.
     let folder = server.into_folder();
     let server = Server::start_in(folder, &pebble.config_for(&[NAME, "example.org"], ""));
-    is_trusted(&server, NAME);
+    wait_until_trusted(&server, NAME);
     assert_eq!(pebble.orders(), 1);
 }
 
 #[test]
-fn by_tls_alpn_01() {
+fn a_certificate_is_issued_by_tls_alpn_01() {
     let pebble = Pebble::start();
     let server = server(&pebble, &[NAME], ", challenge = \"tls-alpn-01\"");
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
-    // Whoever asks for that protocol when nothing is pending gets nothing.
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
+    // A client that offers acme-tls/1 without a pending challenge is refused.
     let session = Session::open(server.https_port, NAME, &["-alpn", "acme-tls/1"]);
     assert!(!session.connected, "{}", session.text);
 }
 
 #[test]
-fn half_of_the_nonces_are_refused() {
+fn a_certificate_is_issued_although_half_of_the_nonces_are_refused() {
     let pebble = Pebble::start_with(Settings {
         nonce_reject: 50,
         ..Settings::default()
     });
     let server = server(&pebble, &[NAME], "");
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
     assert!(!status.contains("failed at"), "{status}");
 }
 
-/// A hook that tells the directory's DNS, after `before`, and writes down how it was called.
+/// Writes a dns-01 hook: the hook runs `before`, updates Pebble's DNS server, and records its arguments.
 fn hook(pebble: &Pebble, folder: &Folder, before: &str) {
     let script = format!(
         "#!/bin/sh\necho \"$1 $2\" >> {}\n{before}\n\
@@ -136,15 +137,15 @@ fn hook(pebble: &Pebble, folder: &Folder, before: &str) {
         folder.path("calls").display(),
         pebble.dns_url("")
     );
-    // Replaced, not rewritten: the old one may be running.
+    // The hook is replaced by a rename, because the old hook may be running.
     folder.write("new-hook", script);
     let file = folder.path("new-hook");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("its mode");
     fs::rename(file, folder.path("hook")).expect("its name");
 }
 
-/// Waits until the hook was called so often.
-fn calls(folder: &Folder, count: usize) -> Vec<String> {
+/// Waits until the hook has been called `count` times, and returns the recorded calls.
+fn wait_for_calls(folder: &Folder, count: usize) -> Vec<String> {
     crate::support::eventually("calls of the hook", || {
         let text = fs::read_to_string(folder.path("calls")).unwrap_or_default();
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -155,17 +156,17 @@ fn calls(folder: &Folder, count: usize) -> Vec<String> {
 const HOOK: &str = ", hook = \"hook\"";
 
 #[test]
-fn by_dns_01_with_a_wildcard() {
+fn a_wildcard_certificate_is_issued_by_dns_01() {
     let pebble = Pebble::start();
-    let folder = furnished(&pebble);
+    let folder = site_folder(&pebble);
     hook(&pebble, &folder, "");
     let names = ["example.org", "*.example.org"];
     let server = Server::start_in(folder, &pebble.config_for(&names, HOOK));
-    said(&server.errors, "certificate until");
+    wait_for_line(&server.errors, "certificate until");
     for name in ["example.org", "any.example.org"] {
-        is_trusted(&server, name);
+        wait_until_trusted(&server, name);
     }
-    let called = calls(&server.folder, 4);
+    let called = wait_for_calls(&server.folder, 4);
     let (present, cleanup) = (
         "present _acme-challenge.example.org",
         "cleanup _acme-challenge.example.org",
@@ -174,34 +175,34 @@ fn by_dns_01_with_a_wildcard() {
 }
 
 #[test]
-fn a_hook_that_fails_or_hangs() {
+fn a_failing_or_hanging_hook_is_logged() {
     let pebble = Pebble::start();
-    let folder = furnished(&pebble);
+    let folder = site_folder(&pebble);
     hook(&pebble, &folder, "echo 'no credentials' >&2; exit 3");
     let config = pebble.config_for(&[NAME], ", hook = \"hook\", hook_timeout = \"1s\"");
     let server = Server::start_in(folder, &config);
-    said(&server.errors, "it ended with 3: no credentials");
+    wait_for_line(&server.errors, "it ended with 3: no credentials");
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
     hook(&pebble, &server.folder, "sleep 1000 & wait");
     server.reload(&config);
-    said(&server.errors, "no end after 1 s; it was killed");
+    wait_for_line(&server.errors, "no end after 1 s; it was killed");
     let status = server.ask(&["status"]).stdout;
     assert!(status.contains("none yet, a self-signed one"), "{status}");
     let patient = pebble.config_for(&[NAME], HOOK);
     hook(&pebble, &server.folder, "");
     server.reload(&patient);
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
 }
 
 #[test]
-fn validation_fails_and_is_told_in_words() {
+fn a_failed_validation_is_logged_with_its_reason() {
     let pebble = Pebble::start();
     let nowhere = format!("{{\"host\":\"{NAME}\",\"addresses\":[\"127.9.9.9\"]}}");
     pebble.dns("add-a", &nowhere);
     let config = pebble.config_for(&[NAME], ", challenge = \"http-01\"");
-    let server = Server::start_in(furnished(&pebble), &config);
-    let line = said(&server.errors, "was not validated by http-01");
+    let server = Server::start_in(site_folder(&pebble), &config);
+    let line = wait_for_line(&server.errors, "was not validated by http-01");
     assert!(
         line.contains("(connection)") && line.contains("tried again at"),
         "{line}"
@@ -213,31 +214,32 @@ fn validation_fails_and_is_told_in_words() {
         let json = server.ask(&["status", "--json"]).stdout;
         (tells && json.contains("was not validated")).then_some(())
     });
-    // It serves all the same, and the operator who has found the mistake needn't wait.
+    // The server serves meanwhile, and a reload retries at once after the operator has corrected the
+    // record.
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
     pebble.dns("clear-a", &format!("{{\"host\":\"{NAME}\"}}"));
     server.reload(&config);
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
     assert!(!status.contains("failed at"), "{status}");
 }
 
 #[test]
-fn where_http_01_fails_tls_alpn_01_is_next() {
+fn tls_alpn_01_follows_a_failed_http_01() {
     let pebble = Pebble::start_with(Settings {
-        http_elsewhere: true,
+        http_01_fails: true,
         ..Settings::default()
     });
     let server = server(&pebble, &[NAME], "");
-    said(&server.errors, "was not validated by http-01");
+    wait_for_line(&server.errors, "was not validated by http-01");
     server.reload(&pebble.config_for(&[NAME], ""));
-    said(&server.errors, "by tls-alpn-01");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "by tls-alpn-01");
+    wait_until_trusted(&server, NAME);
 }
 
 #[test]
-fn slow_validation_holds_up_nobody() {
+fn slow_validation_delays_no_request() {
     let pebble = Pebble::start_with(Settings {
         sleep: Some(6),
         ..Settings::default()
@@ -251,12 +253,12 @@ fn slow_validation_holds_up_nobody() {
     server.reload(&pebble.config_for(&names, ""));
     assert_eq!(server.ask(&["status"]).code, Some(0));
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     assert_eq!(pebble.orders(), 1);
 }
 
-/// Puts another number into a file of JSON.
+/// Replaces a number in a JSON file.
 fn set_number(file: &PathBuf, key: &str, number: u64) {
     let text = fs::read_to_string(file).expect("a state");
     let key = format!("\"{key}\":");
@@ -270,59 +272,59 @@ fn set_number(file: &PathBuf, key: &str, number: u64) {
 fn the_directory_is_down_at_renewal() {
     let mut pebble = Pebble::start();
     let config = pebble.config_for(&[NAME], "");
-    let server = Server::start_in(furnished(&pebble), &config);
-    said(&server.errors, "the directory wants it renewed");
-    is_trusted(&server, NAME);
-    let old = leaf(&stored(&server, NAME));
+    let server = Server::start_in(site_folder(&pebble), &config);
+    wait_for_line(&server.errors, "the directory wants it renewed");
+    wait_until_trusted(&server, NAME);
+    let old = first_certificate(&stored(&server, NAME));
     let folder = server.into_folder();
     pebble.stop();
-    // As if its time had come.
+    // The renewal window of the stored state is moved into the past.
     let state = folder.path("state/acme/certificates/www.example.org/state.json");
     set_number(&state, "window_start", 1);
     set_number(&state, "window_end", 2);
     let server = Server::start_in(folder, &config);
-    let line = said(&server.errors, "tried again at");
+    let line = wait_for_line(&server.errors, "tried again at");
     assert!(line.contains("refused"), "{line}");
-    is_trusted(&server, NAME);
+    wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
     assert!(status.contains("89 days left"), "{status}");
     assert!(status.contains("failed at"), "{status}");
-    // It comes back with another authority, and knows of no account: one is made anew.
+    // The restarted directory has a new root and no accounts, so the server registers a new account.
     pebble.run();
     server.folder.write("ca.pem", pebble.root());
     server.reload(&config);
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
-    assert_ne!(leaf(&stored(&server, NAME)), old);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
+    assert_ne!(first_certificate(&stored(&server, NAME)), old);
 }
 
 #[test]
-fn the_directory_wants_it_renewed_now() {
+fn the_directory_requests_an_early_renewal() {
     let pebble = Pebble::start();
     let config = pebble.config_for(&[NAME], "");
-    let server = Server::start_in(furnished(&pebble), &config);
-    said(&server.errors, "the directory wants it renewed");
-    let old = leaf(&stored(&server, NAME));
+    let server = Server::start_in(site_folder(&pebble), &config);
+    wait_for_line(&server.errors, "the directory wants it renewed");
+    let old = first_certificate(&stored(&server, NAME));
     pebble.set_renewal_info(
         &old,
         "{\"suggestedWindow\":{\"start\":\"2020-01-01T00:00:00Z\",\"end\":\"2020-01-02T00:00:00Z\"},\
          \"explanationURL\":\"https://ca.example/why\"}",
     );
     server.reload(&config);
-    said(&server.errors, "see https://ca.example/why");
-    said_times(&server.errors, "certificate until", 2);
-    assert_ne!(leaf(&stored(&server, NAME)), old);
-    is_trusted(&server, NAME);
-    said(&pebble.output, "is a replacement of");
-    // One for its reasons, not one after the other.
+    wait_for_line(&server.errors, "see https://ca.example/why");
+    wait_for_lines(&server.errors, "certificate until", 2);
+    assert_ne!(first_certificate(&stored(&server, NAME)), old);
+    wait_until_trusted(&server, NAME);
+    wait_for_line(&pebble.output, "is a replacement of");
+    // One renewal covers both reasons.
     assert_eq!(pebble.orders(), 2);
 }
 
 #[test]
-fn a_restart_in_the_middle_goes_on_with_the_order() {
+fn a_restart_resumes_a_pending_order() {
     let pebble = Pebble::start();
-    let folder = furnished(&pebble);
-    // It waits for a file, but not for ever.
+    let folder = site_folder(&pebble);
+    // The hook waits for a file, for at most 60 s.
     let wait = format!(
         "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
         folder.path("go").display()
@@ -330,20 +332,20 @@ fn a_restart_in_the_middle_goes_on_with_the_order() {
     hook(&pebble, &folder, &wait);
     let config = pebble.config_for(&[NAME], HOOK);
     let server = Server::start_in(folder, &config);
-    calls(&server.folder, 1);
+    wait_for_calls(&server.folder, 1);
     server.signal("KILL");
     let folder = server.into_folder();
     folder.write("go", "");
     let server = Server::start_in(folder, &config);
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     assert_eq!(pebble.orders(), 1);
 }
 
 #[test]
-fn a_full_disk_while_storing() {
+fn a_full_disk_while_a_certificate_is_stored() {
     let pebble = Pebble::start();
-    let folder = furnished(&pebble).with("state/here", "");
+    let folder = site_folder(&pebble).with("state/here", "");
     let wait = format!(
         "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
         folder.path("go").display()
@@ -356,7 +358,7 @@ fn a_full_disk_while_storing() {
         Folder::new(),
         crate::lifecycle::in_own_mounts(&folder, mounts),
     );
-    calls(&folder, 1);
+    wait_for_calls(&folder, 1);
     let state = format!(
         "/proc/{}/root{}",
         server.pid(),
@@ -366,71 +368,71 @@ fn a_full_disk_while_storing() {
     let full = fs::write(&filler, vec![0; 1 << 20]);
     assert!(full.is_err(), "the disk has room");
     folder.write("go", "");
-    let line = said(&server.errors, "certificate.pem: No space left");
+    let line = wait_for_line(&server.errors, "certificate.pem: No space left");
     assert!(line.contains(NAME), "{line}");
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
     fs::remove_file(&filler).expect("the filler");
     server.signal("HUP");
-    said(&server.errors, "certificate until");
+    wait_for_line(&server.errors, "certificate until");
     server.folder.write("ca.pem", pebble.root());
-    is_trusted(&server, NAME);
-    // The directory had no more work with it.
+    wait_until_trusted(&server, NAME);
+    // The failure to store caused no second order.
     assert_eq!(pebble.orders(), 1);
 }
 
 #[test]
-fn two_servers_on_one_state_folder() {
+fn two_servers_share_one_state_folder() {
     let pebble = Pebble::start();
-    let folder = furnished(&pebble);
-    // The second one has to come before the first one is done.
+    let folder = site_folder(&pebble);
+    // The hook waits, so that the second server starts before the first server's order ends.
     let wait = format!(
         "n=0; until [ -e {} ] || [ $n = 600 ]; do sleep 0.1; n=$((n+1)); done",
         folder.path("go").display()
     );
     hook(&pebble, &folder, &wait);
     let first = Server::start_in(folder, &pebble.config_for(&[NAME], HOOK));
-    calls(&first.folder, 1);
+    wait_for_calls(&first.folder, 1);
     let state = first.folder.path("state");
     let config = pebble
         .config_for(&[NAME], HOOK)
         .replace(&pebble.https_port.to_string(), "0")
         .replace(&pebble.http_port.to_string(), "0")
         .replace("\"state\"", &format!("{:?}", state.display().to_string()));
-    let folder = furnished(&pebble);
+    let folder = site_folder(&pebble);
     hook(&pebble, &folder, "");
     let second = Server::start_in(folder, &config);
-    said(&second.errors, "another server on this state folder");
+    wait_for_line(&second.errors, "another server on this state folder");
     first.folder.write("go", "");
-    said(&first.errors, "certificate until");
-    is_trusted(&first, NAME);
-    is_trusted(&second, NAME);
+    wait_for_line(&first.errors, "certificate until");
+    wait_until_trusted(&first, NAME);
+    wait_until_trusted(&second, NAME);
     assert_eq!(pebble.orders(), 1);
     let status = second.ask(&["status"]).stdout;
     assert!(status.contains("renewed by another server"), "{status}");
-    // The state folder lies in the first one's.
+    // The state folder lies in the folder of the first server.
     let folder = first.into_folder();
     wait_until("the second in its place", || {
         let status = second.ask(&["status"]).stdout;
         status.contains("days left, renewed at").then_some(())
     });
-    is_trusted(&second, NAME);
+    wait_until_trusted(&second, NAME);
     assert_eq!(pebble.orders(), 1);
     drop(folder);
 }
 
 #[test]
-fn profiles() {
+fn certificate_profiles() {
     let pebble = Pebble::start();
     let server = server(&pebble, &[NAME], ", profile = \"nonesuch\"");
-    let line = said(&server.errors, "no profile `nonesuch`");
+    let line = wait_for_line(&server.errors, "no profile `nonesuch`");
     assert!(
         line.contains("default") && line.contains("shortlived"),
         "{line}"
     );
     assert_eq!(pebble.orders(), 0);
     server.reload(&pebble.config_for(&[NAME], ", profile = \"shortlived\""));
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
     assert!(status.contains("5 days left, renewed at"), "{status}");
     assert!(
@@ -451,19 +453,19 @@ fn external_account_binding() {
         ..Settings::default()
     });
     let server = server(&pebble, &[NAME], "");
-    said(&server.errors, "wants an external account binding");
+    wait_for_line(&server.errors, "wants an external account binding");
     let bound = format!(", eab = {{ kid = \"kid-1\", key = \"{key}\" }}");
     server.reload(&pebble.config_for(&[NAME], &bound));
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
 }
 
 #[test]
-fn names_that_no_directory_validates_are_skipped_and_said() {
+fn names_that_no_directory_validates_are_skipped_and_logged() {
     let pebble = Pebble::start();
     let config = pebble.config_for(&["box", NAME, "127.0.0.1", "nas.lan"], "")
         + "[[site]]\nnames = [\"*\"]\nroot = \"public\"\n";
-    let server = Server::start_in(furnished(&pebble), &config);
+    let server = Server::start_in(site_folder(&pebble), &config);
     let skipped = [
         "no certificate is asked for `box`: it is a local name",
         "no certificate is asked for `127.0.0.1`: it is an address",
@@ -471,10 +473,10 @@ fn names_that_no_directory_validates_are_skipped_and_said() {
         "no certificate is asked for `*`: it stands for any name",
     ];
     for line in skipped {
-        said(&server.errors, line);
+        wait_for_line(&server.errors, line);
     }
-    said(&server.errors, "certificate until");
-    is_trusted(&server, NAME);
+    wait_for_line(&server.errors, "certificate until");
+    wait_until_trusted(&server, NAME);
     let status = server.ask(&["status"]).stdout;
     let checked = server.ask(&["check"]).stdout;
     for line in skipped {
@@ -488,14 +490,14 @@ fn names_that_no_directory_validates_are_skipped_and_said() {
     assert_eq!(pebble.orders(), 1);
 }
 
-/// A server for TLS that reads a request and answers whatever it likes.
+/// A TLS server that reads a request and sends an arbitrary response.
 struct Hostile {
     port: u16,
     ca: String,
 }
 
 impl Hostile {
-    /// `answer` writes until it has done so, or fails.
+    /// Starts a server with `answer` as the writer of its responses.
     fn start(answer: impl Fn(&mut dyn Write) -> std::io::Result<()> + Send + 'static) -> Hostile {
         let authority = Authority::new("the hostile directory's CA");
         let leaf = authority.server(&["localhost"]);
@@ -515,7 +517,7 @@ impl Hostile {
                 let connection = rustls::ServerConnection::new(config.clone()).expect("TLS");
                 let mut stream = rustls::StreamOwned::new(connection, socket);
                 let _ = stream.read(&mut [0; 4096]);
-                // The client may have had enough of it.
+                // The client may close the connection early, so errors are ignored.
                 let _ = answer(&mut stream);
                 stream.conn.send_close_notify();
                 let _ = stream.flush();
@@ -527,15 +529,16 @@ impl Hostile {
         }
     }
 
-    /// One that answers these bytes.
-    fn says(bytes: impl Into<Vec<u8>>) -> Hostile {
+    /// Starts a server with the bytes as its response.
+    fn sending(bytes: impl Into<Vec<u8>>) -> Hostile {
         let bytes = bytes.into();
         Hostile::start(move |stream| stream.write_all(&bytes))
     }
 }
 
-/// What a server logs that is told to trust such a directory; it goes on serving.
-fn complaint(hostile: &Hostile) -> String {
+/// Starts an anthill server with the hostile directory, checks that the server still serves, and returns
+/// the logged error.
+fn logged_error(hostile: &Hostile) -> String {
     let config = format!(
         "{}[tls]\nacme = {{ directory = \"https://localhost:{}/\", ca = \"hostile.pem\" }}\n\
          [[site]]\nnames = [\"{NAME}\"]\nroot = \"public\"\n",
@@ -546,7 +549,7 @@ fn complaint(hostile: &Hostile) -> String {
         .with("public/index.html", "<p>hello</p>\n")
         .with("hostile.pem", &hostile.ca);
     let server = Server::start_in(folder, &config);
-    let line = said(&server.errors, "tried again at");
+    let line = wait_for_line(&server.errors, "tried again at");
     assert!(Session::open(server.https_port, NAME, &[]).is_served());
     assert!(!line.contains('\u{1b}') && line.len() < 1_500, "{line}");
     line
@@ -585,7 +588,7 @@ fn hostile_directories_are_bounded_and_logged() {
         ),
         ("HTTP/1.1 500 No\r\n\r\n<html>".to_owned(), "status 500"),
     ] {
-        let line = complaint(&Hostile::says(answer));
+        let line = logged_error(&Hostile::sending(answer));
         assert!(line.contains(complaint_has), "{complaint_has}: {line}");
     }
     let endless = Hostile::start(|stream| {
@@ -594,11 +597,11 @@ fn hostile_directories_are_bounded_and_logged() {
             stream.write_all(&[b' '; 8_192])?;
         }
     });
-    assert!(complaint(&endless).contains("too long"));
+    assert!(logged_error(&endless).contains("too long"));
 }
 
 #[test]
-fn a_directory_that_drips_is_left_at_the_deadline() {
+fn a_dripping_directory_is_abandoned_at_the_deadline() {
     let slow = Hostile::start(|stream| {
         stream.write_all(b"HTTP/1.1 200 OK\r\nX: ")?;
         loop {
@@ -606,5 +609,5 @@ fn a_directory_that_drips_is_left_at_the_deadline() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    assert!(complaint(&slow).contains("no whole answer within"));
+    assert!(logged_error(&slow).contains("no whole answer within"));
 }

@@ -1,7 +1,7 @@
-//! What a warm stored page costs in allocations: none, over plain HTTP and over TLS.
+//! Heap allocations of a worker for a warm stored page: 0, over plain HTTP and over TLS.
 //!
-//! This has to be seen from inside, so a worker runs here, on a thread of this process whose
-//! allocations are counted, and everything else on threads whose are not.
+//! A client cannot observe allocations, so the worker runs inside the test process on a thread with counted
+//! allocations. Everything else runs on threads without counting.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -33,13 +33,14 @@ use tempfile::TempDir;
 #[path = "support/trust.rs"]
 mod trust;
 
-/// The system's allocator, and a count of what is asked of it by threads that said so.
+/// The system's allocator with a count of the allocations made by threads with [`IS_COUNTED`] set.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Without a destructor and made beforehand, so that asking for it allocates nothing.
+    /// Whether the current thread's allocations are counted. The constant initial value and the lack of a
+    /// destructor keep an access free of allocations.
     static IS_COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -53,7 +54,7 @@ fn count() {
     unsafe_code,
     reason = "an allocator can't be had without; all of it is handed on to the system's as it came"
 )]
-// SAFETY: every call is the system allocator's own, with the very arguments that it was made with.
+// SAFETY: every call passes its unchanged arguments to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -96,11 +97,11 @@ fn a_warm_page_allocates_nothing() {
     assert_eq!(allocations(&mut stream), 0, "over TLS");
 }
 
-/// How often the worker allocates for [`COUNTED`] requests on a warm connection.
+/// Returns the worker's allocations during [`COUNTED`] requests on a warm connection.
 fn allocations(stream: &mut (impl Read + Write)) -> u64 {
     let mut response = vec![0; 64 * 1024];
     let started = Instant::now();
-    // The first requests find the page not loaded yet, and then not compressed.
+    // The first requests load the page and wait for its compression.
     for _ in 0..WARM {
         exchange(stream, &mut response);
         assert!(started.elapsed() < Duration::from_secs(20), "no end");
@@ -112,7 +113,7 @@ fn allocations(stream: &mut (impl Read + Write)) -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
-/// One request, and its response to the end.
+/// Sends one request and reads its response to the end.
 fn exchange(stream: &mut (impl Read + Write), response: &mut [u8]) {
     stream.write_all(REQUEST).expect("sent");
     let mut filled = 0;
@@ -130,12 +131,13 @@ fn exchange(stream: &mut (impl Read + Write), response: &mut [u8]) {
     }
 }
 
-/// A worker as control would start it; its addresses, plain and TLS. It ends with this process.
+/// Starts a worker with the same inputs as the control plane, and returns its plain and TLS addresses. The
+/// worker ends with the test process.
 fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
     let path = |name: &str| folder.path().join(name);
     fs::create_dir(path("public")).expect("a folder");
     fs::create_dir(path("state")).expect("a folder");
-    // No text: it would be compressed one day, at a moment of its own choice.
+    // The content is no text: the server would compress text in the background at an unpredictable moment.
     fs::write(path("public/page.html"), content()).expect("a page");
     let config = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n\
         [log]\naccess = \"off\"\n[[site]]\nnames = [\"*\"]\nroot = \"public\"\nhttp = \"serve\"\n";
@@ -202,12 +204,12 @@ fn start_worker(folder: &TempDir) -> [SocketAddr; 2] {
             receiver,
         )
     });
-    // A worker whose control has gone goes too.
+    // A worker ends once its command channel is dropped, so the channel is leaked.
     std::mem::forget(commands);
     addresses
 }
 
-/// Bytes that no compression makes smaller.
+/// Returns bytes that no compression makes smaller.
 fn content() -> Vec<u8> {
     let words = (0..PAGE_BYTES as u64).map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56);
     words.map(|word| word as u8).collect()

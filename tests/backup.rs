@@ -1,5 +1,5 @@
-//! Backups by the real binary: there and back byte for byte, archives that lie, disks that are full,
-//! files that change meanwhile.
+//! Backup and restore with the real binary: content equal byte for byte, damaged and hostile archives, full
+//! disks, and files changed during a backup.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -51,7 +51,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// Bytes that don't compress, the same each time.
+/// Returns pseudo-random, incompressible bytes, equal on each call.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = || {
@@ -63,12 +63,12 @@ fn noise(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// Everything below a folder: its path, mode, time and content or target.
+/// Returns everything below a folder: path, mode, time, and content or link target.
 fn tree(root: &Path) -> Vec<(PathBuf, u32, i64, Vec<u8>)> {
     let mut found = Vec::new();
     let mut todo = vec![root.to_owned()];
     while let Some(path) = todo.pop() {
-        let stat = path.symlink_metadata().expect("what is there");
+        let stat = path.symlink_metadata().expect("the metadata");
         let (content, time) = if stat.is_dir() {
             let children = fs::read_dir(&path).expect("a folder");
             todo.extend(children.map(|child| child.expect("an entry").path()));
@@ -114,8 +114,8 @@ fn saved() -> Folder {
     folder
 }
 
-/// Nothing but these is in the folder: no draft was forgotten.
-fn only(folder: &Folder, expected: &[&str]) {
+/// Asserts that a folder has only the expected entries, and so no leftover of an unfinished restore.
+fn assert_entries(folder: &Folder, expected: &[&str]) {
     let all = fs::read_dir(folder.path("")).expect("the folder");
     let mut names: Vec<String> = all
         .map(|entry| {
@@ -131,14 +131,14 @@ fn only(folder: &Folder, expected: &[&str]) {
 }
 
 #[test]
-fn there_and_back_byte_for_byte() {
+fn restore_gives_a_site_back_byte_for_byte() {
     let folder = saved();
     let archive = folder.path("site.tar.gz");
     assert_eq!(
-        archive.metadata().expect("it").permissions().mode() & 0o777,
+        archive.metadata().expect("readable").permissions().mode() & 0o777,
         0o600
     );
-    only(
+    assert_entries(
         &folder,
         &["anthill.toml", "public", "scripts", "site.tar.gz"],
     );
@@ -153,7 +153,7 @@ fn there_and_back_byte_for_byte() {
         (tree(&folder.path("public")), tree(&folder.path("scripts"))),
         before
     );
-    // What was there is kept.
+    // Restore keeps the previous folder under another name.
     let kept = done
         .stdout
         .lines()
@@ -161,7 +161,7 @@ fn there_and_back_byte_for_byte() {
     let kept: Vec<&str> = kept.collect();
     assert_eq!(kept.len(), 2, "{done:?}");
     assert_eq!(tree(Path::new(kept[0])), spoilt);
-    // Elsewhere, and never over something.
+    // Restore into a chosen folder never overwrites an existing folder.
     let to = folder.path("elsewhere");
     let unpack = || {
         anthill(&[
@@ -178,7 +178,7 @@ fn there_and_back_byte_for_byte() {
 }
 
 #[test]
-fn other_programs_can_read_it() {
+fn other_programs_can_read_an_archive() {
     let folder = saved();
     fs::create_dir(folder.path("out")).expect("a folder");
     let (archive, out) = (folder.path("site.tar.gz"), folder.path("out"));
@@ -197,7 +197,7 @@ fn other_programs_can_read_it() {
 }
 
 #[test]
-fn a_running_server_takes_what_is_restored() {
+fn a_running_server_serves_a_restored_site() {
     let folder = folder();
     let mut server = Server::start_in(folder, &config());
     let agent = "User-Agent: Mozilla/5.0 Firefox/140.0\r\n";
@@ -217,9 +217,9 @@ fn a_running_server_takes_what_is_restored() {
     let done = restore(&server.folder);
     assert_eq!(done.code, Some(0), "{done:?}");
     assert_eq!(get(&server, "/"), "<p>hello</p>\n");
-    // Neither the old script nor its page.
+    // The restored server runs the new script and does not serve the old script's stored page.
     assert_eq!(get(&server, "/run/hello"), "one\n");
-    // Without the server the counts of the backup come back.
+    // With the server stopped, restore brings back the hit counts of the backup.
     assert_eq!(server.ask(&["stop"]).code, Some(0));
     server.wait(std::time::Duration::from_secs(20));
     let folder = server.into_folder();
@@ -230,7 +230,7 @@ fn a_running_server_takes_what_is_restored() {
 }
 
 #[test]
-fn files_that_change_meanwhile_are_whole() {
+fn files_changed_during_a_backup_are_whole() {
     let folder = folder();
     for nth in 0..40 {
         folder.write(&format!("public/page-{nth}"), vec![b'a'; 50_000]);
@@ -263,8 +263,8 @@ fn files_that_change_meanwhile_are_whole() {
     }
 }
 
-/// The archive, unpacked to tar.
-fn plain(folder: &Folder) -> Vec<u8> {
+/// Returns the archive decompressed to tar.
+fn unpacked_tar(folder: &Folder) -> Vec<u8> {
     let bytes = fs::read(folder.path("site.tar.gz")).expect("the archive");
     let mut tar = Vec::new();
     GzDecoder::new(&bytes[..])
@@ -279,8 +279,8 @@ fn packed(tar: &[u8]) -> Vec<u8> {
     gzip.finish().expect("gzip")
 }
 
-/// It is refused with these words, and nothing has changed.
-fn refused(folder: &Folder, archive: &[u8], why: &str) {
+/// Asserts that restore refuses an archive with the words in `why`, and changes nothing.
+fn assert_refused(folder: &Folder, archive: &[u8], why: &str) {
     let before = tree(&folder.path(""));
     fs::write(folder.path("site.tar.gz"), archive).expect("an archive");
     let done = restore(folder);
@@ -302,13 +302,13 @@ fn refused(folder: &Folder, archive: &[u8], why: &str) {
 fn a_damaged_archive_changes_nothing() {
     let folder = saved();
     let bytes = fs::read(folder.path("site.tar.gz")).expect("the archive");
-    let tar = plain(&folder);
+    let tar = unpacked_tar(&folder);
     for length in [bytes.len() / 2, bytes.len() - 4, bytes.len() - 1] {
-        refused(&folder, &bytes[..length], "it is cut off");
+        assert_refused(&folder, &bytes[..length], "it is cut off");
     }
-    refused(&folder, &tar, "is no backup that can be used");
-    refused(&folder, b"", "is no backup that can be used");
-    refused(
+    assert_refused(&folder, &tar, "is no backup that can be used");
+    assert_refused(&folder, b"", "is no backup that can be used");
+    assert_refused(
         &folder,
         &[&bytes[..], b"x"].concat(),
         "something after its end",
@@ -316,28 +316,28 @@ fn a_damaged_archive_changes_nothing() {
     let mut flipped = bytes.clone();
     let middle = flipped.len() / 2;
     flipped[middle] ^= 0x40;
-    refused(&folder, &flipped, "is no backup that can be used");
-    // The sums of gzip and tar are right, a file's isn't.
+    assert_refused(&folder, &flipped, "is no backup that can be used");
+    // The checksums of gzip and tar are correct, and a file's digest is wrong.
     let mut other = tar.clone();
     let at = tar
         .windows(6)
         .position(|it| it == b"hello<")
         .expect("the page");
     other[at] ^= 1;
-    refused(&folder, &packed(&other), "SHA-256");
-    refused(&folder, &packed(&tar[..tar.len() - 1_024]), "it is cut off");
+    assert_refused(&folder, &packed(&other), "SHA-256");
+    assert_refused(&folder, &packed(&tar[..tar.len() - 1_024]), "it is cut off");
 }
 
 #[test]
 fn a_hostile_archive_writes_nowhere() {
     let folder = saved();
     let about = {
-        let tar = plain(&folder);
+        let tar = unpacked_tar(&folder);
         let size = std::str::from_utf8(&tar[124..135]).expect("a size");
         let size = usize::from_str_radix(size, 8).expect("a number");
         String::from_utf8(tar[512..512 + size].to_vec()).expect("text")
     };
-    // By another program, so that names are what it says.
+    // Python's tarfile writes the archive, with unchecked names.
     let make = "import io, sys, tarfile\n\
         out = io.BytesIO()\n\
         tar = tarfile.open(fileobj=out, mode='w:gz', format=tarfile.PAX_FORMAT)\n\
@@ -386,7 +386,7 @@ fn a_hostile_archive_writes_nowhere() {
     ] {
         let made = run("python3", &["-c", make, &about, entries], b"");
         assert!(made.success, "{entries}: {}", made.errors());
-        refused(&folder, &made.stdout, why);
+        assert_refused(&folder, &made.stdout, why);
     }
     for (about, why) in [
         ("something else\n", "anthill didn't make it"),
@@ -404,12 +404,12 @@ fn a_hostile_archive_writes_nowhere() {
         ),
     ] {
         let made = run("python3", &["-c", make, about, "add('root', D)"], b"");
-        refused(&folder, &made.stdout, why);
+        assert_refused(&folder, &made.stdout, why);
     }
 }
 
 #[test]
-fn a_full_disk_leaves_what_was_there() {
+fn a_full_disk_during_a_restore_keeps_the_old_site() {
     let folder = saved();
     fs::create_dir(folder.path("small")).expect("a folder");
     let script = "set -e; mount -t tmpfs -o size=1m none small; cp anthill.toml small\n\
@@ -435,7 +435,7 @@ fn a_full_disk_leaves_what_was_there() {
 }
 
 #[test]
-fn folders_keep_the_group_of_new_files_and_files_no_rights_of_others() {
+fn folders_keep_the_setgid_bit_and_files_lose_setuid_and_setgid() {
     let folder = folder();
     let chmod = |name: &str, mode| {
         fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
@@ -446,14 +446,14 @@ fn folders_keep_the_group_of_new_files_and_files_no_rights_of_others() {
     for done in [backup(&folder), restore(&folder)] {
         assert_eq!(done.code, Some(0), "{done:?}");
     }
-    let mode = |name: &str| folder.path(name).metadata().expect("it").mode() & 0o7777;
+    let mode = |name: &str| folder.path(name).metadata().expect("readable").mode() & 0o7777;
     assert_eq!(mode("public/a"), 0o2775);
     assert_eq!(mode("public/a/b"), 0o2750);
     assert_eq!(mode("public/index.html"), 0o755);
 }
 
 #[test]
-fn an_archive_in_a_folder_that_is_saved_is_refused() {
+fn an_archive_inside_a_saved_folder_is_refused() {
     let folder = folder();
     symlink("public/a", folder.path("led")).expect("a link");
     let config = folder.path("anthill.toml");
@@ -483,7 +483,7 @@ fn an_archive_in_a_folder_that_is_saved_is_refused() {
 }
 
 #[test]
-fn what_is_typed_wrongly_is_said() {
+fn wrong_arguments_are_explained() {
     let folder = folder();
     let config = folder.path("anthill.toml");
     let config = config.to_str().expect("a path");

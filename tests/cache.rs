@@ -1,4 +1,4 @@
-//! The page cache from outside: what is kept, for whom, and what happens while a page is made.
+//! The page cache, end to end: which responses are stored, for which clients, and requests during a fill.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::support::{Folder, Server, eventually, run, server_table, site_table, 
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Kept for long if the response says nothing.
+/// A long lifetime for responses without an explicit lifetime.
 const KEPT: &str = "{ seconds = 1000 }";
 
 fn server(cache: &str) -> Server {
@@ -37,8 +37,8 @@ fn get_with(server: &Server, path: &str, fields: &str) -> Response {
     Wire::plain(server).get(path, fields)
 }
 
-/// Which call to its path a page is of.
-fn call(response: &Response) -> u64 {
+/// Returns the number of the handler's call that made a page.
+fn call_number(response: &Response) -> u64 {
     let text = response.text();
     let number = text.strip_prefix("call ").and_then(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -47,19 +47,19 @@ fn call(response: &Response) -> u64 {
     number.unwrap_or_else(|| panic!("no call in {response:?}"))
 }
 
-fn said(response: &Response) -> &str {
+fn cache_status(response: &Response) -> &str {
     response.field("cache-status").unwrap_or("nothing")
 }
 
 #[test]
-fn a_page_is_made_once_for_all_versions() {
+fn one_call_makes_a_page_for_all_versions_of_http() {
     let server = server(KEPT);
     for over in BOTH {
         let path = format!("/page/{over:?}?f=Content-Type:text/html&f=X-Own:%20yes&size=3000");
         let mut wire = Wire::over(&server, over);
         let first = wire.get(&path, "");
-        assert_eq!((first.status, call(&first)), (200, 1), "{first:?}");
-        assert_eq!(said(&first), "anthill; fwd=uri-miss; stored");
+        assert_eq!((first.status, call_number(&first)), (200, 1), "{first:?}");
+        assert_eq!(cache_status(&first), "anthill; fwd=uri-miss; stored");
         assert_eq!(first.field("age"), None);
         let second = wire.get(&path, "");
         assert_eq!((second.status, second.body.len()), (200, 3000));
@@ -74,7 +74,7 @@ fn a_page_is_made_once_for_all_versions() {
             .parse()
             .expect("a number");
         assert_eq!(
-            said(&second),
+            cache_status(&second),
             format!("anthill; hit; ttl={}", 1000 - age),
             "{second:?}"
         );
@@ -82,7 +82,7 @@ fn a_page_is_made_once_for_all_versions() {
         let third = h2.get(&path);
         assert_eq!((third.status, &third.body), (200, &first.body), "{third:?}");
         assert_eq!(third.field("x-own"), Some("yes"));
-        assert!(said(&third).starts_with("anthill; hit; ttl="));
+        assert!(cache_status(&third).starts_with("anthill; hit; ttl="));
         assert_eq!(third.field("date"), second.field("date"));
         assert_eq!(
             wire.ask("HEAD", &path, "").field("content-length"),
@@ -96,7 +96,7 @@ fn a_page_is_made_once_for_all_versions() {
 
 #[cfg(feature = "http3")]
 #[test]
-fn over_http_3_too() {
+fn stored_pages_are_served_over_http_3() {
     let server = server(KEPT);
     let path = "/page?f=ETag:%22t%22&f=X-Own:yes";
     let questions = [
@@ -110,7 +110,7 @@ fn over_http_3_too() {
     ];
     let mut scene = vec!["ask"];
     scene.extend(questions.iter().map(String::as_str));
-    let said = crate::h3::play(&server, &scene);
+    let said = crate::h3::run_scenario(&server, &scene);
     let lines: Vec<&str> = said.lines().collect();
     let expected = [
         (200, "fwd=uri-miss; stored", "call 1 GET"),
@@ -133,9 +133,9 @@ fn over_http_3_too() {
     assert_eq!(lines.len(), 7, "{said}");
 }
 
-/// Twenty ask for what isn't there, over every way; one call is made.
+/// Twenty clients request an absent page over every transport, and the handler is called once.
 #[test]
-fn all_who_wait_share_a_call() {
+fn waiting_clients_share_a_call() {
     for (mode, status) in [
         ("", 200),
         ("&open", 200),
@@ -170,22 +170,22 @@ fn all_who_wait_share_a_call() {
             assert!(response.whole);
             if status != 502 {
                 assert_eq!(
-                    (call(&response), response.body.len()),
+                    (call_number(&response), response.body.len()),
                     (1, 40_000),
                     "{mode}"
                 );
             }
         }
         assert_eq!(server.counter("cache_calls"), 1, "{mode}");
-        // What failed isn't kept.
+        // A failure is not stored.
         let kept = u64::from(status == 200);
-        wait_until(PATIENCE, "kept, or not", || {
+        wait_until(PATIENCE, "the expected number of stored pages", || {
             (server.counter("kept_pages") == kept).then_some(())
         });
     }
 }
 
-/// Who began a call may leave; the others get what comes of it.
+/// The client that started a call may leave; the waiting clients get the call's response.
 #[test]
 fn a_call_outlives_its_client() {
     for over in BOTH {
@@ -194,38 +194,38 @@ fn a_call_outlives_its_client() {
         let ask = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let mut first = Wire::over(&server, over);
         first.send(&ask);
-        wait_until(PATIENCE, "begun", || {
+        wait_until(PATIENCE, "the start of the call", || {
             (server.counter("cache_calls") == 1).then_some(())
         });
         let mut second = Wire::over(&server, over);
         second.send(&ask);
-        wait_until(PATIENCE, "waiting", || {
+        wait_until(PATIENCE, "the waiting calls", || {
             (server.counter("cache_waits") == 1).then_some(())
         });
         let closed = server.counter("connections_closed");
         drop(first);
-        wait_until(PATIENCE, "gone", || {
+        wait_until(PATIENCE, "the end of the connection", || {
             (server.counter("connections_closed") > closed).then_some(())
         });
         Wire::plain(&server).ask("POST", "/page/other?open=go", "");
-        assert_eq!(call(&second.response("GET")), 1);
-        // Even if nobody waits any more, where it is quick.
+        assert_eq!(call_number(&second.response("GET")), 1);
+        // A quick call is finished and stored even if no client waits any more.
         let mut third = Wire::over(&server, over);
         third.send("GET /page/3?gate=go3 HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        wait_until(PATIENCE, "begun", || {
+        wait_until(PATIENCE, "the start of the call", || {
             (server.counter("cache_calls") == 2).then_some(())
         });
         drop(third);
         Wire::plain(&server).ask("POST", "/page/other?open=go3", "");
-        wait_until(PATIENCE, "kept", || {
+        wait_until(PATIENCE, "the stored page", || {
             (server.counter("kept_pages") == 2).then_some(())
         });
     }
 }
 
-/// Who asks and leaves keeps no script busy, but for a moment.
+/// A call without a waiting client keeps its script running only for a moment.
 #[test]
-fn a_call_that_everybody_left_ends() {
+fn a_call_without_waiting_clients_ends() {
     let server = with_scripts(&[("a", "echo $$ > $QUERY_STRING; exec sleep 1000")], "");
     for over in BOTH {
         let name = format!("pid-{over:?}");
@@ -233,20 +233,20 @@ fn a_call_that_everybody_left_ends() {
         let ask = format!("GET /run/a.sh?{name} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let mut wire = Wire::over(&server, over);
         wire.send(&ask);
-        let pid = wait_until(PATIENCE, "begun", || {
+        let pid = wait_until(PATIENCE, "the start of the call", || {
             let text = fs::read_to_string(&file).ok()?;
             text.ends_with('\n').then(|| text.trim().to_owned())
         });
         drop(wire);
-        wait_until(PATIENCE, "ended", || {
+        wait_until(PATIENCE, "the end of the script", || {
             (!fs::exists(format!("/proc/{pid}")).unwrap_or(true)).then_some(())
         });
     }
 }
 
-/// What is kept is compressed in the background, as a file is, and says so.
+/// A stored page is compressed in the background like a file, and its fields say so.
 #[test]
-fn a_kept_text_is_compressed() {
+fn stored_text_is_compressed() {
     let server = server(KEPT);
     let path = "/page?f=Content-Type:text/html&f=ETag:%22t%22&f=Vary:X-A&size=30000";
     let plain = get(&server, path);
@@ -256,7 +256,7 @@ fn a_kept_text_is_compressed() {
         let vary = fields.filter(|(name, _)| name.eq_ignore_ascii_case("vary"));
         vary.map(|(_, value)| value.clone()).collect()
     };
-    // The first has it too: caches on the way keep it.
+    // The first response has the Vary field too, because caches downstream store the response.
     assert_eq!(vary(&plain), ["X-A", "Accept-Encoding"]);
     let gzip = "Accept-Encoding: gzip, br\r\n";
     let packed = wait_until(PATIENCE, "compressed", || {
@@ -266,15 +266,15 @@ fn a_kept_text_is_compressed() {
     assert!(packed.body.len() < 3_000, "{packed:?}");
     assert_eq!(packed.field("etag"), Some("W/\"t\""));
     assert_eq!(vary(&packed), ["X-A", "Accept-Encoding"]);
-    assert!(said(&packed).starts_with("anthill; hit; ttl="));
+    assert!(cache_status(&packed).starts_with("anthill; hit; ttl="));
     for how in ["--http1.1", "--http2"] {
         let unpacked = server.curl(&[how, "--compressed", &server.https(path)]);
-        // Another scheme, another page; its gzip comes in time.
+        // The other scheme has a page of its own, compressed after a while.
         assert_eq!(unpacked.stdout.len(), 30_000, "{how}");
     }
     let unpacked = server.curl(&["--compressed", "-H", "Host: localhost", &server.http(path)]);
     assert!(unpacked.stdout == plain.body, "{}", unpacked.errors());
-    // Who doesn't want it has the plain bytes, which say that there is another.
+    // A client without gzip gets the identity representation, with the Vary field.
     for fields in [
         "",
         "Accept-Encoding: gzip;q=0\r\n",
@@ -285,7 +285,7 @@ fn a_kept_text_is_compressed() {
         assert_eq!(response.field("etag"), Some("\"t\""), "{fields}");
         assert_eq!(vary(&response), ["X-A", "Accept-Encoding"], "{fields}");
     }
-    // Either tag is known, whichever is chosen now.
+    // Both validators match, whichever representation is negotiated.
     for tag in ["\"t\"", "W/\"t\""] {
         for accepted in ["", gzip] {
             let fields = format!("If-None-Match: {tag}\r\n{accepted}");
@@ -294,12 +294,13 @@ fn a_kept_text_is_compressed() {
             assert_eq!(vary(&response), ["X-A", "Accept-Encoding"], "{fields}");
         }
     }
-    // A range is of the plain bytes, and of none if the compressed ones are meant.
+    // A range applies to the identity representation. An If-Range with the gzip's tag gets the whole
+    // content.
     let range = get_with(&server, path, &format!("Range: bytes=0-3\r\n{gzip}"));
     assert_eq!((range.status, range.text().as_str()), (206, "call"));
     let fields = format!("Range: bytes=0-3\r\nIf-Range: W/\"t\"\r\n{gzip}");
     assert_eq!(get_with(&server, path, &fields).status, 200);
-    // By date it may be of either: the whole.
+    // A date in If-Range may mean either representation, so the whole content is sent.
     let date = "Sat, 01 Jan 2000 00:00:00 GMT";
     let fields = format!("Range: bytes=0-3\r\nIf-Range: {date}\r\n{gzip}");
     let whole = get_with(&server, path, &fields);
@@ -307,12 +308,12 @@ fn a_kept_text_is_compressed() {
     let head = Wire::plain(&server).ask("HEAD", path, gzip);
     let length = packed.body.len().to_string();
     assert_eq!(head.field("content-length"), Some(length.as_str()));
-    // One for each scheme, and for what X-A said there is one alone.
+    // One call for each scheme. The request's X-A is the same throughout, so Vary adds no call.
     assert_eq!(server.counter("cache_calls"), 2);
 }
 
 #[test]
-fn what_is_no_text_is_not_compressed() {
+fn stored_binary_content_is_not_compressed() {
     let server = server(KEPT);
     for more in [
         "f=Content-Type:image/png&size=3000",
@@ -327,17 +328,17 @@ fn what_is_no_text_is_not_compressed() {
             assert_eq!(response.field("vary"), None, "{more}: {response:?}");
         }
         let kept = get(&server, &path);
-        assert!(said(&kept).starts_with("anthill; hit"), "{kept:?}");
+        assert!(cache_status(&kept).starts_with("anthill; hit"), "{kept:?}");
     }
-    // Its handler's own word is enough.
+    // The handler's own Vary is not repeated.
     let path = "/page?f=Content-Type:text/html&size=3000&f=Vary:accept-encoding";
     get(&server, path);
     assert_eq!(get(&server, path).field("vary"), Some("accept-encoding"));
 }
 
-/// One who begins a call and doesn't read holds up nobody.
+/// A client that starts a call and does not read delays no other client.
 #[test]
-fn a_slow_reader_holds_up_nobody() {
+fn a_slow_reader_delays_no_other_client() {
     let server = server(KEPT);
     let path = "/page?size=900000&mid=go";
     let mut slow = Wire::plain(&server);
@@ -345,12 +346,12 @@ fn a_slow_reader_holds_up_nobody() {
     assert_eq!(slow.take(12), b"HTTP/1.1 200");
     let mut other = Wire::plain(&server);
     other.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    // Its length is known, so it is sent as it comes.
+    // The page has a known length, so the server streams the content during the call.
     assert_eq!(other.take(12), b"HTTP/1.1 200");
     Wire::plain(&server).ask("POST", "/page/other?open=go", "");
     let rest = other.take(900_000);
     assert_eq!(rest.len(), 900_000);
-    wait_until(PATIENCE, "kept", || {
+    wait_until(PATIENCE, "the stored page", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
     assert_eq!(get(&server, path).body.len(), 900_000);
@@ -359,7 +360,7 @@ fn a_slow_reader_holds_up_nobody() {
 }
 
 #[test]
-fn what_must_not_be_kept_is_not() {
+fn responses_that_forbid_storage_are_not_stored() {
     let server = server(KEPT);
     for more in [
         "f=Cache-Control:no-store",
@@ -375,40 +376,49 @@ fn what_must_not_be_kept_is_not() {
         "status=302&f=Location:/",
     ] {
         let path = format!("/page?{more}");
-        let calls: Vec<u64> = (0..3).map(|_| call(&get(&server, &path))).collect();
+        let calls: Vec<u64> = (0..3).map(|_| call_number(&get(&server, &path))).collect();
         assert!(
             calls.windows(2).all(|two| two[0] < two[1]),
             "{more}: {calls:?}"
         );
     }
-    // Nor what was asked for with a login or a cookie that the answer may depend on.
+    // A response to a request with a login or a cookie is not stored, because the content may depend on
+    // either.
     for fields in ["Authorization: Basic YTpi\r\n", "Cookie: a=b\r\n"] {
         let path = format!("/page/{}", fields.len());
         let calls: Vec<u64> = (0..3)
-            .map(|_| call(&get_with(&server, &path, fields)))
+            .map(|_| call_number(&get_with(&server, &path, fields)))
             .collect();
         assert_eq!(calls, [1, 2, 3], "{fields}");
-        assert_eq!(call(&get(&server, &path)), 4);
-        assert_eq!(call(&get_with(&server, &path, fields)), 5, "{fields}");
-        assert_eq!(call(&get(&server, &path)), 4, "{fields}");
+        assert_eq!(call_number(&get(&server, &path)), 4);
+        assert_eq!(
+            call_number(&get_with(&server, &path, fields)),
+            5,
+            "{fields}"
+        );
+        assert_eq!(call_number(&get(&server, &path)), 4, "{fields}");
     }
-    // But if the response says that everybody may have it.
+    // A response with `public` is stored despite the login or the cookie.
     for fields in ["Authorization: Basic YTpi\r\n", "Cookie: a=b\r\n"] {
         let path = format!("/page/all{}?f=Cache-Control:public", fields.len());
-        assert_eq!(call(&get(&server, &path)), 1);
-        assert_eq!(call(&get_with(&server, &path, fields)), 1, "{fields}");
+        assert_eq!(call_number(&get(&server, &path)), 1);
+        assert_eq!(
+            call_number(&get_with(&server, &path, fields)),
+            1,
+            "{fields}"
+        );
     }
     for method in ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"] {
         let path = format!("/page/{method}");
         for nth in 1..3 {
             assert_eq!(
-                call(&Wire::plain(&server).ask(method, &path, "")),
+                call_number(&Wire::plain(&server).ask(method, &path, "")),
                 nth,
                 "{method}"
             );
         }
     }
-    // A cut body is nobody's page.
+    // A truncated body is never stored.
     let cut = get(&server, "/page/cut?cut&size=1000");
     assert!(!cut.whole, "{cut:?}");
     let cut = get(&server, "/page/cut?cut&size=1000&open");
@@ -416,41 +426,41 @@ fn what_must_not_be_kept_is_not() {
 }
 
 #[test]
-fn only_what_says_so_is_kept_where_nothing_is_guessed() {
+fn without_a_default_lifetime_only_explicit_lifetimes_are_stored() {
     let server = server("true");
     for nth in 1..3 {
-        assert_eq!(call(&get(&server, "/page/a")), nth);
+        assert_eq!(call_number(&get(&server, "/page/a")), nth);
     }
     for _ in 1..3 {
         assert_eq!(
-            call(&get(&server, "/page/b?f=Cache-Control:max-age=1000")),
+            call_number(&get(&server, "/page/b?f=Cache-Control:max-age=1000")),
             1
         );
         let missing = get(&server, "/page/c?f=Cache-Control:max-age=1000&status=404");
-        assert_eq!((missing.status, call(&missing)), (404, 1));
+        assert_eq!((missing.status, call_number(&missing)), (404, 1));
         let moved = get(
             &server,
             "/page/d?f=Cache-Control:max-age=9&status=302&f=Location:/x",
         );
-        assert_eq!((moved.status, call(&moved)), (302, 1));
+        assert_eq!((moved.status, call_number(&moved)), (302, 1));
         assert_eq!(moved.field("location"), Some("/x"));
     }
     let nothing = "/page/e?f=Cache-Control:max-age=1000&status=204";
     assert_eq!(get(&server, nothing).status, 204);
     let again = get(&server, nothing);
     assert_eq!((again.status, again.field("content-length")), (204, None));
-    assert!(said(&again).starts_with("anthill; hit"));
+    assert!(cache_status(&again).starts_with("anthill; hit"));
     let mut h2 = H2::open(&server, Over::Plain);
     assert_eq!(h2.get(nothing).status, 204);
 }
 
 #[test]
-fn conditions_and_ranges_are_those_of_the_page() {
+fn conditions_and_ranges_apply_to_stored_pages() {
     let server = server(KEPT);
     let date = "Sun,%2006%20Nov%201994%2008:49:37%20GMT";
     let path = format!("/page?f=ETag:%22t%22&f=Last-Modified:{date}&size=1000");
     let modified = "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-    // The first asks with a condition too, and the page is kept all the same.
+    // The first request has a condition too, and the page is stored all the same.
     let first = get_with(&server, &path, "If-None-Match: \"t\"\r\n");
     assert_eq!((first.status, first.body.len()), (304, 0), "{first:?}");
     assert_eq!(first.field("etag"), Some("\"t\""));
@@ -470,7 +480,7 @@ fn conditions_and_ranges_are_those_of_the_page() {
         ("Range: bytes=10-19\r\nIf-Range: \"t\"\r\n", 206, 10),
         ("Range: bytes=10-19\r\nIf-Range: \"x\"\r\n", 200, 1000),
     ];
-    wait_until(PATIENCE, "kept", || {
+    wait_until(PATIENCE, "the stored page", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
     for over in BOTH {
@@ -484,7 +494,10 @@ fn conditions_and_ranges_are_those_of_the_page() {
                 (*status, *length),
                 "{fields}"
             );
-            assert!(said(&response).starts_with("anthill; hit"), "{response:?}");
+            assert!(
+                cache_status(&response).starts_with("anthill; hit"),
+                "{response:?}"
+            );
             assert_eq!(
                 response.field("content-length").is_some(),
                 *status != 304,
@@ -513,21 +526,21 @@ fn conditions_and_ranges_are_those_of_the_page() {
 }
 
 #[test]
-fn a_head_makes_the_page() {
+fn a_head_request_stores_the_page() {
     let server = server(KEPT);
     let head = Wire::plain(&server).ask("HEAD", "/page", "");
     assert_eq!(head.status, 200);
-    wait_until(PATIENCE, "kept", || {
+    wait_until(PATIENCE, "the stored page", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
     assert_eq!(get(&server, "/page").text(), "call 1 GET -\n");
 }
 
 #[test]
-fn what_varies_is_kept_apart() {
+fn variants_by_vary_are_stored_separately() {
     let server = server(KEPT);
     let path = "/page?f=Vary:Accept-Language,%20X-A";
-    let ask = |fields: &str| call(&get_with(&server, path, fields));
+    let ask = |fields: &str| call_number(&get_with(&server, path, fields));
     assert_eq!(ask("Accept-Language: en\r\n"), 1);
     assert_eq!(ask("Accept-Language: de\r\n"), 2);
     assert_eq!(ask("Accept-Language: en\r\n"), 1);
@@ -536,9 +549,9 @@ fn what_varies_is_kept_apart() {
     assert_eq!(ask("accept-language:  de \r\n"), 2);
     assert_eq!(ask(""), 4);
     let missed = get_with(&server, path, "X-A: 2\r\n");
-    assert_eq!(said(&missed), "anthill; fwd=vary-miss; stored");
+    assert_eq!(cache_status(&missed), "anthill; fwd=vary-miss; stored");
     assert_eq!(server.counter("kept_pages"), 5);
-    // Those who wait and turn out to ask for something else call for it.
+    // Waiting clients with different values of a Vary field call the handler themselves.
     let path = "/page/wait?gate=go&f=Vary:X-A";
     let threads: Vec<_> = (0..6)
         .map(|nth| {
@@ -547,7 +560,7 @@ fn what_varies_is_kept_apart() {
             thread::spawn(move || (nth % 3, wire.get(path, &field)))
         })
         .collect();
-    wait_until(PATIENCE, "waiting", || {
+    wait_until(PATIENCE, "the waiting calls", || {
         (server.counter("cache_waits") == 5).then_some(())
     });
     get(&server, "/page/other?open=go");
@@ -555,7 +568,7 @@ fn what_varies_is_kept_apart() {
     let mut calls = [0; 3];
     for thread in threads {
         let (kind, response) = thread.join().expect("a client");
-        let number = call(&response);
+        let number = call_number(&response);
         assert!(
             calls[kind] == 0 || calls[kind] == number,
             "{kind}: {response:?}"
@@ -567,53 +580,53 @@ fn what_varies_is_kept_apart() {
 }
 
 #[test]
-fn a_stale_page_is_served_while_it_is_made_anew() {
+fn a_stale_page_is_served_during_its_revalidation() {
     let server = server("true");
     let path = "/page?f=Cache-Control:max-age=0,%20stale-while-revalidate=1000&gate=go";
     Wire::plain(&server).ask("POST", "/page/other?open=go", "");
-    assert_eq!(call(&get(&server, path)), 1);
-    // Each is answered on the spot with what there is, and has one call made.
+    assert_eq!(call_number(&get(&server, path)), 1);
+    // Each request gets the stale page at once and starts one call.
     let second = get(&server, path);
-    assert_eq!(call(&second), 1);
+    assert_eq!(call_number(&second), 1);
     assert!(
-        said(&second).starts_with("anthill; hit; ttl=-"),
+        cache_status(&second).starts_with("anthill; hit; ttl=-"),
         "{second:?}"
     );
     eventually("the second call's page", || {
-        (call(&get(&server, path)) > 1).then_some(())
+        (call_number(&get(&server, path)) > 1).then_some(())
     });
-    // While one is under way no other begins, and nobody waits for it.
+    // During the call no further call begins and no client waits.
     let path = "/page/b?f=Cache-Control:max-age=0,%20stale-while-revalidate=1000&later=b";
     let calls = server.counter("cache_calls");
     for _ in 0..10 {
-        assert_eq!(call(&get(&server, path)), 1);
+        assert_eq!(call_number(&get(&server, path)), 1);
     }
     assert_eq!(server.counter("cache_calls"), calls + 2);
     Wire::plain(&server).ask("POST", "/page/other?open=b", "");
     eventually("the second call's page", || {
-        (call(&get(&server, path)) > 1).then_some(())
+        (call_number(&get(&server, path)) > 1).then_some(())
     });
 }
 
 #[test]
-fn a_stale_page_is_better_than_a_failure() {
+fn a_stale_page_is_served_instead_of_a_failure() {
     let server = server("true");
     for (nth, failure) in ["500", "503", "fault"].iter().enumerate() {
         let path = format!(
             "/page/{nth}?f=Cache-Control:max-age=0,%20stale-if-error=1000&status=200,{failure},{failure}"
         );
         let first = get(&server, &path);
-        assert_eq!((first.status, call(&first)), (200, 1));
+        assert_eq!((first.status, call_number(&first)), (200, 1));
         for over in [Over::Plain, Over::Plain] {
             let stale = Wire::over(&server, over).get(&path, "");
-            assert_eq!((stale.status, call(&stale)), (200, 1), "{stale:?}");
+            assert_eq!((stale.status, call_number(&stale)), (200, 1), "{stale:?}");
             assert!(stale.field("age").is_some(), "{stale:?}");
         }
         let calls = server.counter("cache_calls");
-        // The handler is left alone for a while.
+        // After a failure the server does not call the handler for a while.
         assert_eq!(get(&server, &path).status, 200);
         assert_eq!(server.counter("cache_calls"), calls);
-        // Not where that is forbidden.
+        // must-revalidate forbids a stale page.
         let path = format!(
             "/page/strict{nth}?f=Cache-Control:max-age=0,%20stale-if-error=9,must-revalidate&status=200,{failure}"
         );
@@ -622,9 +635,9 @@ fn a_stale_page_is_better_than_a_failure() {
     }
 }
 
-/// A handler that is asked with the old page's tag may say that nothing changed.
+/// A handler called with the old page's tag may answer 304.
 #[test]
-fn a_page_that_did_not_change_is_freshened() {
+fn a_304_of_the_handler_freshens_a_page() {
     let server = server("true");
     let path = "/page?f=Cache-Control:max-age=0,%20stale-if-error=1000&f=ETag:%22t%22&revalidates";
     assert_eq!(get(&server, path).text(), "call 1 GET -\n");
@@ -635,66 +648,70 @@ fn a_page_that_did_not_change_is_freshened() {
             (200, "call 1 GET -\n")
         );
         assert_eq!(server.counter("cache_calls"), calls);
-        assert_eq!(said(&again), "anthill; fwd=stale; stored");
+        assert_eq!(cache_status(&again), "anthill; fwd=stale; stored");
     }
     assert_eq!(server.counter("kept_pages"), 1);
 }
 
 #[test]
-fn what_changes_a_page_ends_it() {
+fn unsafe_requests_invalidate_a_page() {
     let server = server(KEPT);
     let path = "/page/a?f=X:y";
-    assert_eq!(call(&get(&server, path)), 1);
-    assert_eq!(call(&get(&server, path)), 1);
+    assert_eq!(call_number(&get(&server, path)), 1);
+    assert_eq!(call_number(&get(&server, path)), 1);
     assert_eq!(
-        call(&Wire::plain(&server).ask("POST", path, "Content-Length: 0\r\n")),
+        call_number(&Wire::plain(&server).ask("POST", path, "Content-Length: 0\r\n")),
         2
     );
-    assert_eq!(call(&get(&server, path)), 3);
-    // By whichever way it came.
+    assert_eq!(call_number(&get(&server, path)), 3);
+    // The transport of the change does not matter.
     let mut h2 = H2::open(&server, Over::Tls);
     let id = h2.ask("DELETE", path, &[], true);
-    assert_eq!(call(&h2.response(id)), 4);
-    assert_eq!(call(&get(&server, path)), 5);
-    // Who fails changes nothing, nor who asks harmlessly.
+    assert_eq!(call_number(&h2.response(id)), 4);
+    assert_eq!(call_number(&get(&server, path)), 5);
+    // A failed change and a safe method leave the page in place.
     let failing = "/page/b?status=200,500,200";
-    assert_eq!(call(&get(&server, failing)), 1);
+    assert_eq!(call_number(&get(&server, failing)), 1);
     assert_eq!(Wire::plain(&server).ask("PUT", failing, "").status, 500);
-    assert_eq!(call(&get(&server, failing)), 1);
+    assert_eq!(call_number(&get(&server, failing)), 1);
     Wire::plain(&server).ask("OPTIONS", path, "");
-    assert_eq!(call(&get(&server, path)), 5);
-    // Of the methods of WebDAV some only ask.
+    assert_eq!(call_number(&get(&server, path)), 5);
+    // In WebDAV, PROPFIND is safe and PROPPATCH is not.
     Wire::plain(&server).ask("PROPFIND", path, "");
-    assert_eq!(call(&get(&server, path)), 5);
+    assert_eq!(call_number(&get(&server, path)), 5);
     Wire::plain(&server).ask("PROPPATCH", path, "");
-    let before = call(&get(&server, path));
+    let before = call_number(&get(&server, path));
     assert!(before > 6);
     let moved = "Destination: http://localhost/page/a?f=X:y\r\n";
     Wire::plain(&server).ask("MOVE", "/page/elsewhere", moved);
-    assert_eq!(call(&get(&server, path)), before + 1);
-    // With another method the field is only something that a client says.
+    assert_eq!(call_number(&get(&server, path)), before + 1);
+    // A Location field in a request invalidates nothing.
     Wire::plain(&server).ask("POST", "/page/elsewhere", moved);
-    assert_eq!(call(&get(&server, path)), before + 1);
-    // Where its response leads is another page by now.
-    assert_eq!(call(&get(&server, "/page/c")), 1);
+    assert_eq!(call_number(&get(&server, path)), before + 1);
+    // The target of a response's Location is invalidated.
+    assert_eq!(call_number(&get(&server, "/page/c")), 1);
     for location in ["/page/c", "http://localhost/page/c"] {
         let post = format!("/page/other?f=Location:{location}&status=303");
-        let before = call(&get(&server, "/page/c"));
+        let before = call_number(&get(&server, "/page/c"));
         Wire::plain(&server).ask("POST", &post, "");
-        assert_eq!(call(&get(&server, "/page/c")), before + 1, "{location}");
+        assert_eq!(
+            call_number(&get(&server, "/page/c")),
+            before + 1,
+            "{location}"
+        );
     }
-    // What began before the change isn't kept.
+    // A call begun before the change is not stored.
     let calls = server.counter("cache_calls");
     let mut wire = Wire::plain(&server);
     let slow = "/page/d?gate=d";
     wire.send(format!("GET {slow} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
-    wait_until(PATIENCE, "begun", || {
+    wait_until(PATIENCE, "the start of the call", || {
         (server.counter("cache_calls") > calls).then_some(())
     });
     let post = "/page/other?open=d&status=303&f=Location:/page/d%3Fgate=d";
     Wire::plain(&server).ask("POST", post, "");
-    assert_eq!(call(&wire.response("GET")), 1);
-    assert_eq!(call(&get(&server, slow)), 2);
+    assert_eq!(call_number(&wire.response("GET")), 1);
+    assert_eq!(call_number(&get(&server, slow)), 2);
 }
 
 #[test]
@@ -709,7 +726,7 @@ fn pages_are_purged() {
     ] {
         assert_eq!(get(&server, path).status, 200);
         assert!(
-            said(&get(&server, path)).starts_with("anthill; hit"),
+            cache_status(&get(&server, path)).starts_with("anthill; hit"),
             "{path}"
         );
     }
@@ -721,8 +738,8 @@ fn pages_are_purged() {
     assert_eq!(purge("/page"), "0 pages forgotten\n");
     assert_eq!(purge("/page/a"), "2 pages forgotten\n");
     assert_eq!(purge("/page/ä"), "1 page forgotten\n");
-    assert!(said(&get(&server, "/page/ab")).starts_with("anthill; hit"));
-    assert_eq!(call(&get(&server, "/page/a")), 3);
+    assert!(cache_status(&get(&server, "/page/ab")).starts_with("anthill; hit"));
+    assert_eq!(call_number(&get(&server, "/page/a")), 3);
     assert_eq!(purge("/page/a*"), "3 pages forgotten\n");
     assert_eq!(purge("/*"), "0 pages forgotten\n");
     assert_eq!(server.counter("kept_pages"), 0);
@@ -735,28 +752,28 @@ fn pages_are_purged() {
         assert_eq!(done.code, Some(1), "{done:?}");
         assert!(done.stderr.contains(what), "{done:?}");
     }
-    // A page that is being made is not kept either.
+    // A page under way during a purge is not stored either.
     let calls = server.counter("cache_calls");
     let mut wire = Wire::plain(&server);
     wire.send("GET /page/slow?gate=go HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    wait_until(PATIENCE, "begun", || {
+    wait_until(PATIENCE, "the start of the call", || {
         (server.counter("cache_calls") > calls).then_some(())
     });
     purge("/page/slow");
     Wire::plain(&server).ask("POST", "/page/other?open=go", "");
-    assert_eq!(call(&wire.response("GET")), 1);
-    assert_eq!(call(&get(&server, "/page/slow?gate=go")), 2);
+    assert_eq!(call_number(&wire.response("GET")), 1);
+    assert_eq!(call_number(&get(&server, "/page/slow?gate=go")), 2);
 }
 
-/// As a file of users has it.
+/// Returns a password hash in the format of a user file.
 fn hash(password: &str) -> String {
     let ran = run("openssl", &["passwd", "-6", "-stdin"], password.as_bytes());
     ran.text().trim().to_owned()
 }
 
-/// What one user gets, no other does.
+/// No user gets another user's page.
 #[test]
-fn users_share_nothing() {
+fn users_share_no_pages() {
     let users = format!("ant:{}\nbee:{}\n", hash("a"), hash("b"));
     let folder = Folder::new()
         .with("users", users)
@@ -769,7 +786,7 @@ fn users_share_nothing() {
         ran.text()
     };
     let number = |text: String| text.split(' ').nth(1).map(str::to_owned).expect("a number");
-    // Nothing says that it may be kept.
+    // Nothing marks the response as public.
     assert_eq!(number(ask("ant:a", "/page/a")), "1");
     assert_eq!(number(ask("ant:a", "/page/a")), "2");
     let public = "/page/b?f=Cache-Control:public";
@@ -786,33 +803,39 @@ fn users_share_nothing() {
 }
 
 #[test]
-fn the_host_and_its_port_tell_pages_apart() {
+fn pages_are_stored_separately_by_host_and_port() {
     let server = server(KEPT);
     let ask = |host: &str| {
         let mut wire = Wire::plain(&server);
         wire.send(format!("GET /page HTTP/1.1\r\nHost: {host}\r\n\r\n"));
-        call(&wire.response("GET"))
+        call_number(&wire.response("GET"))
     };
     assert_eq!(ask("a.example"), 1);
     assert_eq!(ask("a.example:81"), 2);
     assert_eq!(ask("b.example"), 3);
     assert_eq!(ask("a.example"), 1);
-    // And so does what the handler knows of the connection.
+    // Pages are separate by the scheme and port of the connection too.
     let mut wire = Wire::tls(&server);
     wire.send("GET /page HTTP/1.1\r\nHost: a.example\r\n\r\n");
-    assert_eq!(call(&wire.response("GET")), 4);
+    assert_eq!(call_number(&wire.response("GET")), 4);
 }
 
 #[test]
-fn cookies_may_be_ignored() {
+fn cookies_can_be_ignored_by_configuration() {
     let server = server("{ seconds = 1000, ignore_cookies = true }");
-    assert_eq!(call(&get_with(&server, "/page", "Cookie: a=b\r\n")), 1);
-    assert_eq!(call(&get_with(&server, "/page", "Cookie: a=c\r\n")), 1);
-    assert_eq!(call(&get(&server, "/page")), 1);
+    assert_eq!(
+        call_number(&get_with(&server, "/page", "Cookie: a=b\r\n")),
+        1
+    );
+    assert_eq!(
+        call_number(&get_with(&server, "/page", "Cookie: a=c\r\n")),
+        1
+    );
+    assert_eq!(call_number(&get(&server, "/page")), 1);
 }
 
 #[test]
-fn what_is_too_large_passes_through() {
+fn responses_over_the_size_limit_pass_through() {
     let server = server("{ seconds = 1000, page_bytes = 100000 }");
     for over in BOTH {
         for more in ["", "&mid=go", "&open", "&open&mid=go"] {
@@ -822,7 +845,7 @@ fn what_is_too_large_passes_through() {
                 let response = Wire::over(&server, over).get(&path, "");
                 assert!(response.whole);
                 assert_eq!(response.body.len(), 5_000_000, "{path}");
-                assert_eq!(call(&response), nth, "{path}");
+                assert_eq!(call_number(&response), nth, "{path}");
             }
             let path = path
                 .replace("5000000", "100000")
@@ -830,7 +853,7 @@ fn what_is_too_large_passes_through() {
             for _ in 1..3 {
                 let response = Wire::over(&server, over).get(&path, "");
                 assert_eq!(
-                    (call(&response), response.body.len()),
+                    (call_number(&response), response.body.len()),
                     (1, 100_000),
                     "{path}"
                 );
@@ -840,8 +863,7 @@ fn what_is_too_large_passes_through() {
     assert_eq!(server.counter("kept_pages"), 8);
 }
 
-/// However many pages there are, they take no more than their share of memory, and those that are
-/// used stay.
+/// The pages together stay within their share of memory, and frequently used pages stay in the cache.
 #[test]
 fn memory_is_bounded() {
     let server = server_with("memory_max = \"4MiB\"", KEPT, "");
@@ -849,14 +871,14 @@ fn memory_is_bounded() {
     let favourite = "/page/favourite?size=20000";
     for nth in 0..200 {
         wire.get(&format!("/page/{nth}?size=20000"), "");
-        assert_eq!(call(&wire.get(favourite, "")), 1, "after {nth}");
+        assert_eq!(call_number(&wire.get(favourite, "")), 1, "after {nth}");
     }
     let max = server.counter("kept_page_bytes_max");
-    // Three eighths of what the heads of waiting requests leave, which may have a sixteenth.
+    // Pages get 3/8 of the memory left by the heads of waiting requests, which may use 1/16.
     assert_eq!(max, (4 << 20) / 16 * 15 / 8 * 3);
     let bytes = server.counter("kept_page_bytes");
     assert!(bytes <= max && bytes > max / 2, "{bytes} of {max}");
-    // An endless answer of unknown length isn't gathered.
+    // The cache does not collect an endless response of unknown length.
     let before = server.resident_kib();
     let large = wire.get("/page/large?size=30000000&open", "");
     assert_eq!(large.body.len(), 30_000_000);
@@ -870,7 +892,7 @@ fn pages_outlive_a_restart() {
     let mut server = server(cache);
     let path = "/page?f=X-Own:yes&f=Vary:X-A&size=30000";
     let first = get(&server, path);
-    assert_eq!(call(&first), 1);
+    assert_eq!(call_number(&first), 1);
     get_with(&server, path, "X-A: b\r\n");
     get(
         &server,
@@ -893,11 +915,14 @@ fn pages_outlive_a_restart() {
     assert_eq!(again.body, first.body);
     assert_eq!(again.field("x-own"), Some("yes"));
     assert_eq!(again.field("date"), first.field("date"));
-    assert!(said(&again).starts_with("anthill; hit"), "{again:?}");
-    assert_eq!(call(&get_with(&server, path, "X-A: b\r\n")), 2);
+    assert!(
+        cache_status(&again).starts_with("anthill; hit"),
+        "{again:?}"
+    );
+    assert_eq!(call_number(&get_with(&server, path, "X-A: b\r\n")), 2);
     assert_eq!(server.counter("cache_calls"), 0);
     stop(&mut server);
-    // A file that is damaged, at whichever place, is none.
+    // A file with a damaged byte at any place is rejected.
     let mut folder = server.into_folder();
     for at in [0, 20, written.len() / 2, written.len() - 1] {
         let mut damaged = written.clone();
@@ -905,7 +930,7 @@ fn pages_outlive_a_restart() {
         folder.write("state/pages", &damaged);
         let mut server = Server::start_in(folder, &config);
         assert_eq!(server.counter("kept_pages"), 0, "{at}");
-        assert_eq!(call(&get(&server, path)), 1);
+        assert_eq!(call_number(&get(&server, path)), 1);
         stop(&mut server);
         folder = server.into_folder();
     }
@@ -916,37 +941,44 @@ fn pages_outlive_a_restart() {
         stop(&mut server);
         folder = server.into_folder();
     }
-    // Another handler's pages are not this one's.
+    // The pages of another handler are not used.
     folder.write("state/pages", &written);
     let server = Server::start_in(folder, &config.replace("path = \"/page\"", "path = \"/\""));
-    assert_eq!(call(&get(&server, path)), 1);
+    assert_eq!(call_number(&get(&server, path)), 1);
 }
 
-/// Pages live on over a reload, but not under another handler.
+/// Pages survive a reload with the same handler, and are dropped with another handler.
 #[test]
 fn pages_outlive_a_reload() {
     let server = server(KEPT);
-    assert_eq!(call(&get(&server, "/page")), 1);
+    assert_eq!(call_number(&get(&server, "/page")), 1);
     server.reload(&config("# moved down\n", KEPT, ""));
     let again = get(&server, "/page");
-    assert!(said(&again).starts_with("anthill; hit"), "{again:?}");
+    assert!(
+        cache_status(&again).starts_with("anthill; hit"),
+        "{again:?}"
+    );
     server.reload(&config("", KEPT, "").replace("test = \"page\"", "test = \"echo\""));
     assert_eq!(get(&server, "/page").text(), "");
 }
 
-/// What is kept under a path isn't what another path leads to now.
+/// A page stored under a path is not served after the path leads to another target.
 #[test]
-fn pages_do_not_outlive_what_led_to_them() {
+fn pages_end_with_the_rewrite_that_led_to_them() {
     let led = |to: &str| {
         let route = format!("[[site.route]]\npath = \"/old\"\nrewrite = \"{to}\"\n");
         config("", KEPT, &route)
     };
     let server = Server::start(&led("/page/a"));
     assert_eq!(get(&server, "/old").status, 200);
-    assert!(said(&get(&server, "/old")).starts_with("anthill; hit"));
+    assert!(cache_status(&get(&server, "/old")).starts_with("anthill; hit"));
     server.reload(&led("/page/b"));
     let other = get(&server, "/old");
-    assert_eq!(said(&other), "anthill; fwd=uri-miss; stored", "{other:?}");
+    assert_eq!(
+        cache_status(&other),
+        "anthill; fwd=uri-miss; stored",
+        "{other:?}"
+    );
 
     let tries = |to: &str| {
         let own = format!("http = \"serve\"\ntry = [\"$path\", \"{to}\"]");
@@ -954,14 +986,18 @@ fn pages_do_not_outlive_what_led_to_them() {
     };
     server.reload(&tries("/page/c"));
     assert_eq!(get(&server, "/none").status, 200);
-    assert!(said(&get(&server, "/none")).starts_with("anthill; hit"));
+    assert!(cache_status(&get(&server, "/none")).starts_with("anthill; hit"));
     server.reload(&tries("/page/d"));
     let other = get(&server, "/none");
-    assert_eq!(said(&other), "anthill; fwd=uri-miss; stored", "{other:?}");
+    assert_eq!(
+        cache_status(&other),
+        "anthill; fwd=uri-miss; stored",
+        "{other:?}"
+    );
 }
 
 #[test]
-fn mistakes_are_pointed_at() {
+fn configuration_errors_are_explained() {
     let folder = Folder::new().with("public/index.html", "x");
     for (route, what) in [
         (
@@ -1001,7 +1037,8 @@ fn mistakes_are_pointed_at() {
     }
 }
 
-/// A server that keeps what its scripts in sh answer: those of a folder, and those among its files.
+/// Starts a server that caches the responses of shell scripts: CGI scripts of a folder, and scripts among
+/// the site's files.
 fn with_scripts(scripts: &[(&str, &str)], more: &str) -> Server {
     let mut folder = Folder::new();
     for (name, text) in scripts {
@@ -1020,7 +1057,7 @@ fn with_scripts(scripts: &[(&str, &str)], more: &str) -> Server {
 }
 
 #[test]
-fn what_scripts_answer_is_kept_each_by_itself() {
+fn responses_of_scripts_are_stored_separately() {
     let server = with_scripts(
         &[
             ("a", "echo a $QUERY_STRING $$"),
@@ -1034,9 +1071,15 @@ fn what_scripts_answer_is_kept_each_by_itself() {
             let path = format!("{base}{path}");
             let first = get(&server, &path);
             assert_eq!(first.status, 200, "{first:?}");
-            assert!(said(&first).starts_with("anthill; fwd=uri-miss"), "{path}");
+            assert!(
+                cache_status(&first).starts_with("anthill; fwd=uri-miss"),
+                "{path}"
+            );
             let again = get(&server, &path);
-            assert!(said(&again).starts_with("anthill; hit"), "{again:?}");
+            assert!(
+                cache_status(&again).starts_with("anthill; hit"),
+                "{again:?}"
+            );
             assert_eq!(again.text(), first.text());
             seen.push(first.text());
         }
@@ -1046,9 +1089,9 @@ fn what_scripts_answer_is_kept_each_by_itself() {
     }
 }
 
-/// What isn't known to be kept when the head goes out isn't said to be.
+/// Cache-Status says `stored` only if the response is known to be stored when the head is sent.
 #[test]
-fn what_is_not_kept_is_not_called_stored() {
+fn cache_status_says_stored_only_for_stored_responses() {
     let server = with_scripts(
         &[
             ("large", "head -c 2000000 /dev/zero"),
@@ -1061,26 +1104,37 @@ fn what_is_not_kept_is_not_called_stored() {
         for _ in 0..2 {
             let large = get(&server, path);
             assert_eq!((large.status, large.body.len()), (200, 2_000_000));
-            assert!(!said(&large).contains("stored"), "{path}: {}", said(&large));
+            assert!(
+                !cache_status(&large).contains("stored"),
+                "{path}: {}",
+                cache_status(&large)
+            );
         }
     }
-    // Somebody who was to say more was ended.
+    // A script was ended while its output was still open.
     let left = [(); 2].map(|()| get(&server, "/left.sh"));
     for left in &left {
-        assert!(left.whole && !said(left).contains("stored"), "{left:?}");
+        assert!(
+            left.whole && !cache_status(left).contains("stored"),
+            "{left:?}"
+        );
     }
     assert_ne!(left[0].body, left[1].body);
     let dies = get(&server, "/dies.sh");
-    assert!(!dies.whole && !said(&dies).contains("stored"), "{dies:?}");
+    assert!(
+        !dies.whole && !cache_status(&dies).contains("stored"),
+        "{dies:?}"
+    );
     let line = server
         .output
         .wait_for("its line", |line| line.contains("GET /dies.sh "));
     assert!(line.contains("rule=721"), "{line}");
 }
 
-/// What a script sends its client to inside the server is told to others: so it is what all may see.
+/// The response to a script's internal redirect is shared by all clients, so only a target readable by all
+/// clients is stored.
 #[test]
-fn no_page_is_kept_that_only_some_may_see() {
+fn guarded_targets_of_internal_redirects_are_not_stored() {
     let go = |to: &str| format!("#!/bin/sh\nprintf 'Location: {to}\\n\\n'\n");
     let folder = Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
@@ -1104,7 +1158,7 @@ fn no_page_is_kept_that_only_some_may_see() {
     let server = Server::start_in(folder, &config);
     assert_eq!(get(&server, "/private/").text(), "<p>secret</p>\n");
     assert_eq!(get(&server, "/run/open").text(), "<p>hello</p>\n");
-    assert!(said(&get(&server, "/run/open")).starts_with("anthill; hit"));
+    assert!(cache_status(&get(&server, "/run/open")).starts_with("anthill; hit"));
     let from = |address: &str, more: &[&str], path: &str| {
         let ran = server.curl(
             &[
@@ -1119,7 +1173,7 @@ fn no_page_is_kept_that_only_some_may_see() {
         ran.text()
     };
     for _ in 0..3 {
-        // Who may see it gets it, and nobody else.
+        // An admitted client gets the page, and no other client.
         let stranger = from("127.0.0.2", &[], "/run/guarded");
         assert!(stranger.ends_with(" 403"), "{stranger}");
         assert!(!stranger.contains("secret"), "{stranger}");
@@ -1129,16 +1183,16 @@ fn no_page_is_kept_that_only_some_may_see() {
         assert!(nobody.ends_with(" 401"), "{nobody}");
         let member = from("127.0.0.1", &["-u", "alice:secret"], "/run/member");
         assert!(member.ends_with("<p>members</p>\n 200"), "{member}");
-        // Two that lead to each other wait for nobody, and come to an end.
+        // Two scripts with internal redirects to each other end with an error, and do not wait for each
+        // other for ever.
         let endless = get(&server, "/run/there");
         assert!(endless.status >= 500, "{endless:?}");
     }
 }
 
-/// A guard that a reload or a restart brings holds for what was kept before, by whichever way its path is
-/// come to.
+/// A guard added by a reload or a restart covers the pages stored before, by every path to them.
 #[test]
-fn a_new_guard_holds_for_what_was_kept_before() {
+fn a_new_guard_covers_pages_stored_before() {
     let go = "#!/bin/sh\nprintf 'Location: /members/\\n\\n'\n";
     let folder = Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
@@ -1172,7 +1226,7 @@ fn a_new_guard_holds_for_what_was_kept_before() {
             assert_eq!(get(&server, path).status, 200, "{path}");
             let again = get(&server, path);
             assert!(
-                said(&again).starts_with("anthill; hit"),
+                cache_status(&again).starts_with("anthill; hit"),
                 "{path}: {again:?}"
             );
         }
@@ -1195,10 +1249,9 @@ fn a_new_guard_holds_for_what_was_kept_before() {
     }
 }
 
-/// What was asked for while there was a guard, and answered while there was none, isn't for all once there
-/// is one again.
+/// A response requested under a guard and made without the guard is not shared after the guard is back.
 #[test]
-fn a_page_that_guards_changed_under_is_not_kept() {
+fn a_page_made_while_guards_change_is_not_stored() {
     let folder = Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
         .with("public/members/index.html", "<p>members</p>\n")

@@ -1,5 +1,5 @@
-//! The page cache and RFC 9111: the age of pages, updates by a 304, the statuses that are stored,
-//! requests with Authorization, and the clients that get a failure.
+//! The page cache and RFC 9111: the age of pages, updates by a 304, the stored statuses, requests with
+//! Authorization, and the clients that get a failure.
 
 use std::thread;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn get(server: &Server, path: &str, fields: &str) -> Response {
 }
 
 /// Returns the number of the call that made a response of the test handler.
-fn call(response: &Response) -> u64 {
+fn call_number(response: &Response) -> u64 {
     let text = response.text();
     let number = text.strip_prefix("call ").and_then(|rest| {
         let end = rest.find(|c: char| !c.is_ascii_digit())?;
@@ -59,7 +59,7 @@ fn open(server: &Server, gate: &str) {
 /// ask again before the cache knows that the call has ended; the second request makes a call of its
 /// own.
 #[test]
-fn a_failure_that_was_answered_is_not_shared() {
+fn a_delivered_failure_is_not_shared() {
     let server = server("{ seconds = 1000 }", "", &[]);
     for (nth, status) in [500, 502, 503].into_iter().enumerate() {
         for over in BOTH {
@@ -69,7 +69,7 @@ fn a_failure_that_was_answered_is_not_shared() {
             for calls in 1..4 {
                 let failed = Wire::over(&server, over).get(&path, "");
                 assert_eq!((failed.status, failed.body.len()), (status, 100));
-                assert_eq!(call(&failed), calls, "{failed:?}");
+                assert_eq!(call_number(&failed), calls, "{failed:?}");
             }
             assert_eq!(server.counter("cache_calls"), before + 3);
         }
@@ -77,18 +77,18 @@ fn a_failure_that_was_answered_is_not_shared() {
     assert_eq!(server.counter("cache_waits"), 0);
     // A successful response is shared before the call ends, and also afterwards.
     let path = "/page?size=100&end=go";
-    assert_eq!(call(&get(&server, path, "")), 1);
-    assert_eq!(call(&get(&server, path, "")), 1);
+    assert_eq!(call_number(&get(&server, path, "")), 1);
+    assert_eq!(call_number(&get(&server, path, "")), 1);
     open(&server, "go");
-    wait_until(PATIENCE, "kept", || {
+    wait_until(PATIENCE, "the stored page", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
-    assert_eq!(call(&get(&server, path, "")), 1);
+    assert_eq!(call_number(&get(&server, path, "")), 1);
 }
 
 /// Date and Age give the age of a response on receipt (RFC 9111 §4.2.3).
 #[test]
-fn a_response_may_be_too_old_to_be_kept() {
+fn a_response_may_be_too_old_to_be_stored() {
     let server = server("true", "", &[]);
     let old = "f=Date:Sun,%2006%20Nov%201994%2008:49:37%20GMT";
     let future = |name: &str, time: &str| format!("f={name}:Thu,%2001%20Jan%202099%20{time}%20GMT");
@@ -110,7 +110,7 @@ fn a_response_may_be_too_old_to_be_kept() {
     ];
     for (nth, (more, kept)) in table.into_iter().enumerate() {
         let path = format!("/page/{nth}?{more}");
-        let calls = [(); 3].map(|()| call(&get(&server, &path, "")));
+        let calls = [(); 3].map(|()| call_number(&get(&server, &path, "")));
         let expected = if kept { [1, 1, 1] } else { [1, 2, 3] };
         assert_eq!(calls, expected, "{more}");
     }
@@ -164,7 +164,7 @@ fn a_script_has_its_own_date_over_http_3() {
         "",
         &[("a", script), ("b", "printf 'Status: 200\\n\\n'")],
     );
-    let said = crate::h3::play(&server, &["ask", "GET /run/a.sh", "GET /run/b.sh"]);
+    let said = crate::h3::run_scenario(&server, &["ask", "GET /run/a.sh", "GET /run/b.sh"]);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
     for (line, is_own) in lines.iter().zip([true, false]) {
@@ -177,7 +177,7 @@ fn a_script_has_its_own_date_over_http_3() {
 /// A 304 updates all fields of a page except the fields that describe the bytes of the content (RFC
 /// 9111 §3.2).
 #[test]
-fn a_304_brings_new_fields() {
+fn a_304_updates_the_stored_fields() {
     let script = "\
         printf 'ETag: \"t\"\\nCache-Control: max-age=0, stale-if-error=1000\\n'\n\
         if [ -n \"$HTTP_IF_NONE_MATCH\" ]; then new=2; printf 'Status: 304\\n'; else new=1; fi\n\
@@ -210,17 +210,17 @@ fn a_304_brings_new_fields() {
     assert_eq!(server.counter("cache_calls"), 4);
 }
 
-/// A response is stored for as long as it says, with any final status except the statuses that
-/// forbid storage.
+/// A response is stored for its stated lifetime, with any final status except the statuses that forbid
+/// storage.
 #[test]
-fn any_final_status_is_stored_if_the_response_says_for_how_long() {
+fn any_final_status_with_a_lifetime_is_stored() {
     let server = server("true", "", &[]);
     for status in [299, 400, 403, 405, 499, 500, 502, 503, 504, 599] {
         let path = format!("/page/{status}?status={status}&f=Cache-Control:max-age=1000");
-        let calls = [(); 2].map(|()| call(&get(&server, &path, "")));
+        let calls = [(); 2].map(|()| call_number(&get(&server, &path, "")));
         assert_eq!(calls, [1, 1], "{status}");
         let path = format!("/page/silent{status}?status={status}");
-        let calls = [(); 2].map(|()| call(&get(&server, &path, "")));
+        let calls = [(); 2].map(|()| call_number(&get(&server, &path, "")));
         assert_eq!(calls, [1, 2], "{status}");
     }
     for more in [
@@ -233,7 +233,7 @@ fn any_final_status_is_stored_if_the_response_says_for_how_long() {
         "status=503&f=Vary:*",
     ] {
         let path = format!("/page/{more}?{more}&f=Cache-Control:max-age=1000");
-        let calls = [(); 2].map(|()| call(&get(&server, &path, "")));
+        let calls = [(); 2].map(|()| call_number(&get(&server, &path, "")));
         assert_eq!(calls, [1, 2], "{more}");
     }
     // A stale page takes precedence over a failure with a lifetime of its own.
@@ -244,7 +244,7 @@ fn any_final_status_is_stored_if_the_response_says_for_how_long() {
 
 /// The operator's `headers` set the lifetime of pages, and not of a 401 or a failure.
 #[test]
-fn the_operators_cache_control_is_for_pages() {
+fn the_operators_cache_control_applies_to_pages_only() {
     let site =
         "headers = [{ files = \"*\", set = { \"Cache-Control\" = \"public, max-age=1000\" } }]";
     let server = server("true", site, &[]);
@@ -265,7 +265,7 @@ fn the_operators_cache_control_is_for_pages() {
             usize::from(is_page),
             "{first:?}"
         );
-        let calls = [call(&first), call(&get(&server, &path, ""))];
+        let calls = [call_number(&first), call_number(&get(&server, &path, ""))];
         assert_eq!(calls, if is_page { [1, 1] } else { [1, 2] }, "{status}");
     }
 }
@@ -273,20 +273,20 @@ fn the_operators_cache_control_is_for_pages() {
 const ANN: &str = "Authorization: Basic YW5uOmE=\r\n";
 const BOB: &str = "Authorization: Basic Ym9iOmI=\r\n";
 
-/// A response to a request with Authorization is stored only if the response says that all clients may
-/// have it (RFC 9111 §3.5).
+/// A response to a request with Authorization is stored only if the response is marked as shareable (RFC
+/// 9111 §3.5).
 #[test]
-fn a_response_to_authorization_is_stored_only_if_it_says_so() {
+fn a_response_to_authorization_is_stored_only_if_marked_shareable() {
     let server = server("{ seconds = 1000 }", "", &[]);
     for (nth, control) in ["public", "s-maxage=1000", "max-age=1000,%20must-revalidate"]
         .iter()
         .enumerate()
     {
         let path = format!("/page/{nth}?f=Cache-Control:{control}");
-        assert_eq!(call(&get(&server, &path, ANN)), 1);
+        assert_eq!(call_number(&get(&server, &path, ANN)), 1);
         for fields in ["", ANN, BOB] {
             let page = get(&server, &path, fields);
-            assert_eq!(call(&page), 1, "{control} {fields}: {page:?}");
+            assert_eq!(call_number(&page), 1, "{control} {fields}: {page:?}");
         }
     }
     for (nth, more) in [
@@ -299,7 +299,7 @@ fn a_response_to_authorization_is_stored_only_if_it_says_so() {
     .enumerate()
     {
         let path = format!("/page/own{nth}?{more}");
-        let calls = [ANN, ANN, BOB, ""].map(|fields| call(&get(&server, &path, fields)));
+        let calls = [ANN, ANN, BOB, ""].map(|fields| call_number(&get(&server, &path, fields)));
         assert_eq!(calls, [1, 2, 3, 4], "{more}");
     }
 }
@@ -326,7 +326,7 @@ fn requests_with_authorization_are_not_collapsed() {
     open(&server, "go");
     let mut calls: Vec<u64> = clients
         .into_iter()
-        .map(|client| call(&client.join().expect("a client")))
+        .map(|client| call_number(&client.join().expect("a client")))
         .collect();
     calls.sort_unstable();
     assert_eq!(calls, [1, 2, 3, 4]);
@@ -353,7 +353,7 @@ fn a_response_to_a_login_does_not_remove_a_stored_page() {
         printf 'Content-Type: text/plain\\n\\nhello'\n";
     let server = server("true", "", &[("a", script)]);
     assert_eq!(get(&server, "/run/a.sh", "").status, 200);
-    wait_until(PATIENCE, "kept", || {
+    wait_until(PATIENCE, "the stored page", || {
         (server.counter("kept_pages") == 1).then_some(())
     });
     assert_eq!(get(&server, "/run/a.sh", ANN).status, 403);
@@ -391,9 +391,9 @@ fn if_modified_since_is_compared_with_date_without_last_modified() {
     assert_eq!(server.counter("cache_calls"), 1);
 }
 
-/// Fields that Connection names concern only the script's connection and are not forwarded.
+/// Fields named by Connection concern only the script's connection and are not forwarded.
 #[test]
-fn fields_of_a_connection_are_not_kept() {
+fn fields_named_by_connection_are_not_stored() {
     let script = "printf 'Content-Type: text/plain\\nConnection: X-A, Cache-Control\\nX-A: 1\\n'\n\
         printf 'X-B: 2\\nCache-Control: %s\\n\\n' $QUERY_STRING\n";
     let server = server("true", "", &[("a", script)]);

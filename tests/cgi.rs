@@ -1,4 +1,4 @@
-//! CGI with real programs, good ones and every kind of bad one, over every version of HTTP.
+//! CGI with real programs, correct and faulty, over every version of HTTP.
 
 use std::fs;
 use std::net::IpAddr;
@@ -14,15 +14,15 @@ use anthill::wire::h2::{Code, frame};
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire, wait_until};
 use crate::support::{
-    Folder, Ran, Server, eventually, kept_bodies, lose_kept_body, lossy, run, server_table,
-    site_table,
+    Folder, Ran, Server, eventually, lossy, run, server_table, site_table, spooled_bodies,
+    truncate_spooled_body,
 };
 
 const ROUTE: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
 const PATIENCE: Duration = Duration::from_secs(30);
 const PLAIN: &str = "printf 'Content-Type: text/plain\\n\\n'\n";
 
-/// Writes a script of the shell that can be run.
+/// Writes an executable shell script.
 fn shell(folder: &Folder, name: &str, text: &str) {
     script(folder, name, &format!("#!/bin/sh\n{text}\n"));
 }
@@ -57,7 +57,7 @@ fn with_script(name: &str, text: &str) -> Server {
     start(folder)
 }
 
-/// The rule that the access log has for this path.
+/// Returns the rule number of the access log's line with the path.
 fn rule(server: &Server, path: &str) -> String {
     let line = server.output.wait_for(path, |line| line.contains(path));
     let rule = line.split(" rule=").nth(1).unwrap_or("none");
@@ -70,14 +70,14 @@ fn curl(server: &Server, arguments: &[&str], url: &str) -> Ran {
     ran
 }
 
-/// Is there a process of this number that isn't only waited for?
+/// Returns true if a process with the id exists and is no zombie.
 pub fn is_alive(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
     status.is_ok_and(|status| !status.contains(") Z "))
 }
 
-/// The numbers that a script has written into a file of its folder, once there are so many.
-fn pids(server: &Server, file: &str, count: usize) -> Vec<String> {
+/// Waits until a script has written `count` process ids into a file of its folder, and returns the ids.
+fn wait_for_pids(server: &Server, file: &str, count: usize) -> Vec<String> {
     let file = server.folder.path("scripts").join(file);
     eventually("process numbers", || {
         let text = fs::read_to_string(&file).ok()?;
@@ -86,13 +86,13 @@ fn pids(server: &Server, file: &str, count: usize) -> Vec<String> {
     })
 }
 
-fn all_end(pids: &[String]) {
+fn wait_until_ended(pids: &[String]) {
     wait_until(PATIENCE, "the end of all its processes", || {
         (!pids.iter().any(|pid| is_alive(pid))).then_some(())
     });
 }
 
-/// Nobody of ours is left unwaited for.
+/// Waits until the server has no zombie children.
 fn no_zombies(server: &Server) {
     wait_until(PATIENCE, "no zombies", || {
         let parent = server.pid().to_string();
@@ -102,12 +102,12 @@ fn no_zombies(server: &Server) {
 }
 
 #[test]
-fn the_same_over_every_version() {
+fn scripts_answer_alike_over_every_version_of_http() {
     let server = with_script(
         "a.cgi",
         &format!("{PLAIN}echo \"$SERVER_PROTOCOL $PATH_INFO\""),
     );
-    // Both ends of the connection are told, which the client knows too.
+    // The addresses of both ends, compared with the client's own.
     shell(
         &server.folder,
         "ends",
@@ -126,7 +126,7 @@ fn the_same_over_every_version() {
     }
     #[cfg(feature = "http3")]
     {
-        let told = crate::h3::play(&server, &["fetch", "/run/ends"]);
+        let told = crate::h3::run_scenario(&server, &["fetch", "/run/ends"]);
         let words: Vec<&str> = told.split_whitespace().collect();
         assert_eq!(
             (words[0], words[1], words[3]),
@@ -154,7 +154,7 @@ fn the_same_over_every_version() {
     }
     #[cfg(feature = "http3")]
     assert_eq!(
-        crate::h3::play(&server, &["fetch", "/run/a.cgi/more"]),
+        crate::h3::run_scenario(&server, &["fetch", "/run/a.cgi/more"]),
         "200 HTTP/3.0 /more"
     );
     for over in BOTH {
@@ -176,7 +176,7 @@ fn the_same_over_every_version() {
 }
 
 #[test]
-fn what_a_program_is_told_and_what_not() {
+fn a_script_gets_exactly_its_cgi_variables() {
     let folder = folder();
     let text = "#!/usr/bin/env python3\nimport json, os, sys, signal\n\
         open_files = sorted(int(fd) for fd in os.listdir('/proc/self/fd'))\n\
@@ -250,7 +250,7 @@ fn what_a_program_is_told_and_what_not() {
         Some(format!("[\"{}\"]", file.display()).as_str())
     );
     assert_eq!(said.text(&["cwd"]).as_deref(), scripts.to_str());
-    // Its three, and the folder that it lists.
+    // The three standard descriptors, and the descriptor of the listed folder.
     assert_eq!(said.text(&["fds"]).as_deref(), Some("[0, 1, 2, 3]"));
     for what in ["group", "session"] {
         assert_eq!(said.text(&[what]).as_deref(), Some("true"), "{what}");
@@ -258,7 +258,7 @@ fn what_a_program_is_told_and_what_not() {
     assert_eq!(said.text(&["mask"]).as_deref(), Some("0"));
 }
 
-/// As much JSON as the test above needs, by the program that made it.
+/// A minimal JSON reader, which runs the interpreter that wrote the JSON.
 mod serde {
     use crate::support::run;
 
@@ -282,7 +282,7 @@ mod serde {
 }
 
 #[test]
-fn what_is_no_script_is_refused_with_its_number() {
+fn a_path_without_a_script_is_refused_with_its_rule() {
     let folder = folder();
     folder.write("secret/key", "SECRET\n");
     folder.write("scripts/plain.cgi", "#!/bin/sh\necho SECRET\n");
@@ -323,7 +323,7 @@ fn what_is_no_script_is_refused_with_its_number() {
 }
 
 #[test]
-fn a_script_that_fails_before_its_response_is_a_502() {
+fn a_script_that_fails_before_its_response_gives_a_502() {
     let folder = folder();
     for (name, text) in [
         (
@@ -383,7 +383,7 @@ fn a_script_that_fails_before_its_response_is_a_502() {
 }
 
 #[test]
-fn a_script_that_dies_in_its_response_breaks_it_off() {
+fn a_script_that_dies_during_its_response_breaks_the_response_off() {
     let server = with_script("a", &format!("{PLAIN}echo some; kill -9 $$"));
     for over in BOTH {
         let mut wire = Wire::over(&server, over);
@@ -396,21 +396,21 @@ fn a_script_that_dies_in_its_response_breaks_it_off() {
     }
     let ran = server.curl(&["--http2", &server.https("/run/a")]);
     assert!(!ran.success, "taken for whole");
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("/run/a") && line.contains("signal 9")
     });
-    // One that only says that something was wrong has sent what it wanted to.
+    // A script with an error exit status after its output has sent a complete response.
     let server = with_script("b", &format!("{PLAIN}echo all; exit 5"));
     let response = Wire::plain(&server).get("/run/b", "");
     assert!(response.whole && response.text() == "all\n", "{response:?}");
-    server.errors.wait_for("a word", |line| {
+    server.errors.wait_for("the message", |line| {
         line.contains("GET /run/b: script: it ended with 5")
     });
 }
 
-/// What went wrong is in both logs, in words and by its number, over every version.
+/// A failure is in both logs, as text and as a rule number, over every version of HTTP.
 #[test]
-fn what_went_wrong_is_said() {
+fn failures_are_logged_with_text_and_rule() {
     let folder = folder();
     let head =
         |length: &str| format!("printf 'Content-Type: a/b\\nContent-Length: {length}\\n\\n'\n");
@@ -457,7 +457,7 @@ fn what_went_wrong_is_said() {
             ask("--http2", "h2", server.https("")),
         ];
         #[cfg(feature = "http3")]
-        crate::h3::play(&server, &["ended", &format!("/run/{name}?h3")]);
+        crate::h3::run_scenario(&server, &["ended", &format!("/run/{name}?h3")]);
         ran
     };
     for (name, words) in [
@@ -491,9 +491,10 @@ fn what_went_wrong_is_said() {
     no_zombies(&server);
 }
 
-/// A request's body that stops once the response has begun breaks it off, which the log has by its rule.
+/// A request body that stalls after the response has begun breaks the response off, with rule 602 in the
+/// log.
 #[test]
-fn a_body_that_stops_in_the_response_is_said() {
+fn a_body_that_stalls_during_the_response_is_logged() {
     let folder = folder();
     shell(
         &folder,
@@ -524,7 +525,7 @@ fn a_body_that_stops_in_the_response_is_said() {
         for part in body.as_bytes().chunks(10_000) {
             h2.data(id, part, false);
         }
-        // As the windows allow, the rest of what a script begins with.
+        // The windows allow the rest of the bytes buffered before a script starts.
         while h2.until(frame::WINDOW_UPDATE).stream != id {}
         h2.data(id, &body.as_bytes()[..10_000], false);
         let begun = h2.response(id);
@@ -535,7 +536,7 @@ fn a_body_that_stops_in_the_response_is_said() {
         scope.spawn(stop_h2);
         #[cfg(feature = "http3")]
         scope.spawn(|| {
-            let told = crate::h3::play(&server, &["stalled", "/run/begins?h3"]);
+            let told = crate::h3::run_scenario(&server, &["stalled", "/run/begins?h3"]);
             assert_eq!(told, "broken off");
         });
     });
@@ -551,7 +552,7 @@ const VERSIONS: [&str; 3] = ["h1", "h2", "h3"];
 const VERSIONS: [&str; 2] = ["h1", "h2"];
 
 #[test]
-fn fifty_megabytes_both_ways_at_once() {
+fn fifty_megabytes_in_both_directions_at_once() {
     let folder = folder();
     let body: Vec<u8> = (0..(50u64 << 20) / 8)
         .flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
@@ -583,7 +584,7 @@ fn fifty_megabytes_both_ways_at_once() {
     }
     #[cfg(feature = "http3")]
     assert_eq!(
-        crate::h3::play(&server, &["script", "/run/echo", "8"]),
+        crate::h3::run_scenario(&server, &["script", "/run/echo", "8"]),
         "echoed"
     );
     no_zombies(&server);
@@ -628,7 +629,7 @@ fn bodies_that_are_counted_first_or_not_read_at_all() {
         );
         assert!(ran.text().trim().parse::<u32>().expect("a number") > 3_000_000);
     }
-    // What is not read in the end ends the connection, but not before the answer has arrived.
+    // An unread body ends the connection, but only after the response has arrived.
     let ran = server.curl(&[
         "-H",
         "Expect:",
@@ -640,7 +641,7 @@ fn bodies_that_are_counted_first_or_not_read_at_all() {
     no_zombies(&server);
 }
 
-/// A body over HTTP/2 whose length isn't said, as the windows allow.
+/// Sends a body without Content-Length over HTTP/2, within the windows.
 fn send_over_h2(server: &Server, over: Over, path: &str, body: &[u8]) -> String {
     let mut h2 = H2::open(server, over);
     let id = h2.ask("POST", path, &[], false);
@@ -661,7 +662,7 @@ fn send_over_h2(server: &Server, over: Over, path: &str, body: &[u8]) -> String 
             };
             *more += frame.code() as usize;
         }
-        h2.note(&frame);
+        h2.record_frame(&frame);
     }
     h2.data(id, b"", true);
     h2.response(id).text()
@@ -670,8 +671,8 @@ fn send_over_h2(server: &Server, over: Over, path: &str, body: &[u8]) -> String 
 const COUNTED: &str = "<?php echo $_SERVER['CONTENT_LENGTH'] ?? '-', ' ', \
     md5(file_get_contents('php://input'));";
 
-/// Most programs read as much as CONTENT_LENGTH says: it is told however long a body is that came
-/// without it, and over every version.
+/// Most programs read exactly CONTENT_LENGTH bytes. A body without a length is counted first, at any
+/// size and over every version of HTTP.
 #[test]
 fn long_bodies_without_a_length_are_counted() {
     let folder = folder();
@@ -711,21 +712,21 @@ fn long_bodies_without_a_length_are_counted() {
     }
     #[cfg(feature = "http3")]
     assert_eq!(
-        crate::h3::play(&server, &["counted", "/count.php", "3000000"]),
+        crate::h3::run_scenario(&server, &["counted", "/count.php", "3000000"]),
         "counted"
     );
     assert_eq!(left(), before);
     no_zombies(&server);
 }
 
-/// How many bodies are in files without a name.
-fn kept(server: &Server) -> usize {
-    kept_bodies(server).len()
+/// Returns the number of spooled bodies.
+fn spooled_count(server: &Server) -> usize {
+    spooled_bodies(server).len()
 }
 
-/// While it comes it is in a file without a name, and its client has no script's place.
+/// A body on its way is in an unlinked file and holds no script slot.
 #[test]
-fn bodies_that_are_kept_leave_nothing_behind() {
+fn spooled_bodies_leave_no_files_behind() {
     let folder = folder();
     shell(
         &folder,
@@ -741,7 +742,7 @@ fn bodies_that_are_kept_leave_nothing_behind() {
         );
         slow.send(format!("30d40\r\n{}\r\n", "x".repeat(200_000)));
         eventually("a file without a name", || {
-            (kept(&server) == 1).then_some(())
+            (spooled_count(&server) == 1).then_some(())
         });
         slow
     };
@@ -754,12 +755,12 @@ fn bodies_that_are_kept_leave_nothing_behind() {
         slow.send("1\r\nx\r\n0\r\n\r\n");
         assert_eq!(slow.response("POST").text(), "200001\n");
         wait_until(PATIENCE, "the end of the file", || {
-            (kept(&server) == 0).then_some(())
+            (spooled_count(&server) == 0).then_some(())
         });
-        // A client that leaves takes it along.
+        // The file goes with its client's connection.
         drop(begin(over));
         wait_until(PATIENCE, "the end of the file", || {
-            (kept(&server) == 0).then_some(())
+            (spooled_count(&server) == 0).then_some(())
         });
     }
     let mut large = begin(Over::Plain);
@@ -767,7 +768,7 @@ fn bodies_that_are_kept_leave_nothing_behind() {
     assert_eq!(large.response("POST").status, 413);
     drop(large);
     wait_until(PATIENCE, "the end of the file", || {
-        (kept(&server) == 0).then_some(())
+        (spooled_count(&server) == 0).then_some(())
     });
     let slow = begin(Over::Plain);
     let names = || {
@@ -783,7 +784,7 @@ fn bodies_that_are_kept_leave_nothing_behind() {
 }
 
 #[test]
-fn bodies_that_can_not_be_kept_are_refused() {
+fn bodies_that_cannot_be_spooled_are_refused() {
     let folder = folder();
     shell(
         &folder,
@@ -808,17 +809,17 @@ fn bodies_that_can_not_be_kept_are_refused() {
         assert!(full.field("retry-after").is_some(), "{full:?}");
         assert_eq!(rule(&server, &format!("full{nth} ")), "722");
     }
-    // What is known beforehand isn't kept.
+    // A body with a known length is not spooled.
     let mut wire = Wire::plain(&server);
     wire.send("POST /run/count HTTP/1.1\r\nHost: localhost\r\nContent-Length: 280000\r\n\r\n");
     wire.send("x".repeat(280_000));
     assert_eq!(wire.response("POST").text(), "280000\n");
-    // The disk, or what stands for it, is not there.
+    // The spool folder is missing.
     let state = server.folder.path("state");
     fs::rename(&state, server.folder.path("elsewhere")).expect("renamed");
     assert_eq!(send("gone", Over::Plain, 100_000).status, 507);
     assert_eq!(rule(&server, "gone "), "723");
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("POST /run/count?gone: its body can't be kept in")
             && line.contains("No such file")
             && line.contains("(rule 723)")
@@ -826,9 +827,9 @@ fn bodies_that_can_not_be_kept_are_refused() {
     assert_eq!(send("short", Over::Plain, 60_000).text(), "60000\n");
 }
 
-/// One client can't take the room of all others, and a script that isn't there takes none.
+/// One client cannot use the whole spool, and a body for an absent script uses none.
 #[test]
-fn bodies_of_one_client_leave_room_for_others() {
+fn bodies_of_one_client_leave_spool_space_for_other_clients() {
     let folder = folder();
     shell(
         &folder,
@@ -849,7 +850,7 @@ fn bodies_of_one_client_leave_room_for_others() {
     assert_eq!(begin(1, "nobody").response("POST").status, 404);
     let mut slow = begin(1, "count?slow");
     eventually("a file without a name", || {
-        (kept(&server) == 1).then_some(())
+        (spooled_count(&server) == 1).then_some(())
     });
     let full = begin(1, "count?full").response("POST");
     assert_eq!(full.status, 503, "{full:?}");
@@ -861,13 +862,13 @@ fn bodies_of_one_client_leave_room_for_others() {
     slow.send(end);
     assert_eq!(slow.response("POST").text(), "200000\n");
     wait_until(PATIENCE, "the end of the files", || {
-        (kept(&server) == 0).then_some(())
+        (spooled_count(&server) == 0).then_some(())
     });
 }
 
-/// What was kept and can't be read back is lost; that is said once.
+/// A spooled body that cannot be read back is lost, with one error in the log.
 #[test]
-fn a_body_that_is_lost_on_the_disk_is_said() {
+fn a_lost_spooled_body_is_logged() {
     let folder = folder();
     shell(
         &folder,
@@ -881,14 +882,14 @@ fn a_body_that_is_lost_on_the_disk_is_said() {
          f4240\r\n{}\r\n0\r\n\r\n",
         "x".repeat(1_000_000)
     ));
-    // Whole, with a part of it in the script's pipe.
-    lose_kept_body(&server, 1_000_000);
+    // The body is complete, and a part is in the script's pipe.
+    truncate_spooled_body(&server, 1_000_000);
     server.folder.write("scripts/go", "");
     assert_eq!(wire.response("POST").status, 507);
     assert_eq!(rule(&server, "/run/waits "), "723");
     let is_said = |line: &str| line.contains("can't be read back from the disk");
-    server.errors.wait_for("why", is_said);
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", is_said);
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("POST /run/waits: ")
             && line.contains("the rest of its request's body is lost")
     });
@@ -897,9 +898,9 @@ fn a_body_that_is_lost_on_the_disk_is_said() {
     assert_eq!(said.iter().filter(|line| is_said(line)).count(), 1);
 }
 
-/// A disk that is full, or what the system has for a process that may write no longer file.
+/// A full disk, played by the process's limit on file sizes.
 #[test]
-fn a_full_disk_is_said() {
+fn a_full_disk_is_logged() {
     let folder = folder();
     shell(
         &folder,
@@ -918,9 +919,9 @@ fn a_full_disk_is_said() {
     ));
     assert_eq!(wire.response("POST").status, 507);
     assert_eq!(rule(&server, "full "), "723");
-    server
-        .errors
-        .wait_for("why", |line| line.contains("File too large"));
+    server.errors.wait_for("the reason in the log", |line| {
+        line.contains("File too large")
+    });
     assert_eq!(Wire::plain(&server).get("/run/count", "").text(), "0\n");
 }
 
@@ -1000,7 +1001,7 @@ fn statuses_and_redirects() {
             (away.status, away.field("location")),
             (302, Some("https://a.test/b"))
         );
-        // With more than a path it is the client that goes there.
+        // With further fields besides the path, the Location goes to the client.
         let typed = get("/run/typed");
         assert_eq!((typed.status, typed.text().as_str()), (302, "over there"));
         assert_eq!(typed.field("location"), Some("/index.html"));
@@ -1021,7 +1022,7 @@ fn statuses_and_redirects() {
         );
         assert_eq!(get("/run/loop").status, 508);
         assert!(get("/run/large").body == large);
-        // The body was for the first one.
+        // The body belongs to the first request alone.
         let sent = "POST /run/script HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello";
         wire.send(sent);
         assert_eq!(wire.response("POST").text(), "GET from=script \n");
@@ -1044,7 +1045,7 @@ fn statuses_and_redirects() {
     no_zombies(&server);
 }
 
-/// Notes its number and that of a child, which both don't want to end.
+/// A shell text that writes the ids of the script and a child into a file. Both ignore SIGTERM.
 const STUBBORN: &str = "trap '' TERM\n(trap '' TERM; while :; do sleep 1; done) >/dev/null 2>&1 &\n\
     { echo $$; echo $!; } > pids\n";
 
@@ -1056,10 +1057,10 @@ fn endless_output_ends_when_the_client_leaves() {
         let mut wire = Wire::over(&server, over);
         wire.send("GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
         wire.take(100_000);
-        let pids = pids(&server, "pids", 2);
+        let pids = wait_for_pids(&server, "pids", 2);
         assert!(pids.iter().all(|pid| is_alive(pid)));
         drop(wire);
-        all_end(&pids);
+        wait_until_ended(&pids);
         no_zombies(&server);
         assert_eq!(Wire::plain(&server).get("/", "").status, 200);
     }
@@ -1070,51 +1071,51 @@ fn a_client_that_leaves_a_silent_script_ends_it() {
     let server = with_script("a", &format!("{STUBBORN}sleep 1000"));
     let mut wire = Wire::plain(&server);
     wire.send("GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let pids = pids(&server, "pids", 2);
+    let pids = wait_for_pids(&server, "pids", 2);
     drop(wire);
-    all_end(&pids);
+    wait_until_ended(&pids);
     no_zombies(&server);
 }
 
 #[test]
-fn streams_that_are_reset_end_their_scripts() {
+fn a_stream_reset_ends_its_script() {
     let server = with_script("a", &format!("{STUBBORN}{PLAIN}while :; do echo x; done"));
     let mut h2 = H2::open(&server, Over::Tls);
     let id = h2.ask("GET", "/run/a", &[], true);
     h2.until(frame::DATA);
-    let pids = pids(&server, "pids", 2);
+    let pids = wait_for_pids(&server, "pids", 2);
     h2.frame(frame::RST_STREAM, 0, id, &Code::CANCEL.0.to_be_bytes());
-    all_end(&pids);
+    wait_until_ended(&pids);
     no_zombies(&server);
     assert_eq!(h2.get("/").status, 200);
 }
 
 #[test]
-fn a_silent_script_is_ended_with_all_it_started() {
+fn a_silent_script_is_ended_with_its_children() {
     let folder = folder();
     shell(&folder, "a", &format!("{STUBBORN}sleep 1000"));
     shell(&folder, "b", &format!("{PLAIN}echo begun; sleep 1000"));
-    // Long enough for both to have begun.
+    // The timeout is long enough for both processes to start.
     let limits = "limits = { script_silent_seconds = 3 }";
     let server = Server::start_in(folder, &config(limits, ""));
     let response = Wire::plain(&server).get("/run/a", "");
     assert_eq!(response.status, 504, "{response:?}");
     assert_eq!(rule(&server, "/run/a "), "702");
-    all_end(&pids(&server, "pids", 2));
+    wait_until_ended(&wait_for_pids(&server, "pids", 2));
     let response = Wire::plain(&server).get("/run/b", "");
     assert_eq!(
         (response.status, response.whole),
         (200, false),
         "{response:?}"
     );
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("GET /run/b: script: silent for")
     });
     no_zombies(&server);
 }
 
 #[test]
-fn output_has_its_bound() {
+fn script_output_is_bounded() {
     let folder = folder();
     shell(&folder, "a", &format!("{PLAIN}yes"));
     let limits = "limits = { script_output_bytes = 1000000 }";
@@ -1125,15 +1126,15 @@ fn output_has_its_bound() {
         "{}",
         response.body.len()
     );
-    server
-        .errors
-        .wait_for("why", |line| line.contains("more output than it may send"));
+    server.errors.wait_for("the reason in the log", |line| {
+        line.contains("more output than it may send")
+    });
     no_zombies(&server);
 }
 
 #[test]
-fn what_a_script_leaves_behind_is_ended_too() {
-    // In the background with its output closed: the response is whole at once.
+fn background_processes_of_a_script_are_ended() {
+    // A background process with its output closed does not delay the response.
     let text = format!("{PLAIN}echo done\nsleep 1000 >/dev/null 2>&1 &\necho $! > pids");
     let server = with_script("a", &text);
     let response = Wire::plain(&server).get("/run/a", "");
@@ -1141,13 +1142,13 @@ fn what_a_script_leaves_behind_is_ended_too() {
         response.whole && response.text() == "done\n",
         "{response:?}"
     );
-    all_end(&pids(&server, "pids", 1));
+    wait_until_ended(&wait_for_pids(&server, "pids", 1));
     no_zombies(&server);
 }
 
-/// A child that holds the output doesn't hold the response up, nor does it stay.
+/// A child with the output open does not delay the response, and is ended.
 #[test]
-fn a_child_that_keeps_the_output_is_ended() {
+fn a_child_that_holds_the_output_open_is_ended() {
     let folder = folder();
     let child = "sleep 1000 &\necho $! >> pids";
     shell(&folder, "said", &format!("{PLAIN}echo done\n{child}"));
@@ -1157,7 +1158,7 @@ fn a_child_that_keeps_the_output_is_ended() {
         &format!("printf 'Content-Type: a/b\\nContent-Length: 9\\n\\n'; echo done\n{child}"),
     );
     shell(&folder, "headless", child);
-    // It speaks now and then, and that counts.
+    // A child that writes now and then keeps the response open.
     shell(
         &folder,
         "speaks",
@@ -1165,14 +1166,14 @@ fn a_child_that_keeps_the_output_is_ended() {
             "{PLAIN}echo one\n(sleep 0.2; echo two; sleep 0.2; echo three; exec sleep 1000) &"
         ),
     );
-    // As the guide has it.
+    // The daemon is started as the guide describes.
     let own = "setsid sh -c 'sleep 1000 & echo $! > own' </dev/null >/dev/null 2>&1";
     shell(&folder, "own", &format!("{PLAIN}echo done\n{own}"));
     let server = start(folder);
     for over in BOTH {
         let said = Wire::over(&server, over).get("/run/said", "");
         assert!(said.whole && said.text() == "done\n", "{said:?}");
-        // On a busy machine it may be silent for longer than that, now and then.
+        // On a busy machine the pauses may exceed the timeout now and then.
         eventually("all that it says", || {
             let speaks = Wire::over(&server, over).get("/run/speaks", "");
             assert!(
@@ -1187,21 +1188,21 @@ fn a_child_that_keeps_the_output_is_ended() {
     assert_eq!(Wire::plain(&server).get("/run/headless", "").status, 502);
     assert_eq!(rule(&server, "/run/headless "), "711");
     for name in ["said", "length", "headless", "speaks"] {
-        server.errors.wait_for("why", |line| {
+        server.errors.wait_for("the reason in the log", |line| {
             line.contains(&format!("GET /run/{name}: script: "))
                 && line.contains("a child kept its output open")
         });
     }
-    all_end(&pids(&server, "pids", 4));
+    wait_until_ended(&wait_for_pids(&server, "pids", 4));
     let own = Wire::plain(&server).get("/run/own", "");
     assert!(own.whole && own.text() == "done\n", "{own:?}");
-    let own = &pids(&server, "own", 1)[0];
+    let own = &wait_for_pids(&server, "own", 1)[0];
     no_zombies(&server);
     assert!(is_alive(own));
     assert!(run("kill", &[own], b"").success);
 }
 
-/// A script that closes its output and goes on doesn't hold its response up.
+/// A script may close its output and run on without delaying its response.
 #[test]
 fn a_script_may_finish_after_its_response() {
     let text = format!("{PLAIN}echo done\nexec >&- 2>&-\nsleep 1; echo later > after");
@@ -1217,9 +1218,9 @@ fn a_script_may_finish_after_its_response() {
 }
 
 #[test]
-fn more_than_may_run_wait_and_then_are_told_to_come_back() {
+fn calls_over_the_limit_wait_and_then_get_a_503() {
     let folder = folder();
-    // Runs until a file is there.
+    // The script runs until a file exists.
     let wait = "echo $$ >> pids\nwhile [ ! -e go ]; do sleep 0.05; done\n";
     shell(&folder, "a", &format!("{wait}{PLAIN}echo done"));
     let limits = "limits = { scripts = 1, script_queue = 1 }";
@@ -1227,8 +1228,8 @@ fn more_than_may_run_wait_and_then_are_told_to_come_back() {
     let ask = "GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut first = Wire::plain(&server);
     first.send(ask);
-    pids(&server, "pids", 1);
-    // Of two more, one finds a place in the queue.
+    wait_for_pids(&server, "pids", 1);
+    // One of two further requests gets the only place in the queue.
     let mut others = [Wire::plain(&server), Wire::over(&server, BOTH[1])];
     let answers: Vec<_> = others
         .iter_mut()
@@ -1255,7 +1256,7 @@ fn more_than_may_run_wait_and_then_are_told_to_come_back() {
 }
 
 #[test]
-fn a_server_that_stops_takes_its_scripts_with_it() {
+fn a_stopping_server_ends_its_scripts() {
     let folder = folder();
     shell(
         &folder,
@@ -1266,15 +1267,15 @@ fn a_server_that_stops_takes_its_scripts_with_it() {
     let mut wire = Wire::plain(&server);
     wire.send("GET /run/a HTTP/1.1\r\nHost: localhost\r\n\r\n");
     wire.take(50);
-    let pids = pids(&server, "pids", 2);
+    let pids = wait_for_pids(&server, "pids", 2);
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
-    // It didn't leave before they did.
+    // The server ends after its scripts.
     assert!(!pids.iter().any(|pid| is_alive(pid)));
 }
 
 #[test]
-fn many_at_once_and_none_is_lost() {
+fn many_simultaneous_calls_are_all_answered() {
     let server = with_script("a", &format!("{PLAIN}echo hello"));
     let asked: Vec<_> = (0..8)
         .map(|_| {
@@ -1289,7 +1290,7 @@ fn many_at_once_and_none_is_lost() {
 }
 
 #[test]
-fn interpreters_by_ending() {
+fn interpreters_by_file_suffix() {
     let folder = folder();
     folder.write("scripts/a.py", "import os, sys\nprint('Content-Type: text/plain\\n')\nprint(sys.argv[0] == os.environ['SCRIPT_FILENAME'])\n");
     folder.write("scripts/b.pl", "print \"Content-Type: text/plain\\n\\n\"; print scalar(@ARGV), $ENV{PATH_INFO}, \"\\n\";\n");
@@ -1311,7 +1312,7 @@ const PHP: &str = "<?php /* SECRET */ header('X-Php: yes');\n\
     echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['SCRIPT_NAME'], ' ', $_SERVER['PATH_INFO'] ?? '', ' ',\n\
     $_GET['q'] ?? '', ' ', $_POST['p'] ?? '', ' ', strlen(file_get_contents('php://input')), \"\\n\";\n";
 
-/// A site whose files ending in .php are run by php-cgi.
+/// php-cgi runs the site's files with the suffix .php.
 #[test]
 fn php_among_the_files_of_a_site() {
     let folder = folder();
@@ -1335,7 +1336,7 @@ fn php_among_the_files_of_a_site() {
         ("/index.php/more/x?q=2", "GET /index.php /more/x 2  0\n"),
         ("/sub/", "GET /sub/index.php    0\n"),
         ("/sub/UPPER.PHP", "GET /sub/UPPER.PHP    0\n"),
-        // A front controller.
+        // The paths of a front controller.
         ("/no/such/page?q=3", "GET /index.php  3  0\n"),
         ("/old/x?q=4", "GET /sub/index.php  4  0\n"),
         ("/page.html", "page"),
@@ -1355,7 +1356,7 @@ fn php_among_the_files_of_a_site() {
         assert_eq!(response.status, 403, "{path}");
         assert!(!response.text().contains("SECRET"));
     }
-    // With and without a length.
+    // Bodies with and without a length.
     let posted = "POST /index.php  1 value 7\n";
     for field in ["X-A: b", "Transfer-Encoding: chunked"] {
         for how in ["--http1.1", "--http2"] {
@@ -1368,7 +1369,7 @@ fn php_among_the_files_of_a_site() {
 }
 
 #[test]
-fn what_can_not_be_meant_is_refused_when_it_is_read() {
+fn contradictory_configurations_are_refused() {
     let folder = folder();
     folder.write("public/404.php", "SECRET");
     let check = |routes: &str, site: &str| {
@@ -1413,7 +1414,7 @@ fn what_can_not_be_meant_is_refused_when_it_is_read() {
         let said = check(routes, site);
         assert!(said.contains(what), "{routes}: {said}");
     }
-    // Scripts that lie where their source is served.
+    // The scripts' folder is served as files too.
     folder.write("public/bin/a.cgi", "SECRET");
     let text = server_table("")
         + &site_table("")
@@ -1428,9 +1429,9 @@ fn what_can_not_be_meant_is_refused_when_it_is_read() {
     );
 }
 
-/// What it costs while scripts run: the server's own copies of nothing.
+/// The server starts scripts without a copy of its own memory.
 #[test]
-fn a_script_that_is_started_costs_no_copy_of_the_server() {
+fn a_script_starts_without_a_copy_of_the_server() {
     let server = with_script("a", &format!("{PLAIN}echo x"));
     let mut strace = Command::new(crate::support::tool("strace"));
     let log = server.folder.path("calls");
@@ -1449,9 +1450,9 @@ fn a_script_that_is_started_costs_no_copy_of_the_server() {
     assert!(seen.contains("CLONE_VM"), "{seen}");
 }
 
-/// The example runs as it is.
+/// The example runs unchanged.
 #[test]
-fn the_example() {
+fn the_scripts_example_runs_unchanged() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/scripts");
     let example = example.canonicalize().expect("the example");
     let text = fs::read_to_string(example.join("anthill.toml")).expect("its configuration");
@@ -1472,9 +1473,9 @@ fn the_example() {
     );
 }
 
-/// A folder that a route serves isn't where scripts are run; their source is told to nobody all the same.
+/// Scripts are not run in a folder outside their route, and their source is not served either.
 #[test]
-fn scripts_in_another_folder_are_not_shown() {
+fn script_sources_in_another_folder_are_not_served() {
     let folder = folder()
         .with("shop/config.sh", "secret=1\n")
         .with("shop/page.html", "<p>shop</p>\n")
@@ -1498,9 +1499,9 @@ fn scripts_in_another_folder_are_not_shown() {
     }
 }
 
-/// RFC 9112 §3.2.2: where the target names a host, the field Host counts for nothing.
+/// The host of an absolute target takes precedence over the field Host (RFC 9112 §3.2.2).
 #[test]
-fn the_host_is_the_one_that_was_asked_for() {
+fn a_script_gets_the_requested_host() {
     let server = with_script("a", &format!("{PLAIN}echo \"$HTTP_HOST $SERVER_NAME\""));
     for (target, host, expected) in [
         ("/run/a", "localhost:81", "localhost:81 localhost\n"),
@@ -1524,11 +1525,11 @@ fn the_host_is_the_one_that_was_asked_for() {
     }
 }
 
-/// What a script leaves behind, dead and waited for by nobody, holds no place for others.
+/// Orphaned children of a script, dead and not yet reaped, hold no slot.
 #[test]
-fn orphans_hold_no_place() {
+fn orphans_hold_no_slot() {
     let folder = folder();
-    // As the first process of a container, which all orphans come to.
+    // The server runs as the first process of a PID namespace and inherits all orphans.
     shell(&folder, "leaves", &format!("{PLAIN}sleep 0.1 & echo done"));
     folder.write(
         "anthill.toml",
@@ -1551,9 +1552,9 @@ fn orphans_hold_no_place() {
     }
 }
 
-/// A root that is a link, swung from one release to the next: scripts go with the files.
+/// A root behind a link switches from one release to the next, and scripts switch with the files.
 #[test]
-fn scripts_move_with_their_site() {
+fn scripts_switch_with_their_site() {
     let tell = |what: &str| format!("{PLAIN}echo {what} \"$DOCUMENT_ROOT\"\n");
     let folder = folder()
         .with("releases/1/a.sh", tell("one"))
@@ -1579,7 +1580,7 @@ fn scripts_move_with_their_site() {
     assert!(told.ends_with("releases/2\n"), "{told}");
 }
 
-/// A front controller in a route of its own, which `rewrite` and the last of `try` lead to.
+/// A front controller in a route of its own, reached by `rewrite` and by the last entry of `try`.
 #[test]
 fn front_controllers_of_another_route() {
     const TELL: &str = "echo \"$SCRIPT_NAME|$PATH_INFO|$REQUEST_URI|$QUERY_STRING\"; cat";
@@ -1593,7 +1594,7 @@ fn front_controllers_of_another_route() {
             .with("public/page.html", "<p>page</p>\n")
             .with("public/empty/.keep", "")
             .with("public/closed/a.html", "<p>closed</p>\n")
-            // What a program's path is also a file of isn't shown.
+            // A file at the program's path is not served.
             .with("public/run/index.cgi", "the source");
         shell(&folder, "index.cgi", &format!("{PLAIN}{TELL}"));
         let keys = format!("http = \"serve\"\ntry = [\"$path\", \"$path.html\", \"{fallback}\"]");
@@ -1602,7 +1603,7 @@ fn front_controllers_of_another_route() {
             &(server_table("") + &site_table(&keys) + routes + more),
         )
     };
-    // Hidden names are no handler's either, be it the only one that is tried.
+    // Hidden names do not reach a handler, even as the only entry of `try`.
     let keys = "http = \"serve\"\ntry = [\"/run/index.cgi\"]";
     let alone = folder();
     shell(&alone, "index.cgi", &format!("{PLAIN}{TELL}"));
@@ -1622,7 +1623,7 @@ fn front_controllers_of_another_route() {
                 "/news/2026/x?b",
                 "/run/index.cgi|/2026/x|/news/2026/x?b|b\n",
             ),
-            // One rewrite, not two; what it leads to isn't there.
+            // A single rewrite applies, and its target does not exist.
             ("/older/x", "/run/index.cgi||/older/x|\n"),
             ("/run/index.cgi/y", "/run/index.cgi|/y|/run/index.cgi/y|\n"),
         ] {
@@ -1643,10 +1644,10 @@ fn front_controllers_of_another_route() {
             assert_eq!(wire.get(path, "").status, status, "{path}");
         }
     }
-    // It is purged by the path that was asked for.
+    // A page is purged by its requested path.
     let purged = server.ask(&["purge", "*", "/no/such"]);
     assert!(purged.stdout.starts_with("2 pages"), "{purged:?}");
-    // Its own guards hold, wherever it is reached from.
+    // The guards of the target apply to every path that leads to the target.
     let server = start(
         "/run/index.cgi$path",
         "[[site.route]]\npath = \"/run/index.cgi/closed\"\nallow = []\n",
@@ -1663,10 +1664,10 @@ fn front_controllers_of_another_route() {
     }
 }
 
-/// A client that is slow with its form has no place yet; one that drips a long body loses it to who
-/// waits for one.
+/// A client with a slow form has no slot yet. A client with a slow long body loses its slot to a waiting
+/// client.
 #[test]
-fn slow_uploads_hold_no_place() {
+fn slow_uploads_hold_no_slot() {
     let folder = folder();
     shell(
         &folder,
@@ -1689,19 +1690,19 @@ fn slow_uploads_hold_no_place() {
         slow.send("POST /run/read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
         slow.send("x".repeat(70_000));
         begun += 3;
-        pids(&server, "pids", begun);
+        wait_for_pids(&server, "pids", begun);
         begun += 1;
-        // It waits for the place, and gets it.
+        // The second client waits for the slot and gets it.
         assert_eq!(other.get("/run/read", "").text(), "0\n");
         assert_eq!(slow.response("POST").status, 408);
     }
     no_zombies(&server);
 }
 
-/// A client that takes nothing of its responses loses its places to calls of other clients. A response
-/// of the same client that is taken quickly goes on.
+/// A client that reads none of its responses loses its slots to calls of other clients. A response that the
+/// same client reads quickly goes on.
 #[test]
-fn slow_readers_of_one_address_hold_no_places_that_others_wait_for() {
+fn slow_readers_lose_their_slots_to_other_clients() {
     let folder = folder();
     let flood = format!("echo $$ >> pids\n{PLAIN}exec cat /dev/zero");
     shell(&folder, "flood", &flood);
@@ -1711,24 +1712,24 @@ fn slow_readers_of_one_address_hold_no_places_that_others_wait_for() {
     let is_over = AtomicBool::new(false);
     let mut quick = Wire::of(&server, address(2));
     quick.send(flood);
-    pids(&server, "pids", 1);
+    wait_for_pids(&server, "pids", 1);
     thread::scope(|scope| {
         let takes = scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 assert_eq!(quick.take(65_536).len(), 65_536);
             }
-            // More than can be on its way: it has a script still.
+            // More bytes than the buffers in between hold, so the script is still running.
             let left = (0..1_000).all(|_| quick.take(65_536).len() == 65_536);
             drop(quick);
             left
         });
         let mut slow: Vec<_> = (0..3).map(|_| Wire::of(&server, address(2))).collect();
         for wire in &mut slow {
-            wire.take_little();
+            wire.shrink_receive_buffer();
             wire.send(flood);
         }
-        pids(&server, "pids", 4);
-        // None of the four comes to an end by itself.
+        wait_for_pids(&server, "pids", 4);
+        // None of the four scripts ends without the server.
         for _ in 0..3 {
             let hello = Wire::of(&server, address(3)).get("/run/hello", "");
             assert_eq!((hello.status, hello.text().as_str()), (200, "hello\n"));
@@ -1741,10 +1742,10 @@ fn slow_readers_of_one_address_hold_no_places_that_others_wait_for() {
     no_zombies(&server);
 }
 
-/// The same over HTTP/2, where a client can keep its windows shut; and each that is ended is counted.
+/// HTTP/2 clients with shut windows lose their slots to other clients, and each ended call is counted.
 #[test]
-fn streams_that_take_nothing_give_way_to_other_clients() {
-    // Either no more may be sent, or it may, and the client doesn't read it.
+fn unread_streams_lose_their_slots_to_other_clients() {
+    // Either the window is shut, or the window is open and the client does not read.
     for is_open in [false, true] {
         let folder = folder();
         let flood = format!("echo $$ >> pids\n{PLAIN}head -c 30000000 /dev/zero");
@@ -1753,7 +1754,7 @@ fn streams_that_take_nothing_give_way_to_other_clients() {
         let limits = "h2c = true\nlimits = { scripts = 4 }";
         let server = Server::start_in(folder, &config(limits, ""));
         let wire = Wire::of(&server, address(2));
-        wire.take_little();
+        wire.shrink_receive_buffer();
         let mut slow = H2::on(wire).begin(b"");
         if is_open {
             slow.grant(0, 1 << 30);
@@ -1764,12 +1765,12 @@ fn streams_that_take_nothing_give_way_to_other_clients() {
                 slow.grant(id, 1 << 30);
             }
         }
-        pids(&server, "pids", 4);
+        wait_for_pids(&server, "pids", 4);
         let hello = Wire::of(&server, address(3)).get("/run/hello", "");
         let hello = (hello.status, hello.text());
         assert_eq!(hello, (200, "hello\n".to_owned()), "{is_open}");
         assert!(server.counter("calls_refused") > 0, "{is_open}");
-        server.errors.wait_for("why", |line| {
+        server.errors.wait_for("the reason in the log", |line| {
             line.contains("/run/flood")
                 && line.contains("another client waits")
                 && line.contains("724")
@@ -1779,8 +1780,8 @@ fn streams_that_take_nothing_give_way_to_other_clients() {
     }
 }
 
-/// One address doesn't fill the queue: its newest call makes room for another client's, which is served
-/// before the rest.
+/// One address cannot keep the queue full: its newest call makes room for another client's call, which runs
+/// before the earlier ones.
 #[test]
 fn the_queue_of_calls_is_shared_between_addresses() {
     let folder = folder();
@@ -1794,9 +1795,9 @@ fn the_queue_of_calls_is_shared_between_addresses() {
         wire
     };
     let mut first = begin(2, "/run/a");
-    pids(&server, "began", 1);
+    wait_for_pids(&server, "began", 1);
     let mut greedy: Vec<_> = (0..4).map(|_| begin(2, "/run/a")).collect();
-    // The queue is full, and it is this client alone that filled it.
+    // One client alone has filled the queue.
     assert_eq!(rule(&server, "/run/a"), "714");
     let mut other = begin(3, "/run/a?other");
     let is_ended = |line: &str| line.contains("127.0.0.2") && line.contains("rule=724");
@@ -1819,14 +1820,14 @@ fn the_queue_of_calls_is_shared_between_addresses() {
     no_zombies(&server);
 }
 
-/// One of this machine's own addresses.
+/// Returns a loopback address.
 fn address(nth: u8) -> IpAddr {
     [127, 0, 0, nth].into()
 }
 
-/// Uploads of one client that wait for the place don't keep the one from coming that has it.
+/// Waiting uploads of one client do not block the upload that has the slot.
 #[test]
-fn uploads_side_by_side_take_turns() {
+fn waiting_uploads_do_not_block_the_running_upload() {
     const BYTES: usize = 1 << 20;
     let folder = folder();
     shell(
@@ -1844,7 +1845,7 @@ fn uploads_side_by_side_take_turns() {
             (id, 65_535usize, BYTES)
         };
         let mut uploads: Vec<_> = (0..6).map(|_| begin(&mut h2)).collect();
-        let is_whole = |h2: &H2, id: u32| h2.so_far(id).is_some_and(|it| it.whole);
+        let is_whole = |h2: &H2, id: u32| h2.partial_response(id).is_some_and(|it| it.whole);
         while !uploads.iter().all(|(id, ..)| is_whole(&h2, *id)) {
             for (id, window, left) in &mut uploads {
                 while *left > 0 && *window > 0 && all > 0 {
@@ -1863,10 +1864,10 @@ fn uploads_side_by_side_take_turns() {
                     None => all += more,
                 }
             }
-            h2.note(&frame);
+            h2.record_frame(&frame);
         }
         for (id, ..) in uploads {
-            let response = h2.so_far(id).expect("a response");
+            let response = h2.partial_response(id).expect("a response");
             assert_eq!(
                 (response.status, response.text().as_str()),
                 (200, "1048576\n")
@@ -1876,9 +1877,10 @@ fn uploads_side_by_side_take_turns() {
     no_zombies(&server);
 }
 
-/// Started by who ignores signals or blocks them: children are waited for, and programs begin as usual.
+/// A server started with signals ignored or blocked reaps its children, and its scripts start with default
+/// signals.
 #[test]
-fn signals_that_were_ignored() {
+fn scripts_do_not_inherit_ignored_signals() {
     let folder = folder();
     shell(
         &folder,
@@ -1900,22 +1902,22 @@ fn signals_that_were_ignored() {
         .lines()
         .filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok())
         .collect();
-    // But for the two that the C library keeps for itself.
+    // The C library reserves two signals.
     let own = 0b11 << 31;
     assert_eq!((sets[0], sets[1] & !own), (0, 0), "{looked}");
-    // How it ended is known.
+    // The exit status is known.
     assert_eq!(wire.get("/run/fails", "").status, 502);
-    server
-        .errors
-        .wait_for("why", |line| line.contains("it ended with 3"));
+    server.errors.wait_for("the reason in the log", |line| {
+        line.contains("it ended with 3")
+    });
     no_zombies(&server);
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
 }
 
-/// Stopped at once while scripts are begun all the time: none is left behind.
+/// An immediate stop while scripts start continuously leaves no script behind.
 #[test]
-fn what_begins_as_the_server_ends_ends_too() {
+fn scripts_started_during_a_stop_are_ended() {
     let folder = folder();
     shell(
         &folder,
@@ -1943,12 +1945,12 @@ fn what_begins_as_the_server_ends_ends_too() {
             })
         })
         .collect();
-    pids(&server, "pids", 3);
+    wait_for_pids(&server, "pids", 3);
     server.signal("TERM");
     server
         .errors
         .wait_for("stopping", |line| line.contains("stopping"));
-    // Nobody waits for what is under way.
+    // A second SIGTERM ends the server without a drain.
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
     let begun = fs::read_to_string(server.folder.path("scripts/pids")).expect("process numbers");

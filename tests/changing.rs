@@ -1,5 +1,5 @@
-//! Files that change while they are served: a client gets the old content or the new one, or a
-//! connection that breaks. Never half a file, and never two.
+//! Files that change while being served: a client gets the old content, the new content, or a broken
+//! connection. A client never gets half a file or a mixture.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -12,7 +12,7 @@ use crate::support::wire::{BOTH, Response, Wire, wait_until};
 use crate::support::{Folder, Server, server_table, site_table};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// More than all buffers between us and the server hold.
+/// More bytes than all buffers between the server and the client hold.
 const LARGE: usize = 20_000_000;
 
 fn start(folder: Folder) -> Server {
@@ -21,8 +21,8 @@ fn start(folder: Folder) -> Server {
     Server::start_in(folder, &config)
 }
 
-/// Whole, and of one kind of byte alone: which.
-fn kind(response: &Response) -> u8 {
+/// Returns the byte that a whole, uniform body consists of.
+fn uniform_byte(response: &Response) -> u8 {
     assert!(response.whole, "{response:?}");
     let first = *response.body.first().expect("a body");
     assert!(
@@ -34,8 +34,9 @@ fn kind(response: &Response) -> u8 {
 }
 
 #[test]
-fn what_changes_is_seen_and_until_then_the_old_is_whole() {
-    // In memory; on disk with a tag of its content; on disk with a tag of its time.
+fn changes_are_served_and_the_old_content_is_whole_until_then() {
+    // Sizes of a file in memory, of a file on disk with a content ETag, and of a file on disk with a time
+    // ETag.
     for size in [1_000, 300_000, 3_000_000] {
         let folder = Folder::new()
             .with("public/in-place.bin", vec![b'a'; size])
@@ -52,7 +53,7 @@ fn what_changes_is_seen_and_until_then_the_old_is_whole() {
         for wire in &mut wires {
             for name in ["in-place", "replaced", "removed", "renamed"] {
                 let response = wire.get(&format!("/{name}.bin"), "");
-                assert_eq!(kind(&response), b'a');
+                assert_eq!(uniform_byte(&response), b'a');
                 tags.push(response.field("etag").expect("a tag").to_owned());
             }
         }
@@ -76,7 +77,8 @@ fn what_changes_is_seen_and_until_then_the_old_is_whole() {
                         "GET /{name}.bin HTTP/1.1\r\nHost: localhost\r\n\r\n"
                     ));
                     let Some(response) = wire.next_response("GET") else {
-                        // Cut, because the file on disk was no longer the one that was promised.
+                        // The response was cut, because the file on disk no longer matched the promised
+                        // content.
                         *wire = Wire::plain(&server);
                         return None;
                     };
@@ -85,12 +87,12 @@ fn what_changes_is_seen_and_until_then_the_old_is_whole() {
                         return None;
                     }
                     match (response.status, expected) {
-                        (200, Some(byte)) => (kind(&response) == byte).then(|| {
+                        (200, Some(byte)) => (uniform_byte(&response) == byte).then(|| {
                             let tag = response.field("etag").expect("a tag").to_owned();
                             assert!(byte == b'a' || !tags.contains(&tag), "{name}: {tag}");
                         }),
                         (200, None) => {
-                            assert_eq!(kind(&response), b'a', "{name}");
+                            assert_eq!(uniform_byte(&response), b'a', "{name}");
                             None
                         }
                         (404, None) => Some(()),
@@ -103,34 +105,34 @@ fn what_changes_is_seen_and_until_then_the_old_is_whole() {
     }
 }
 
-/// What happens to a file while a client is half-way through it.
+/// A change to a file during a download.
 #[derive(Copy, Clone, PartialEq, Debug)]
-enum Mishap {
+enum Change {
     Replaced,
     Removed,
     Renamed,
     Truncated,
-    /// Cut short, then written anew with other bytes and as long as it was.
+    /// The file is truncated and rewritten with other bytes to its old length.
     Rewritten,
-    /// Other bytes over the old ones, its length never changed.
+    /// Other bytes replace the old bytes in place, without a change of length.
     Overwritten,
     OverwrittenAtItsEnd,
     Longer,
 }
 
-impl Mishap {
-    const ALL: [Mishap; 8] = [
-        Mishap::Replaced,
-        Mishap::Removed,
-        Mishap::Renamed,
-        Mishap::Truncated,
-        Mishap::Rewritten,
-        Mishap::Overwritten,
-        Mishap::OverwrittenAtItsEnd,
-        Mishap::Longer,
+impl Change {
+    const ALL: [Change; 8] = [
+        Change::Replaced,
+        Change::Removed,
+        Change::Renamed,
+        Change::Truncated,
+        Change::Rewritten,
+        Change::Overwritten,
+        Change::OverwrittenAtItsEnd,
+        Change::Longer,
     ];
 
-    fn befall(self, file: &Path, size: usize) {
+    fn apply(self, file: &Path, size: usize) {
         let beside = file.with_extension("beside");
         let write_at = |at: u64, count: usize| {
             let mut file = File::options().write(true).open(file).expect("a file");
@@ -138,35 +140,35 @@ impl Mishap {
             file.write_all(&vec![b'b'; count]).expect("written");
         };
         match self {
-            Mishap::Replaced => {
+            Change::Replaced => {
                 fs::write(&beside, vec![b'b'; size]).expect("written");
                 fs::rename(&beside, file).expect("renamed");
             }
-            Mishap::Removed => fs::remove_file(file).expect("removed"),
-            Mishap::Renamed => fs::rename(file, &beside).expect("renamed"),
-            Mishap::Truncated => {
+            Change::Removed => fs::remove_file(file).expect("removed"),
+            Change::Renamed => fs::rename(file, &beside).expect("renamed"),
+            Change::Truncated => {
                 let file = File::options().write(true).open(file).expect("a file");
                 file.set_len(size as u64 / 2).expect("cut");
             }
-            Mishap::Rewritten => fs::write(file, vec![b'b'; size]).expect("written"),
-            Mishap::Overwritten => write_at(0, size),
-            Mishap::OverwrittenAtItsEnd => write_at(size as u64 - 10, 10),
-            Mishap::Longer => write_at(size as u64, 10),
+            Change::Rewritten => fs::write(file, vec![b'b'; size]).expect("written"),
+            Change::Overwritten => write_at(0, size),
+            Change::OverwrittenAtItsEnd => write_at(size as u64 - 10, 10),
+            Change::Longer => write_at(size as u64, 10),
         }
     }
 
-    /// Does the file that is open keep its content, so that the client should get all of it?
+    /// Returns true if the open file keeps its content, so that the client must get all of it.
     fn is_harmless(self) -> bool {
-        matches!(self, Mishap::Replaced | Mishap::Removed | Mishap::Renamed)
+        matches!(self, Change::Replaced | Change::Removed | Change::Renamed)
     }
 }
 
 #[test]
-fn a_download_is_whole_or_it_is_cut() {
+fn a_download_during_a_change_is_whole_or_cut() {
     let server = start(Folder::new().with("public/first.txt", "first"));
     for over in BOTH {
-        for mishap in Mishap::ALL {
-            let name = format!("{mishap:?}-{over:?}.bin");
+        for change in Change::ALL {
+            let name = format!("{change:?}-{over:?}.bin");
             let file = server.folder.path("public").join(&name);
             fs::write(&file, vec![b'a'; LARGE]).expect("written");
             let mut wire = Wire::over(&server, over);
@@ -177,29 +179,29 @@ fn a_download_is_whole_or_it_is_cut() {
             wire.send(format!(
                 "GET /{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
             ));
-            // The download has begun and can't be over.
+            // The download has begun and cannot be over.
             let mut all = wire.take(500_000);
-            mishap.befall(&file, LARGE);
+            change.apply(&file, LARGE);
             all.extend(wire.rest());
             let head = all.windows(4).position(|part| part == b"\r\n\r\n");
             let body = &all[head.expect("a head") + 4..];
-            let what = format!("{mishap:?} over {over:?}: {} bytes came", body.len());
-            if mishap.is_harmless() {
+            let what = format!("{change:?} over {over:?}: {} bytes came", body.len());
+            if change.is_harmless() {
                 assert_eq!(body.len(), LARGE, "{what}");
                 assert!(body.iter().all(|byte| *byte == b'a'), "{what}");
             } else {
                 assert!(body.len() < LARGE, "{what}");
             }
-            // The disk is no place for all of them at once.
+            // The disk may lack space for all files at once.
             let _ = fs::remove_file(&file);
             let _ = fs::remove_file(file.with_extension("beside"));
         }
     }
 }
 
-/// Downloads of all sizes while their file is replaced again and again, each with other bytes.
+/// Downloads of all sizes while the file is replaced continuously with other bytes.
 #[test]
-fn replacing_disturbs_nobody() {
+fn replacing_a_file_disturbs_no_download() {
     let server = start(Folder::new().with("public/first.txt", "first"));
     let stop = AtomicBool::new(false);
     let sizes = [500, 60_000, 100_000, 200_000, 2_000_000];
@@ -208,7 +210,7 @@ fn replacing_disturbs_nobody() {
             .folder
             .write(&format!("public/{size}.bin"), vec![b'a'; size]);
     }
-    wait_until(PATIENCE, "all seen", || {
+    wait_until(PATIENCE, "all changes", || {
         let mut wire = Wire::plain(&server);
         let seen = |size| wire.get(&format!("/{size}.bin"), "").status == 200;
         sizes.into_iter().all(seen).then_some(())
@@ -232,18 +234,19 @@ fn replacing_disturbs_nobody() {
                 let mut wire = Wire::over(server, over);
                 let started = Instant::now();
                 let mut kinds = Vec::new();
-                // Two seconds, or until the server has come to take up some of the changes.
+                // The loop runs for 2 s, or until the server has picked up several changes.
                 while started.elapsed() < Duration::from_secs(2)
                     || (kinds.len() <= 3 && started.elapsed() < PATIENCE)
                 {
                     for size in sizes {
                         let response = wire.get(&format!("/{size}.bin"), "");
-                        // A file that is another one every few milliseconds may be too quick.
+                        // A file replaced every few milliseconds may change faster than the server can
+                        // load.
                         if response.status == 503 {
                             continue;
                         }
                         assert_eq!((response.status, response.body.len()), (200, size));
-                        kinds.push(kind(&response));
+                        kinds.push(uniform_byte(&response));
                         kinds.dedup();
                     }
                 }
@@ -258,7 +261,7 @@ fn replacing_disturbs_nobody() {
     });
 }
 
-/// A writer that takes seconds, in place or with a new file, and a reader who looks all the time.
+/// A writer that takes seconds, in place or with a new file, and a reader that polls continuously.
 #[test]
 fn half_a_file_is_never_served() {
     const SIZE: usize = 50_000;
@@ -269,8 +272,8 @@ fn half_a_file_is_never_served() {
         .with("public/over.bin", vec![b'a'; SIZE]);
     let server = start(folder);
     let mut wire = Wire::plain(&server);
-    assert_eq!(kind(&wire.get("/warm.bin", "")), b'a');
-    assert_eq!(kind(&wire.get("/over.bin", "")), b'a');
+    assert_eq!(uniform_byte(&wire.get("/warm.bin", "")), b'a');
+    assert_eq!(uniform_byte(&wire.get("/over.bin", "")), b'a');
     let names = ["warm", "cold", "new", "over"];
     let mut files = names.map(|name| {
         let path = server.folder.path(&format!("public/{name}.bin"));
@@ -284,7 +287,7 @@ fn half_a_file_is_never_served() {
             match response.status {
                 200 => {
                     assert_eq!(response.body.len(), SIZE, "{name} {when}: {response:?}");
-                    let byte = kind(&response);
+                    let byte = uniform_byte(&response);
                     assert!(
                         byte == b'a' || when == "after",
                         "{name} {when}: {response:?}"
@@ -296,7 +299,7 @@ fn half_a_file_is_never_served() {
             }
         }
     };
-    // Four seconds: longer than anything that looks again after a while.
+    // 4 s in all: longer than any interval of the server's rescans.
     for part in iter::repeat_n([b'b'; PART], SIZE / PART) {
         for file in &mut files {
             file.write_all(&part).expect("written");
@@ -309,35 +312,34 @@ fn half_a_file_is_never_served() {
     for name in names {
         wait_until(PATIENCE, &format!("{name} seen"), || {
             let response = wire.get(&format!("/{name}.bin"), "");
-            (response.status == 200 && kind(&response) == b'b').then_some(())
+            (response.status == 200 && uniform_byte(&response) == b'b').then_some(())
         });
     }
 }
 
-/// What the kernel has taken but the client has not, when the file is written anew: no server can
-/// call it back, so it must not change. (Bytes that are written over others in place, without
-/// cutting the file first, do reach what sendfile has handed over.)
+/// Bytes handed to the kernel before a file is rewritten. No server can recall the bytes, so the bytes must
+/// not change. (An in-place overwrite without a truncation does reach pages handed over by sendfile.)
 #[test]
-fn what_is_under_way_stays_what_it_was() {
-    for mishap in [Mishap::Replaced, Mishap::Removed, Mishap::Rewritten] {
+fn bytes_in_flight_stay_unchanged() {
+    for change in [Change::Replaced, Change::Removed, Change::Rewritten] {
         for size in [20_000, 100_000, 300_000] {
             for over in BOTH {
                 let server = start(Folder::new().with("public/file.bin", vec![b'a'; size]));
                 let mut wire = Wire::over(&server, over);
-                assert_eq!(kind(&wire.get("/file.bin", "")), b'a');
+                assert_eq!(uniform_byte(&wire.get("/file.bin", "")), b'a');
                 wire.send("GET /file.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-                // The kernel takes a part of a long response, and the rest as the client reads.
+                // The kernel takes a part of a long response at once, and the rest as the client reads.
                 wire.begins();
-                mishap.befall(&server.folder.path("public/file.bin"), size);
+                change.apply(&server.folder.path("public/file.bin"), size);
                 let response = wire.response("GET");
-                let about = format!("{mishap:?} {size} over {over:?}: {response:?}");
-                // A file that is cut and written anew has lost its content. The server notices that between two
-                // parts, and sends the rest from memory or breaks the response off; a part that it is just
-                // handing to the kernel may have new bytes.
-                if matches!(mishap, Mishap::Rewritten) && size > 20_000 {
+                let about = format!("{change:?} {size} over {over:?}: {response:?}");
+                // A truncated and rewritten file has lost its content. The server notices the change
+                // between two parts, and sends the rest from memory or breaks the response off. A part
+                // handed to the kernel at the same moment may have new bytes.
+                if matches!(change, Change::Rewritten) && size > 20_000 {
                     assert_eq!(response.whole, response.body.len() == size, "{about}");
                 } else {
-                    assert_eq!(kind(&response), b'a', "{about}");
+                    assert_eq!(uniform_byte(&response), b'a', "{about}");
                     assert_eq!(response.body.len(), size);
                 }
             }

@@ -1,4 +1,4 @@
-//! The command line as somebody meets it who has just unpacked the program.
+//! The command line after a fresh installation from the archive.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use crate::support::{Done, Folder, Server, anthill, finish, run, server_table, s
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// `anthill` with these arguments, in this folder, with nothing of the machine's state.
+/// Returns an `anthill` command with the arguments in the folder, isolated from the machine's state.
 fn command(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
     command
@@ -48,13 +48,13 @@ fn a_folder_is_served_without_a_configuration() {
     }
     assert!(said[0].ends_with("/site"), "{}", said[0]);
     assert_eq!(server.body("/"), b"<p>hello</p>\n");
-    let got = server.keep().get("/page?q");
+    let got = server.keep_alive().get("/page?q");
     let to = format!(
         "Location: https://localhost:{}/page?q\r\n",
         server.https_port
     );
     assert!(got.status == 308 && got.head.contains(&to), "{}", got.head);
-    // The fingerprint is that of the certificate that clients see.
+    // The printed fingerprint matches the certificate presented to clients.
     let address = format!("127.0.0.1:{}", server.https_port);
     let shown = run("openssl", &["s_client", "-connect", &address], b"").text();
     let print = ["x509", "-noout", "-fingerprint", "-sha256"];
@@ -76,7 +76,7 @@ fn a_folder_is_served_without_a_configuration() {
 }
 
 #[test]
-fn an_empty_folder_is_served_and_that_is_said() {
+fn an_empty_folder_is_served_with_a_notice() {
     let folder = Folder::new();
     let state = folder.path("state").display().to_string();
     fs::create_dir(folder.path("empty")).expect("a folder");
@@ -101,15 +101,15 @@ fn an_empty_folder_is_served_and_that_is_said() {
         "{said:?}"
     );
     assert_eq!(server.http_port, 0);
-    assert_eq!(server.keep_tls().get("/").status, 404);
+    assert_eq!(server.keep_alive_tls().get("/").status, 404);
     server.folder.write("empty/index.html", "here it is");
     crate::support::eventually("the page", || {
-        (server.keep_tls().get("/").text() == "here it is").then_some(())
+        (server.keep_alive_tls().get("/").text() == "here it is").then_some(())
     });
 }
 
 #[test]
-fn check_says_what_is_right_and_what_is_wrong() {
+fn check_reports_valid_and_invalid_configurations() {
     let folder = Folder::new().with("public/index.html", "");
     let check = |config: &str| {
         folder.write("anthill.toml", config);
@@ -125,7 +125,7 @@ fn check_says_what_is_right_and_what_is_wrong() {
         right.stdout,
         "anthill.toml is right: 1 site, for any name\n"
     );
-    // Nothing was made or bound.
+    // The check creates no file and binds no port.
     assert!(!folder.path("state").exists() && !folder.path("anthill.sock").exists());
     let hidden = server_table("").replace("state = \"state\"", "state = \".state\"");
     let warned = check(&(hidden + &site_table("").replace("public", ".")));
@@ -156,7 +156,7 @@ fn check_says_what_is_right_and_what_is_wrong() {
 }
 
 #[test]
-fn a_password_that_was_set_is_asked_for() {
+fn a_password_set_by_passwd_is_required() {
     let folder = Folder::new().with("public/index.html", "secret page");
     let passwd = |arguments: &[&str], input: &[u8]| {
         finish(command(&folder, &[&["passwd"], arguments].concat()), input)
@@ -201,7 +201,7 @@ fn a_password_that_was_set_is_asked_for() {
 }
 
 #[test]
-fn everything_that_can_be_typed_is_explained() {
+fn every_command_and_option_has_help() {
     let overview = anthill(&["help"]);
     assert_eq!(overview.code, Some(0));
     assert_eq!(anthill::<&str>(&[]).stdout, overview.stdout);
@@ -251,7 +251,7 @@ fn everything_that_can_be_typed_is_explained() {
 }
 
 #[test]
-fn what_was_mistyped_is_answered_with_what_was_meant() {
+fn mistyped_commands_get_a_suggestion() {
     for (typed, words) in [
         (&["serv"][..], "did you mean `anthill serve`?"),
         (&["relaod"], "did you mean `anthill reload`?"),
@@ -276,7 +276,7 @@ fn what_was_mistyped_is_answered_with_what_was_meant() {
 }
 
 #[test]
-fn a_word_runs_the_program_of_that_name() {
+fn an_unknown_command_runs_the_program_of_its_name() {
     let folder = Folder::new();
     folder.program("bin/anthill-greet", "#!/bin/sh\necho \"$0 $*\"\nexit 7\n");
     let program = folder.path("bin/anthill-greet");
@@ -289,14 +289,14 @@ fn a_word_runs_the_program_of_that_name() {
     let done = finish(greet, b"");
     assert_eq!(done.code, Some(7), "{done:?}");
     assert_eq!(done.stdout, format!("{} --loud you\n", program.display()));
-    // Not from the folder one happens to stand in.
+    // A command is not taken from the current folder.
     let mut greet = command(&folder, &["greet"]);
     greet.current_dir(folder.path("bin")).env("PATH", ":.");
     assert_eq!(finish(greet, b"").code, Some(2));
 }
 
 #[test]
-fn a_service_is_printed_for_each_system() {
+fn a_service_definition_is_printed_for_each_system() {
     let folder = Folder::new().with("public/index.html", "");
     folder.write("anthill.toml", server_table("") + &site_table(""));
     let config = folder.path("anthill.toml").display().to_string();
@@ -326,7 +326,7 @@ fn a_service_is_printed_for_each_system() {
             assert!(checked.success, "{init}: {}", checked.errors());
         }
     }
-    // What it deploys and what is pushed to is written beside what the service manager knows of.
+    // The unit grants write access to the deployed folders and the push repositories too.
     let more = "[[site]]\nnames = [\"git.test\"]\n[[site.route]]\npath = \"/\"\ngit = \"repos\"\nusers = \"users\"\n\
                 push = true\ndeploy = { repository = \"a\", site = \"www.test\" }\n\
                 [[site]]\nnames = [\"www.test\"]\nroot = \"sites/www\"\n";
@@ -353,7 +353,7 @@ fn a_service_is_printed_for_each_system() {
 }
 
 #[test]
-fn output_that_nobody_reads_to_the_end_is_no_error() {
+fn a_closed_output_pipe_is_no_error() {
     let line = format!(
         "{:?} man | head -n 1",
         Path::new(env!("CARGO_BIN_EXE_anthill"))

@@ -1,5 +1,5 @@
-//! Clients that look closely: a CA of our own, curl that trusts nothing else, openssl's s_client,
-//! and the program `anthill` itself as an operator types it.
+//! Strict clients: a test CA, curl with the test CA as its only trust anchor, openssl's s_client, and the
+//! program `anthill` from an operator's shell.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -14,10 +14,10 @@ use rcgen::{
 
 use crate::support::{Folder, Ran, Server, lossy, run, spawn};
 
-/// Whatever is waited for is there by then, or never will be.
+/// Deadline of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks again and again until there is something to see; `what` says what was missed.
+/// Calls `look` repeatedly until `look` returns a value. Fails with `what` after the deadline.
 pub fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -56,13 +56,13 @@ impl Authority {
         }
     }
 
-    /// For a server of these names, ECDSA on P-256.
+    /// Issues an ECDSA P-256 server certificate for the names.
     pub fn server(&self, names: &[&str]) -> Leaf {
         let usage = ExtendedKeyUsagePurpose::ServerAuth;
         self.leaf(names, usage, &PKCS_ECDSA_P256_SHA256)
     }
 
-    /// For a server of these names, RSA.
+    /// Issues an RSA server certificate for the names.
     pub fn rsa(&self, names: &[&str]) -> Leaf {
         self.leaf(names, ExtendedKeyUsagePurpose::ServerAuth, &PKCS_RSA_SHA256)
     }
@@ -97,13 +97,13 @@ fn common_name(name: &str) -> DistinguishedName {
 }
 
 impl Leaf {
-    /// Both in one file, as certificate tools for servers like it.
+    /// Returns the certificate and the key as one PEM text, the format of combined files.
     pub fn combined(&self) -> String {
         self.certificate.clone() + &self.key
     }
 }
 
-/// A response, taken apart.
+/// A parsed response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -112,7 +112,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The last response in these bytes (curl shows those before a redirect or a login as well).
+    /// Parses the last response of the bytes; curl prints the responses before a redirect or a login too.
     pub fn parse(bytes: &[u8]) -> Answer {
         let text = lossy(bytes);
         let (head, body) = text
@@ -126,7 +126,7 @@ impl Answer {
         }
     }
 
-    /// The value of a field that stands once, if at all.
+    /// Returns the value of a field, which must not occur twice.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut values = self.head.lines().skip(1).filter_map(|line| {
             let (its, value) = line.split_once(':')?;
@@ -143,14 +143,14 @@ impl Answer {
     }
 }
 
-/// One plain request, its connection closed after it.
+/// Sends one plain request and closes the connection.
 pub fn ask(server: &Server, host: &str, target: &str) -> Answer {
     let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     Answer::parse(&server.http_raw(request.as_bytes()))
 }
 
-/// curl with these arguments; every name is this machine, and only `ca.pem` is trusted. The URL is
-/// taken as it is: nothing is normalised.
+/// Runs curl with the arguments. Every name resolves to the loopback address, `ca.pem` is the only trust
+/// anchor, and the URL's path is sent without normalisation.
 pub fn curl<A: AsRef<OsStr>>(folder: &Folder, arguments: &[A]) -> Ran {
     let ca = folder.path("ca.pem");
     let mut all = [
@@ -172,7 +172,7 @@ pub fn curl<A: AsRef<OsStr>>(folder: &Folder, arguments: &[A]) -> Ran {
     run("curl", &all, b"")
 }
 
-/// What a browser that goes to `https://NAME/TARGET` gets, with more of curl's arguments.
+/// Requests `https://NAME/TARGET` with further arguments of curl, and returns the response.
 pub fn visit_with(server: &Server, name: &str, target: &str, more: &[&str]) -> Answer {
     let url = format!("https://{name}:{}{target}", server.https_port);
     let mut arguments = more.to_vec();
@@ -186,16 +186,16 @@ pub fn visit(server: &Server, name: &str, target: &str) -> Answer {
     visit_with(server, name, target, &[])
 }
 
-/// A connection by openssl's s_client.
+/// A connection made by openssl's s_client.
 pub struct Session {
     pub connected: bool,
-    /// All that it says of the connection, and then what the server sent.
+    /// s_client's description of the connection, followed by the server's bytes.
     pub text: String,
     pub errors: String,
 }
 
 impl Session {
-    /// To this port, with these arguments, asking for `/` on `host`.
+    /// Connects to a port with the arguments and requests `/` of `host`.
     pub fn open(port: u16, host: &str, arguments: &[&str]) -> Session {
         let address = format!("127.0.0.1:{port}");
         let mut all = vec!["s_client", "-ign_eof", "-connect", &address];
@@ -212,13 +212,13 @@ impl Session {
         }
     }
 
-    /// The server's certificate is this one.
-    pub fn shows(&self, leaf: &Leaf) -> bool {
+    /// Returns true if the server presented the certificate.
+    pub fn presents(&self, leaf: &Leaf) -> bool {
         let plain = |text: &str| text.replace(['\r', '\n'], "");
         plain(&self.text).contains(&plain(&leaf.certificate))
     }
 
-    /// It came back by a ticket.
+    /// Returns true if the session was resumed.
     pub fn is_resumed(&self) -> bool {
         assert!(self.connected, "{}{}", self.text, self.errors);
         let resumed = self.text.contains("\nReused, ");
@@ -230,13 +230,13 @@ impl Session {
         resumed
     }
 
-    /// The handshake is done and the server answered 200.
+    /// Returns true if the handshake succeeded and the response has status 200.
     pub fn is_served(&self) -> bool {
         self.text.contains("HTTP/1.1 200 ")
     }
 }
 
-/// How the program ended that an operator started.
+/// The result of a command run by an operator.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -244,13 +244,13 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// Runs `anthill` with these arguments in `folder`, to its end.
+/// Runs `anthill` with the arguments in `folder` until the command ends.
 pub fn anthill<A: AsRef<OsStr>>(folder: &Path, arguments: &[A]) -> Ended {
-    anthill_told(folder, arguments, "")
+    anthill_with_input(folder, arguments, "")
 }
 
-/// The same with this on its standard input.
-pub fn anthill_told<A: AsRef<OsStr>>(folder: &Path, arguments: &[A], input: &str) -> Ended {
+/// Runs `anthill` with the arguments and `input` on its standard input.
+pub fn anthill_with_input<A: AsRef<OsStr>>(folder: &Path, arguments: &[A], input: &str) -> Ended {
     let mut command = Command::new("timeout");
     command
         .arg("30")
@@ -261,7 +261,7 @@ pub fn anthill_told<A: AsRef<OsStr>>(folder: &Path, arguments: &[A], input: &str
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let mut child = spawn(&mut command).expect("the server's binary");
-    // It may end without having read everything; what it says then counts.
+    // The command may end without reading all input, so a write error is ignored.
     let _ = child
         .stdin
         .take()
@@ -275,12 +275,12 @@ pub fn anthill_told<A: AsRef<OsStr>>(folder: &Path, arguments: &[A], input: &str
     }
 }
 
-/// Asks the running server (`reload`, `status`).
+/// Sends a command to the running server (`reload`, `status`).
 pub fn command(server: &Server, word: &str) -> Ended {
     anthill(&server.folder.path("."), &[word, "anthill.toml"])
 }
 
-/// Reloads; the configuration must be taken.
+/// Reloads the server with the configuration, which must be accepted.
 pub fn reload(server: &Server, config: &str) {
     server.folder.write("anthill.toml", config);
     let ended = command(server, "reload");

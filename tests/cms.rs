@@ -1,4 +1,4 @@
-//! The example whose pages a program makes: served as it lies there, but for its ports.
+//! The example site with pages made by a program, with its own configuration on other ports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/cms")
 }
 
-/// A copy of the example's files.
+/// Returns a copy of the example's files.
 fn folder() -> Folder {
     tool("python3");
     let folder = Folder::new();
     let site = example().join("site");
     for file in files(&site) {
-        let name = file.strip_prefix(&site).expect("a file of it");
+        let name = file.strip_prefix(&site).expect("a file of the site");
         let name = format!("site/{}", name.display());
         folder.write(&name, fs::read(&file).expect("a file"));
     }
     folder
 }
 
-/// The example's own configuration, on ports of the system's choice; pages kept for so long.
+/// Returns the example's configuration on ports chosen by the system, with pages cached for `seconds`.
 fn config(seconds: &str) -> String {
     let text = fs::read_to_string(example().join("anthill.toml")).expect("the configuration");
     let mut said = text.clone();
@@ -53,11 +53,11 @@ fn get(server: &Server, path: &str) -> Response {
     Wire::plain(server).get(path, BROWSER)
 }
 
-fn said(response: &Response) -> &str {
+fn cache_status(response: &Response) -> &str {
     response.field("cache-status").unwrap_or("nothing")
 }
 
-/// The paths of all articles, by their metadata.
+/// Returns the paths of all articles, from their metadata.
 fn articles() -> Vec<String> {
     let folder = example().join("site/content/articles");
     let all = files(&folder).into_iter();
@@ -73,13 +73,13 @@ fn articles() -> Vec<String> {
 }
 
 #[test]
-fn it_is_a_configuration_as_it_lies_there() {
+fn the_example_is_a_valid_configuration() {
     let done = anthill(&["check".as_ref(), example().join("anthill.toml").as_os_str()]);
     assert_eq!(done.code, Some(0), "{done:?}");
 }
 
 #[test]
-fn every_page_is_there_and_every_link_leads_somewhere() {
+fn every_page_exists_and_every_link_resolves() {
     let server = server();
     let mut todo = vec!["/".to_owned()];
     let mut seen: Vec<String> = Vec::new();
@@ -136,15 +136,19 @@ fn the_feed_is_well_formed_and_whole() {
 }
 
 #[test]
-fn pages_are_kept_and_the_search_is_not() {
+fn pages_are_cached_and_the_search_is_not() {
     let server = server();
     for path in ["/", "/life/", "/life/winter", "/feed.atom", "/nowhere"] {
         let first = get(&server, path);
-        assert_eq!(said(&first), "anthill; fwd=uri-miss; stored", "{path}");
-        // The call may still be coming to its end.
+        assert_eq!(
+            cache_status(&first),
+            "anthill; fwd=uri-miss; stored",
+            "{path}"
+        );
+        // The call of the first request may still be running.
         let second = eventually("a page from the cache", || {
             let page = get(&server, path);
-            said(&page)
+            cache_status(&page)
                 .starts_with("anthill; hit; ttl=")
                 .then_some(page)
         });
@@ -152,8 +156,11 @@ fn pages_are_kept_and_the_search_is_not() {
     }
     for _ in 0..2 {
         let search = get(&server, "/search?q=APHIDS");
-        assert!(said(&search).starts_with("anthill; fwd="), "{search:?}");
-        assert!(!said(&search).contains("stored"), "{search:?}");
+        assert!(
+            cache_status(&search).starts_with("anthill; fwd="),
+            "{search:?}"
+        );
+        assert!(!cache_status(&search).contains("stored"), "{search:?}");
         assert_eq!(search.field("cache-control"), Some("no-store"));
         assert!(search.text().contains("3 articles."), "{search:?}");
         assert!(search.text().contains("<mark>aphids</mark>"), "{search:?}");
@@ -163,12 +170,12 @@ fn pages_are_kept_and_the_search_is_not() {
 }
 
 #[test]
-fn views_are_counted_though_the_program_doesnt_run() {
+fn views_of_cached_pages_are_counted() {
     let server = server();
     for _ in 0..5 {
         assert_eq!(get(&server, "/life/winter").status, 200);
     }
-    // To ask for the counts is to have the workers tell theirs.
+    // The command `hits` makes the workers report their counts.
     server.ask(&["hits", "*"]);
     let views = get(&server, "/views/life/winter").text();
     assert!(
@@ -181,7 +188,7 @@ fn views_are_counted_though_the_program_doesnt_run() {
 }
 
 #[test]
-fn what_pages_are_made_of_stays_inside() {
+fn sources_of_pages_are_not_served() {
     let server = server();
     for path in [
         "/content/site.xml",
@@ -214,7 +221,7 @@ fn what_pages_are_made_of_stays_inside() {
 }
 
 #[test]
-fn what_others_wrote_is_escaped() {
+fn untrusted_text_is_escaped() {
     let folder = folder();
     folder.write(
         "site/content/articles/hostile.xml",
@@ -246,7 +253,7 @@ fn what_others_wrote_is_escaped() {
             "{text}"
         );
     }
-    // A text's entities are text when an excerpt is made of it.
+    // Entities in an article are text, and stay escaped in an excerpt.
     let page = get(&server, "/search?q=bold").text();
     assert!(page.contains("&lt;b&gt;<mark>bold</mark>"), "{page}");
     for query in [
@@ -264,12 +271,12 @@ fn what_others_wrote_is_escaped() {
 }
 
 #[test]
-fn an_old_page_stands_in_for_a_program_that_fails() {
+fn a_stale_page_is_served_instead_of_a_failure() {
     let server = Server::start_in(folder(), &config("1"));
     let first = get(&server, "/life/winter");
     assert_eq!(first.status, 200);
     let program = server.folder.path("site/page.py");
-    // It fails before it says anything.
+    // The program fails before its first output.
     fs::write(&program, "raise SystemExit('out of ants')\n").expect("a program");
     eventually("the failure in the error log", || {
         let again = get(&server, "/life/winter");

@@ -1,17 +1,17 @@
-//! Mistakes in a configuration, as an operator meets them: where, what, and what would be right.
+//! Configuration errors as reported to the operator: the error, its position, and the correction.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
 use crate::clients::{
-    Authority, Ended, anthill, anthill_told, ask, command, reload, visit, wait_until,
+    Authority, Ended, anthill, anthill_with_input, ask, command, reload, visit, wait_until,
 };
 use crate::support::pebble::free_port;
 use crate::support::{Folder, Server, run, server_table, site_table};
 
-/// What the configurations of these tests name.
-fn workshop() -> Folder {
+/// Returns a folder with the files referenced by the configurations of the tests.
+fn site_folder() -> Folder {
     let authority = Authority::new("anthill's test CA");
     let (one, two) = (authority.server(&["a.test"]), authority.server(&["a.test"]));
     Folder::new()
@@ -28,7 +28,7 @@ fn is_root() -> bool {
     run("id", &["-u"], b"").text().trim() == "0"
 }
 
-/// A message taken apart: what, where, which text stands over the carets, and the help.
+/// A parsed message: the error, its position, the text above the carets, and the help.
 #[derive(Debug, PartialEq)]
 struct Message {
     what: String,
@@ -63,8 +63,8 @@ impl Message {
     }
 }
 
-/// `check` and `serve` both refuse it with the same words and exit code 2.
-fn refused(folder: &Folder, config: &str) -> Message {
+/// Asserts that `check` and `serve` refuse the configuration with the same message and exit code 2.
+fn refusal(folder: &Folder, config: &str) -> Message {
     folder.write("anthill.toml", config);
     let at = folder.path(".");
     let checked = anthill(&at, &["check", "anthill.toml"]);
@@ -78,11 +78,11 @@ fn refused(folder: &Folder, config: &str) -> Message {
 }
 
 #[test]
-fn each_mistake_is_shown_where_it_stands() {
-    let folder = workshop();
+fn each_error_is_shown_at_its_position() {
+    let folder = site_folder();
     let site = "[[site]]\nnames = [\"a.test\"]\nroot = \"public\"\n";
     let route = format!("{site}[[site.route]]\npath = \"/x/\"\n");
-    // What is added to the file; what is wrong, the text under the carets, what would be right.
+    // The columns: the text before and the faulty text, the error, the text above the carets, and the help.
     #[rustfmt::skip]
     let table: &[(&str, &str, &str, &str, &str)] = &[
         ("", "[sever]", "unknown key `sever`", "sever", "did you mean `server`?"),
@@ -129,9 +129,9 @@ fn each_mistake_is_shown_where_it_stands() {
         "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n";
     for (before, wrong, what, marked, help) in table {
         let config = format!("{server}{before}{wrong}\n");
-        let message = refused(&folder, &config);
+        let message = refusal(&folder, &config);
         if what.is_empty() {
-            continue; // the words are the TOML parser's
+            continue; // the message comes from the TOML parser
         }
         assert!(message.what.contains(what), "{message:#?}\n{config}");
         assert_eq!(message.marked, *marked, "{message:#?}\n{config}");
@@ -150,8 +150,8 @@ fn each_mistake_is_shown_where_it_stands() {
 }
 
 #[test]
-fn what_is_missing_altogether_is_said_too() {
-    let folder = workshop();
+fn missing_tables_and_keys_are_reported() {
+    let folder = site_folder();
     let at = folder.path(".");
     for word in ["check", "serve"] {
         let missing = anthill(&at, &[word, "antill.toml"]);
@@ -175,14 +175,14 @@ fn what_is_missing_altogether_is_said_too() {
 fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address");
-    let folder = workshop();
+    let folder = site_folder();
     folder.write(
         "anthill.toml",
         format!(
             "[server]\nhttps = []\nstate = \"state\"\nhttp = [\"127.0.0.1:0\", \"{address}\"]\n"
         ),
     );
-    // `check` binds nothing: the running server has these very ports.
+    // `check` binds no port: the running server holds the same ports.
     let checked = anthill(&folder.path("."), &["check", "anthill.toml"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     let served = anthill(&folder.path("."), &["serve", "anthill.toml"]);
@@ -201,8 +201,8 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn what_the_user_cannot_read_is_found_before_it_serves() {
-    let folder = workshop();
+fn unreadable_files_are_found_before_the_server_serves() {
+    let folder = site_folder();
     let mode = |name: &str, mode| {
         fs::set_permissions(folder.path(name), fs::Permissions::from_mode(mode)).expect("a mode");
     };
@@ -214,24 +214,24 @@ fn what_the_user_cannot_read_is_found_before_it_serves() {
              certificate = \"one.crt\"\nkey = \"one.pem\"\n"
         )
     };
-    let message = refused(&folder, &config("nobody-of-this-name"));
+    let message = refusal(&folder, &config("nobody-of-this-name"));
     assert_eq!(
         message.what,
         "there is no user `nobody-of-this-name` on this machine"
     );
     assert!(message.help.contains("useradd"), "{message:?}");
     if !is_root() {
-        let message = refused(&folder, &config("root"));
+        let message = refusal(&folder, &config("root"));
         assert!(message.what.contains("only root can become"), "{message:?}");
         return;
     }
     mode("one.pem", 0o600);
-    let message = refused(&folder, &config("nobody"));
+    let message = refusal(&folder, &config("nobody"));
     let key = folder.path("one.pem");
     let what = format!("{} can't be read by user `nobody`", key.display());
     assert_eq!(message.what, what);
     assert_eq!(message.marked, "\"one.pem\"");
-    // The help is a command, and does what it says.
+    // The help is a command, and the command corrects the error.
     let (_, right) = message.help.split_once("chgrp").expect("a command");
     let helped = run("sh", &["-c", &format!("chgrp{right}")], b"");
     assert!(helped.success, "{}", helped.errors());
@@ -239,7 +239,7 @@ fn what_the_user_cannot_read_is_found_before_it_serves() {
     assert_eq!(checked.code, Some(0), "{checked:?}");
 
     mode("public", 0o700);
-    let message = refused(&folder, &config("nobody"));
+    let message = refusal(&folder, &config("nobody"));
     assert!(
         message
             .what
@@ -252,7 +252,7 @@ fn what_the_user_cannot_read_is_found_before_it_serves() {
     fs::copy(folder.path("one.crt"), folder.path("locked/one.crt")).expect("a copy");
     mode("locked", 0o700);
     let inside = config("nobody").replace("\"one.crt\"", "\"locked/one.crt\"");
-    let message = refused(&folder, &inside);
+    let message = refusal(&folder, &inside);
     assert!(
         message.what.contains("user `nobody` can't reach"),
         "{message:?}"
@@ -262,7 +262,7 @@ fn what_the_user_cannot_read_is_found_before_it_serves() {
         "{message:?}"
     );
 
-    // As it should be: it serves, as that user, and keeps on reading its key.
+    // After the correction the server runs as the user and can still read its key.
     let server = Server::start_in(folder, &config("nobody"));
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("its status");
     let uids = status.lines().find_map(|line| line.strip_prefix("Uid:\t"));
@@ -270,7 +270,7 @@ fn what_the_user_cannot_read_is_found_before_it_serves() {
     assert_eq!(visit(&server, "a.test", "/").status, 200);
 }
 
-/// `configuration N` as `status` says it.
+/// Returns the `configuration N` of `status`.
 fn generation(server: &Server) -> String {
     let status = command(server, "status");
     let (_, after) = status
@@ -285,10 +285,10 @@ fn a_refused_reload_changes_nothing() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let taken = taken.local_addr().expect("an address");
     let _held = TcpListener::bind(taken).ok();
-    // One that the kernel gives to nobody else meanwhile.
+    // A port outside the kernel's ephemeral range.
     let free_address = SocketAddr::from(([127, 0, 0, 1], free_port()));
 
-    let folder = workshop().with("people", "# nobody yet\n");
+    let folder = site_folder().with("people", "# nobody yet\n");
     let site = "http = \"serve\"\n[[site.route]]\npath = \"/closed/\"\nusers = \"people\"\n";
     let secure = "[[site]]\nnames = [\"s.test\"]\nroot = \"public\"\n";
     let good = server_table("") + &site_table(site) + secure;
@@ -337,7 +337,7 @@ fn a_refused_reload_changes_nothing() {
         assert_eq!(refused.stdout, "");
         let message = Message::parse(&refused.stderr);
         assert!(message.what.contains(what), "{message:#?}");
-        // The same is in the error log, in one line.
+        // The error log has the same message on one line.
         let said = server
             .errors
             .wait_until(std::time::Duration::from_secs(60), what, |all| {
@@ -357,7 +357,7 @@ fn a_refused_reload_changes_nothing() {
         TcpStream::connect(free_address).is_err(),
         "nobody listens there"
     );
-    // By signal as well.
+    // A reload by signal is refused as well.
     server
         .folder
         .write("anthill.toml", "[server]\nnonsense = 1\n");
@@ -366,9 +366,9 @@ fn a_refused_reload_changes_nothing() {
         .errors
         .wait_for("the error", |line| line.contains("unknown key `nonsense`"));
 
-    // Nothing of what was refused comes in later, by another way.
+    // No part of a refused configuration takes effect later.
     server.folder.write("anthill.toml", &good);
-    let told = anthill_told(
+    let told = anthill_with_input(
         &server.folder.path("."),
         &["passwd", "people", "bee"],
         "honey\n",
@@ -392,8 +392,8 @@ fn a_refused_reload_changes_nothing() {
 }
 
 #[test]
-fn warnings_name_what_works_but_is_not_meant() {
-    let folder = workshop();
+fn warnings_name_likely_mistakes() {
+    let folder = site_folder();
     folder.write("people", "# nobody yet\n");
     folder.write(
         "anthill.toml",

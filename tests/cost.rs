@@ -1,4 +1,4 @@
-//! What a stored page costs on a warm connection, in system calls: one read and one write.
+//! System calls of a worker for a stored page on a warm connection: one read and one write.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ const ROUNDS_MAX: usize = 50;
 #[test]
 fn a_warm_page_costs_one_read_and_one_write() {
     for over in BOTH {
-        // Within one packet, and in several.
+        // Responses within one packet, and across several packets.
         for size in [500, 5_100] {
             let mut traced = Traced::start(over, size);
-            // After its start the server compares pages with the disk until it has read the changes
-            // that inotify reported meanwhile. On a busy machine that takes several rounds.
+            // After its start the server compares pages with the disk until the server has read the changes
+            // reported by inotify in the meantime. On a busy machine the comparison takes several rounds.
             let mut odd = Vec::new();
             let is_settled = (0..ROUNDS_MAX).any(|_| {
                 odd = traced.calls_of_a_round();
@@ -32,8 +32,8 @@ fn a_warm_page_costs_one_read_and_one_write() {
 
 /// Returns true if `calls` alternate between one receive and one send for each request.
 fn is_one_read_and_one_write(calls: &[String]) -> bool {
-    // All threads share the allocator's lock (futex). Another thread may scan the folder meanwhile;
-    // the worker wakes that thread by a write to take its result.
+    // All threads share the allocator's lock (futex). Another thread may scan the folder meanwhile; the
+    // worker wakes the scanning thread by a write to take its result.
     let calls = calls
         .iter()
         .filter(|call| !call.contains("futex") && *call != "write");
@@ -106,8 +106,8 @@ impl Traced {
                 Some((thread, name))
             });
             let begun: Vec<_> = begun.collect();
-            // The worker is the thread that reads from connections. On 32 bits, its calls have shorter
-            // names.
+            // The worker is the thread with reads from connections. On 32 bits, the system calls have
+            // shorter names.
             let is_receive = |name: &str| matches!(name, "recvfrom" | "recv");
             let (worker, _) = begun.iter().rfind(|(_, name)| is_receive(name))?;
             let of_worker = begun.iter().filter(|(thread, _)| thread == worker);

@@ -1,5 +1,5 @@
-//! What a site demands of its clients (a certificate, a login, an address), over every way to reach it;
-//! and that a reload that demands more holds for connections that were there before.
+//! Requirements of a site towards its clients (a client certificate, a login, an address) over every
+//! transport, and reloads that add requirements to existing connections.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -29,7 +29,8 @@ fn folder() -> Folder {
         .with("client.pem", authority.client("ant").combined())
 }
 
-/// One site for the name `localhost`, and one for `open.test` without demands.
+/// Returns a configuration with one site for the name `localhost`, and one for `open.test` without
+/// requirements.
 fn config(server: &str, site: &str, route: &str) -> String {
     let route = match route {
         "" => String::new(),
@@ -40,8 +41,9 @@ fn config(server: &str, site: &str, route: &str) -> String {
         + "[[site]]\nnames = [\"open.test\"]\nroot = \"open\"\nhttp = \"serve\"\n"
 }
 
-/// The error of `anthill check`, which is the one of the start; None if both take the configuration.
-fn refused(folder: &Folder, text: &str) -> Option<String> {
+/// Returns the error of `anthill check`, which equals the error of a start, or None if both accept the
+/// configuration.
+fn check_error(folder: &Folder, text: &str) -> Option<String> {
     folder.write("anthill.toml", text);
     let file = folder.path("anthill.toml");
     let checked = anthill(&["check".as_ref(), file.as_os_str()]);
@@ -59,7 +61,7 @@ fn refused(folder: &Folder, text: &str) -> Option<String> {
 }
 
 #[test]
-fn a_demand_for_certificates_that_plain_http_would_ignore_is_refused() {
+fn a_certificate_requirement_that_plain_http_would_ignore_is_refused() {
     let folder = folder();
     let without = |table: &str, key: &str| {
         let off = format!("{key} = []");
@@ -73,8 +75,8 @@ fn a_demand_for_certificates_that_plain_http_would_ignore_is_refused() {
         ] {
             let site = format!("{plain}\n{CERTIFICATE}");
             let text = config(server, &site, "");
-            // Beside https.
-            let said = refused(&folder, &text);
+            // Plain HTTP besides https.
+            let said = check_error(&folder, &text);
             assert_eq!(said.is_some(), plain == PLAIN, "{text}: {said:?}");
             if let Some(said) = said {
                 assert!(said.contains(&format!("| http = {key}")), "{said}");
@@ -83,22 +85,26 @@ fn a_demand_for_certificates_that_plain_http_would_ignore_is_refused() {
                     "{said}"
                 );
             }
-            // Where nothing is encrypted, a redirect has nowhere to lead.
-            let said = refused(&folder, &without(&text, "https"));
+            // Without an https address a redirect has no target.
+            let said = check_error(&folder, &without(&text, "https"));
             let said = said.unwrap_or_else(|| panic!("{text}"));
             assert!(said.contains("the server has no https address"), "{said}");
             assert!(said.contains(&format!("| {CERTIFICATE}")), "{said}");
-            // Where nothing else than https is listened to, there is nothing to refuse.
-            assert_eq!(refused(&folder, &without(&text, "http")), None, "{text}");
+            // Without an http address the configuration is accepted.
+            assert_eq!(
+                check_error(&folder, &without(&text, "http")),
+                None,
+                "{text}"
+            );
         }
     }
-    // Other demands hold over plain HTTP as well.
+    // The other requirements hold over plain HTTP as well.
     for route in ["users = \"users\"", "allow = []"] {
-        assert_eq!(refused(&folder, &config("", PLAIN, route)), None);
+        assert_eq!(check_error(&folder, &config("", PLAIN, route)), None);
         let text = without(&config("", PLAIN, route), "https");
-        assert_eq!(refused(&folder, &text), None);
+        assert_eq!(check_error(&folder, &text), None);
     }
-    // An option of the command line makes the same mistake.
+    // A command-line option causes the same error.
     folder.write("anthill.toml", config("", CERTIFICATE, ""));
     let file = folder.path("anthill.toml");
     let off = [
@@ -129,9 +135,10 @@ fn a_reload_that_would_serve_without_certificates_is_refused() {
     assert_eq!(wire.get("/", "").status, 308);
 }
 
-/// What each way says to a client that shows nothing: a status, or 0 where there is no connection.
+/// The response over each transport to a client without credentials: a status, or 0 for a refused
+/// connection.
 #[test]
-fn every_demand_holds_over_every_way() {
+fn every_requirement_holds_over_every_transport() {
     for (demand, site, route, plain, tls) in [
         ("a certificate", CERTIFICATE, "", 308, 0),
         ("a login", PLAIN, "users = \"users\"", 401, 401),
@@ -165,41 +172,41 @@ fn every_demand_holds_over_every_way() {
         }
         #[cfg(feature = "http3")]
         {
-            let status = crate::h3::play(&server, &["status", "localhost"]);
+            let status = crate::h3::run_scenario(&server, &["status", "localhost"]);
             assert_eq!(status, tls.to_string(), "{demand}");
         }
-        // By the connection of another site, a site that demands a certificate isn't had.
+        // A connection of another site does not reach a site with a client certificate requirement.
         let through = Wire::tls_as(&server, "open.test", &[]).get("/", "");
         let expected = if tls == 0 { 421 } else { tls };
         assert_eq!(through.status, expected, "{demand} {through:?}");
     }
 }
 
-/// A client's end of a TLS connection, driven by hand.
-struct Slow {
+/// The client's end of a TLS connection, driven step by step.
+struct ManualClient {
     socket: TcpStream,
     connection: ClientConnection,
 }
 
-impl Slow {
-    fn connect(server: &Server, config: Arc<rustls::ClientConfig>) -> Slow {
+impl ManualClient {
+    fn connect(server: &Server, config: Arc<rustls::ClientConfig>) -> ManualClient {
         let name = ServerName::try_from("localhost").expect("a name");
         let socket = TcpStream::connect(("127.0.0.1", server.https_port)).expect("a connection");
-        Slow {
+        ManualClient {
             socket,
             connection: ClientConnection::new(config, name).expect("a TLS client"),
         }
     }
 
-    /// Sends what there is to send, which begins with the hello.
-    fn say(&mut self) {
+    /// Sends all pending bytes, at first the ClientHello.
+    fn send_pending(&mut self) {
         while self.connection.wants_write() {
             self.connection.write_tls(&mut self.socket).expect("sent");
         }
     }
 
-    /// Reads until the server has said all that it says before the client goes on.
-    fn hear(&mut self) {
+    /// Reads until the server waits for the client.
+    fn receive(&mut self) {
         while self.connection.is_handshaking() && !self.connection.wants_write() {
             let read = self.connection.read_tls(&mut self.socket).expect("read");
             assert_ne!(read, 0, "the server closed");
@@ -207,7 +214,8 @@ impl Slow {
         }
     }
 
-    /// Finishes the handshake and asks; None if the server closes or refuses the connection.
+    /// Finishes the handshake and sends a request. Returns None if the server closes or refuses the
+    /// connection.
     fn ask(mut self) -> Option<String> {
         let mut stream = rustls::Stream::new(&mut self.connection, &mut self.socket);
         stream
@@ -219,28 +227,29 @@ impl Slow {
     }
 }
 
-fn is_kept_out(answer: Option<String>) {
+fn is_refused(answer: Option<String>) {
     let is_out = answer
         .as_ref()
         .is_none_or(|answer| answer.starts_with("HTTP/1.1 421 ") && !answer.contains("the site"));
     assert!(is_out, "{answer:?}");
 }
 
-/// The server chose what it demands when the handshake began; what holds now is another matter.
+/// The server fixes the requirement at the start of the handshake, and applies the current requirement to
+/// the request.
 #[test]
-fn a_handshake_that_a_reload_overtakes_does_not_reach_the_site() {
+fn a_handshake_begun_before_a_reload_does_not_reach_the_site() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let server = Server::start_in(folder(), &config("", "", ""));
         let client = Arc::new(client_config_of(version));
-        let connected = Slow::connect(&server, client.clone());
-        let mut greeted = Slow::connect(&server, client.clone());
-        greeted.say();
-        let mut answered = Slow::connect(&server, client.clone());
-        answered.say();
-        answered.hear();
-        let mut control = Slow::connect(&server, client.clone());
-        control.say();
-        control.hear();
+        let connected = ManualClient::connect(&server, client.clone());
+        let mut greeted = ManualClient::connect(&server, client.clone());
+        greeted.send_pending();
+        let mut answered = ManualClient::connect(&server, client.clone());
+        answered.send_pending();
+        answered.receive();
+        let mut control = ManualClient::connect(&server, client.clone());
+        control.send_pending();
+        control.receive();
         assert!(
             control
                 .ask()
@@ -248,27 +257,27 @@ fn a_handshake_that_a_reload_overtakes_does_not_reach_the_site() {
         );
         server.reload(&config("", CERTIFICATE, ""));
         for slow in [connected, greeted, answered] {
-            is_kept_out(slow.ask());
+            is_refused(slow.ask());
         }
     }
 }
 
 #[test]
-fn connections_and_tickets_from_before_a_reload_do_not_reach_a_site_that_demands_more() {
+fn connections_and_tickets_from_before_a_reload_do_not_meet_new_requirements() {
     let open = config("h2c = true", PLAIN, "");
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let server = Server::start_in(folder(), &open);
         let client = Arc::new(client_config_of(version));
-        let first = Slow::connect(&server, client.clone());
+        let first = ManualClient::connect(&server, client.clone());
         assert!(
             first
                 .ask()
                 .is_some_and(|answer| answer.contains("the site"))
         );
-        // A client with a ticket comes back by it.
-        let mut again = Slow::connect(&server, client.clone());
-        again.say();
-        again.hear();
+        // A client resumes its session by ticket.
+        let mut again = ManualClient::connect(&server, client.clone());
+        again.send_pending();
+        again.receive();
         assert_eq!(
             again.connection.handshake_kind(),
             Some(HandshakeKind::Resumed)
@@ -276,7 +285,7 @@ fn connections_and_tickets_from_before_a_reload_do_not_reach_a_site_that_demands
         drop(again);
         let mut plain = Wire::plain(&server);
         let mut h2c = H2::open(&server, Over::Plain);
-        let mut tls = server.keep_tls();
+        let mut tls = server.keep_alive_tls();
         let mut h2 = H2::open(&server, Over::Tls);
         assert_eq!(plain.get("/", "").status, 200);
         assert_eq!(h2c.get("/").status, 200);
@@ -288,19 +297,19 @@ fn connections_and_tickets_from_before_a_reload_do_not_reach_a_site_that_demands
         assert_eq!(tls.try_get("/").map_or(421, |got| got.status), 421);
         assert_eq!(h2.get("/").status, 421);
         let resumed = server.counter("handshakes_resumed");
-        is_kept_out(Slow::connect(&server, client).ask());
+        is_refused(ManualClient::connect(&server, client).ask());
         assert_eq!(server.counter("handshakes_resumed"), resumed);
     }
 }
 
-/// The same file names another CA: a connection of a client that the old one let in is no longer one
-/// for this site.
+/// The CA file changes to another CA. The connection of a client with a certificate of the old CA no longer
+/// reaches the site.
 #[test]
-fn a_connection_of_a_client_whose_ca_was_taken_away_is_misdirected() {
+fn a_connection_with_a_certificate_of_a_removed_ca_is_misdirected() {
     let server = Server::start_in(folder(), &config("", CERTIFICATE, ""));
     let pem = std::fs::read_to_string(server.folder.path("client.pem")).expect("a certificate");
     let client = client_config_with_certificate(&pem);
-    let mut kept = Slow::connect(&server, Arc::new(client));
+    let mut kept = ManualClient::connect(&server, Arc::new(client));
     let mut get = || {
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
         let mut stream = rustls::Stream::new(&mut kept.connection, &mut kept.socket);

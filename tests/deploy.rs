@@ -1,5 +1,5 @@
-//! Push to deploy, with the real git and curl: what a branch says is what the site is, whole or not at
-//! all, and nobody who reads it meanwhile is disturbed.
+//! Push to deploy, with the real git and curl: the site equals the branch's tree, completely or not at all,
+//! and no reader of the site is disturbed by a deployment.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::cgi::is_alive;
-use crate::git::{Pusher, as_ant, command, git, is_sound, noise, try_git};
+use crate::git::{Pusher, as_ant, assert_sound, command, git, noise, try_git};
 use crate::lifecycle::in_own_mounts;
 use crate::support::wire::wait_until;
 use crate::support::{Done, Folder, KeepAlive, Server, finish, run, server_table, tool};
@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const DEPLOY: &str =
     "deploy = { repository = \"tools/site.git\", branch = \"main\", site = \"www.test\" }\n";
 
-/// A work tree `seed`, and `repos/tools/site.git` with the first commit of its branch.
+/// Returns a folder with a work tree `seed`, and `repos/tools/site.git` with the first commit of its
+/// branch.
 fn folder() -> Folder {
     let hash = run("openssl", &["passwd", "-1", "-stdin"], b"crumb");
     let folder = Folder::new()
@@ -45,7 +46,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// Commits all that lies in the work tree; the new commit.
+/// Writes a file into the work tree, commits all files, and returns the commit.
 fn commit(folder: &Folder, name: &str, content: &[u8]) -> String {
     folder.write(&format!("seed/{name}"), content);
     git(folder, &["-C", "seed", "add", "-A", "-f"]);
@@ -53,7 +54,8 @@ fn commit(folder: &Folder, name: &str, content: &[u8]) -> String {
     git(folder, &["-C", "seed", "rev-parse", "HEAD"])
 }
 
-/// Two sites: one that answers to all names and has the repositories, and one that is deployed.
+/// Returns a configuration with two sites: one for all names with the repositories, and one as the target
+/// of deployments.
 fn config_with(server: &str, push: &str, deploy: &str, site: &str) -> String {
     server_table(server)
         + "[[site]]\nnames = [\"*\"]\nroot = \"public\"\nhttp = \"serve\"\n\
@@ -72,7 +74,7 @@ fn start() -> Server {
     Server::start_in(folder(), &config(""))
 }
 
-/// Pushes this by HTTP; what the client said.
+/// Pushes over HTTP and returns the output of git.
 fn push(server: &Server, more: &[&str]) -> Done {
     let url = as_ant(&server.http("/push/tools/site.git"));
     let arguments = [&["-C", "seed", "push", &url][..], more].concat();
@@ -81,7 +83,7 @@ fn push(server: &Server, more: &[&str]) -> Done {
     done
 }
 
-/// Status and body that the deployed site has here.
+/// Returns status and body of a path of the deployed site.
 fn page(server: &Server, path: &str) -> (String, String) {
     let ran = server.curl(&[
         "--path-as-is",
@@ -96,11 +98,11 @@ fn page(server: &Server, path: &str) -> (String, String) {
     (status.to_owned(), body.to_owned())
 }
 
-fn serves(server: &Server, path: &str, text: &str) {
+fn assert_served(server: &Server, path: &str, text: &str) {
     assert_eq!(page(server, path), ("200".to_owned(), text.to_owned()));
 }
 
-fn until_served(server: &Server, path: &str, text: &str) {
+fn wait_until_served(server: &Server, path: &str, text: &str) {
     wait_until(PATIENCE, &format!("`{text}` at {path}"), || {
         (page(server, path) == ("200".to_owned(), text.to_owned())).then_some(())
     });
@@ -112,7 +114,7 @@ fn status(server: &Server) -> String {
     done.stdout
 }
 
-/// Trees that are kept.
+/// Returns the names of the retained trees.
 fn trees(folder: &Folder) -> Vec<String> {
     let all = fs::read_dir(folder.path(".www.deployed")).expect("trees");
     let mut names: Vec<String> = all
@@ -129,11 +131,11 @@ fn trees(folder: &Folder) -> Vec<String> {
 }
 
 #[test]
-fn what_is_pushed_is_served_when_the_push_returns() {
+fn a_pushed_commit_is_served_when_the_push_returns() {
     let server = start();
     let folder = &server.folder;
-    // The root wasn't there before.
-    serves(&server, "/", "first");
+    // The root did not exist before the first push.
+    assert_served(&server, "/", "first");
     let link = fs::read_link(folder.path("www")).expect("a link");
     let first = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
     assert_eq!(link, std::path::Path::new(".www.deployed").join(&first));
@@ -157,11 +159,11 @@ fn what_is_pushed_is_served_when_the_push_returns() {
             done.code == Some(0) && done.stderr.contains(&said),
             "{done:?}"
         );
-        serves(&server, "/", &text);
-        serves(&server, "/deep/er/page.html", &text);
+        assert_served(&server, "/", &text);
+        assert_served(&server, "/deep/er/page.html", &text);
         commits.push(commit);
     }
-    // Few are kept.
+    // Few old trees are retained.
     let mut kept: Vec<String> = commits[2..].to_vec();
     kept.sort();
     wait_until(PATIENCE, "old trees gone", || {
@@ -182,29 +184,30 @@ fn what_is_pushed_is_served_when_the_push_returns() {
 }
 
 #[test]
-fn branches_that_are_forced_deleted_or_others() {
+fn forced_pushes_deleted_branches_and_other_branches() {
     let server = start();
     let folder = &server.folder;
     let first = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
     commit(folder, "index.html", b"second");
     push(&server, &["main"]);
-    serves(&server, "/", "second");
-    // Back to where it was: a tree of that commit is there already, and still it is a new one.
+    assert_served(&server, "/", "second");
+    // The branch returns to an earlier commit. The commit's tree exists already, and still the push is a
+    // new deployment.
     git(folder, &["-C", "seed", "reset", "-q", "--hard", &first]);
     let done = push(&server, &["--force", "main"]);
     assert!(
         done.stderr.contains(&format!("deployed {}", &first[..7])),
         "{done:?}"
     );
-    serves(&server, "/", "first");
-    // Another branch, or a tag, says nothing of the site.
+    assert_served(&server, "/", "first");
+    // Another branch or a tag deploys nothing.
     git(folder, &["-C", "seed", "checkout", "-q", "-b", "other"]);
     commit(folder, "index.html", b"other");
     git(folder, &["-C", "seed", "tag", "main"]);
     let done = push(&server, &["refs/heads/other", "refs/tags/main"]);
     assert!(!done.stderr.contains("deployed"), "{done:?}");
-    serves(&server, "/", "first");
-    // Nor does one whose name begins with the branch's.
+    assert_served(&server, "/", "first");
+    // A branch with the deployed branch's name as its prefix deploys nothing.
     git(
         folder,
         &[
@@ -218,18 +221,18 @@ fn branches_that_are_forced_deleted_or_others() {
     let done = push(&server, &[":refs/heads/main"]);
     assert!(!done.stderr.contains("deployed"), "{done:?}");
     push(&server, &["refs/heads/other:refs/heads/main/sub"]);
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     let said = status(&server);
     assert!(said.contains(&format!("{} since", &first[..7])), "{said}");
     assert!(said.contains("the branch isn't there"), "{said}");
     push(&server, &[":refs/heads/main/sub"]);
     push(&server, &["refs/heads/other:refs/heads/main"]);
-    serves(&server, "/", "other");
+    assert_served(&server, "/", "other");
     assert!(!status(&server).contains("the branch isn't there"));
 }
 
 #[test]
-fn pushes_that_dont_come_by_us_are_seen_too() {
+fn pushes_past_the_server_are_deployed() {
     let mut server = start();
     commit(&server.folder, "index.html", b"by ssh");
     let local = [
@@ -241,8 +244,8 @@ fn pushes_that_dont_come_by_us_are_seen_too() {
         "main",
     ];
     git(&server.folder, &local);
-    until_served(&server, "/", "by ssh");
-    // Packed away, a branch is in another file.
+    wait_until_served(&server, "/", "by ssh");
+    // After `git pack-refs` a branch is in another file.
     git(
         &server.folder,
         &[
@@ -255,18 +258,18 @@ fn pushes_that_dont_come_by_us_are_seen_too() {
     );
     commit(&server.folder, "index.html", b"after packing");
     git(&server.folder, &local);
-    until_served(&server, "/", "after packing");
-    // While nobody serves.
+    wait_until_served(&server, "/", "after packing");
+    // A push while no server runs.
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
     commit(&server.folder, "index.html", b"meanwhile");
     git(&server.folder, &local);
     let server = Server::start_in(server.into_folder(), &config(""));
-    until_served(&server, "/", "meanwhile");
+    wait_until_served(&server, "/", "meanwhile");
 }
 
 #[test]
-fn without_push_and_with_a_branch_that_comes_later() {
+fn a_branch_created_later_is_deployed_without_the_push_key() {
     let folder = folder();
     git(&folder, &["-C", "seed", "checkout", "-q", "-b", "web/live"]);
     commit(&folder, "index.html", b"live");
@@ -287,8 +290,8 @@ fn without_push_and_with_a_branch_that_comes_later() {
         "web/live",
     ];
     git(&server.folder, &push);
-    until_served(&server, "/", "live");
-    // One that takes its place, with nothing in it but another one.
+    wait_until_served(&server, "/", "live");
+    // Another repository with only another branch takes the place.
     git(
         &server.folder,
         &[
@@ -302,17 +305,17 @@ fn without_push_and_with_a_branch_that_comes_later() {
     );
     commit(&server.folder, "index.html", b"live again");
     git(&server.folder, &push);
-    until_served(&server, "/", "live again");
+    wait_until_served(&server, "/", "live again");
     assert_eq!(trees(&server.folder).len(), 3, "the empty one among them");
 }
 
 #[test]
-fn a_repository_that_can_be_read_after_the_start_only_is_seen() {
+fn a_repository_readable_only_after_the_start_is_deployed() {
     let folder = folder();
     let file = "repos/tools/site.git/config";
     let config_of_git = fs::read(folder.path(file)).expect("there");
     folder.write(file, "[core\n");
-    let server = counting(folder, &config(""));
+    let server = server_that_records_git(folder, &config(""));
     let complains = |said: &str| said.contains("bad config line 1");
     wait_until(PATIENCE, "a look at it", || {
         complains(&status(&server)).then_some(())
@@ -324,28 +327,28 @@ fn a_repository_that_can_be_read_after_the_start_only_is_seen() {
         line.map(str::to_owned)
     };
     let since = failed_at();
-    // At the start, after it, and once more.
-    until_called(&server, LOOK, 3);
+    // The start looks at the branch, and two later checks follow.
+    wait_until_called(&server, LOOK, 3);
     server.folder.write(file, config_of_git);
     assert!(since.is_some() && failed_at().is_none_or(|line| Some(line) == since));
-    until_served(&server, "/", "first");
+    wait_until_served(&server, "/", "first");
     wait_until(PATIENCE, "the end of the failure", || {
         failed_at().is_none().then_some(())
     });
-    server.errors.wait_for("what is deployed", |line| {
+    server.errors.wait_for("the deployed commit", |line| {
         line.contains("of tools/site.git is deployed")
     });
-    // Complained of once before it served and once after that.
+    // The failure is logged once before the first deployment and once afterwards.
     let complaints = server.errors.all();
     let complaints = complaints.iter().filter(|line| complains(line)).count();
     assert_eq!(complaints, 2);
 }
 
 #[test]
-fn a_repository_that_comes_back_is_watched() {
+fn a_recreated_repository_is_watched() {
     let server = Server::start_in(folder(), &config_with("", "", DEPLOY, ""));
     let folder = &server.folder;
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     let (there, away) = ("repos/tools/site.git", "away.git");
     fs::rename(folder.path(there), folder.path(away)).expect("moved");
     let until_failed = |has: bool| {
@@ -356,7 +359,7 @@ fn a_repository_that_comes_back_is_watched() {
     until_failed(true);
     fs::rename(folder.path(away), folder.path(there)).expect("moved back");
     until_failed(false);
-    // The first of them may be found by the look after that.
+    // The first commit may be found by the check after the repository's return.
     for content in ["second", "third"] {
         let id = commit(folder, "index.html", content.as_bytes());
         git(
@@ -364,12 +367,12 @@ fn a_repository_that_comes_back_is_watched() {
             &["-C", there, "fetch", "-q", "../../../seed", "main"],
         );
         git(folder, &["-C", there, "update-ref", "refs/heads/main", &id]);
-        until_served(&server, "/", content);
+        wait_until_served(&server, "/", content);
     }
 }
 
 #[test]
-fn a_failure_ends_with_its_branch() {
+fn a_failure_is_cleared_with_its_branch() {
     let server = start();
     let folder = &server.folder;
     symlink("/etc/passwd", folder.path("seed/out")).expect("a link");
@@ -393,10 +396,10 @@ fn a_failure_ends_with_its_branch() {
         let is_over = !said.contains("failed at") && said.contains("the branch isn't there");
         is_over.then_some(())
     });
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
 }
 
-/// The kernel has no descriptor for this commit's tree for a while.
+/// strace makes the opening of a commit's tree fail with EMFILE for a while.
 struct Unreadable {
     strace: std::process::Child,
     log: std::path::PathBuf,
@@ -426,8 +429,8 @@ impl Unreadable {
         Unreadable { strace, log }
     }
 
-    /// So often it was tried.
-    fn tries(&self) -> usize {
+    /// Returns the number of failed attempts.
+    fn failed_attempts(&self) -> usize {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         text.lines().filter(|line| line.contains("EMFILE")).count()
     }
@@ -441,45 +444,45 @@ impl Unreadable {
 
 const UNREADABLE: &str = "its tree can't be read yet";
 
-fn until_deployed(server: &Server, id: &str) {
-    server.errors.wait_for("what is deployed", |line| {
+fn wait_until_deployed(server: &Server, id: &str) {
+    server.errors.wait_for("the deployed commit", |line| {
         line.contains(&format!("{} of tools/site.git is deployed", &id[..7]))
     });
 }
 
 #[test]
-fn a_tree_that_can_not_be_read_is_served_once_it_can() {
+fn an_unreadable_tree_is_served_once_readable() {
     let server = start();
     let id = commit(&server.folder, "index.html", b"second");
     let unreadable = Unreadable::begin(&server, &id);
     let told = format!("NOT DEPLOYED: {UNREADABLE}");
     let done = push(&server, &["main"]);
     assert!(done.stderr.contains(&told), "{done:?}");
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     assert!(status(&server).contains(UNREADABLE));
     let complains = |line: &str| line.contains("is not taken over");
-    server.errors.wait_for("why", complains);
-    // A look at the branch finds the same, and says so still.
+    server.errors.wait_for("the reason in the log", complains);
+    // A push of another branch looks at the deployed branch, and reports the same failure.
     let done = push(&server, &["main:other"]);
     assert!(done.stderr.contains(&told), "{done:?}");
     assert!(status(&server).contains(UNREADABLE));
-    let before = unreadable.tries();
-    wait_until(PATIENCE, "one more try", || {
-        (unreadable.tries() > before).then_some(())
+    let before = unreadable.failed_attempts();
+    wait_until(PATIENCE, "a further attempt", || {
+        (unreadable.failed_attempts() > before).then_some(())
     });
     unreadable.end();
-    until_served(&server, "/", "second");
+    wait_until_served(&server, "/", "second");
     wait_until(PATIENCE, "the end of the failure", || {
         (!status(&server).contains("failed at")).then_some(())
     });
-    until_deployed(&server, &id);
-    // Again and again, and said once.
+    wait_until_deployed(&server, &id);
+    // The retries are logged once.
     let all = server.errors.all();
     assert_eq!(all.iter().filter(|line| complains(line)).count(), 1);
 }
 
-/// A server with pages that are kept, the last tree of which can't be read.
-fn with_unread() -> (Server, String, Unreadable) {
+/// Starts a server with a page cache and a last tree that cannot be read.
+fn server_with_unreadable_tree() -> (Server, String, Unreadable) {
     let script = |said: &str| format!("echo Content-Type: text/plain; echo; echo {said}");
     let folder = folder();
     commit(&folder, "page.sh", script("first").as_bytes());
@@ -487,9 +490,9 @@ fn with_unread() -> (Server, String, Unreadable) {
     git(&folder, &["-C", "seed", "push", "-q", repository, "main"]);
     let site = "[[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n\
                 cache = { seconds = 100000 }\n";
-    let server = counting(folder, &config_with("", "push = true\n", DEPLOY, site));
+    let server = server_that_records_git(folder, &config_with("", "push = true\n", DEPLOY, site));
     for _ in 0..2 {
-        serves(&server, "/page.sh", "first\n");
+        assert_served(&server, "/page.sh", "first\n");
     }
     let id = commit(&server.folder, "page.sh", script("second").as_bytes());
     let unreadable = Unreadable::begin(&server, &id);
@@ -499,30 +502,30 @@ fn with_unread() -> (Server, String, Unreadable) {
 }
 
 #[test]
-fn a_tree_that_can_not_be_read_isnt_forgotten_for_one_that_is_refused() {
-    let (server, id, unreadable) = with_unread();
+fn an_unreadable_tree_is_retried_after_a_refused_tree() {
+    let (server, id, unreadable) = server_with_unreadable_tree();
     let link = server.folder.path("seed/out");
     symlink("/etc/passwd", link).expect("a link");
     commit(&server.folder, "index.html", b"third");
     let done = push(&server, &["main"]);
     let told = "NOT DEPLOYED: the link out";
     assert!(done.stderr.contains(told), "{done:?}");
-    // By the push, and perhaps by the watch, which may have come first.
-    let archives = calls(&server, "archive");
-    until_called(&server, LOOK, calls(&server, LOOK) + 2);
+    // The push triggers an archive, and the watch may have triggered another one before.
+    let archives = git_calls(&server, "archive");
+    wait_until_called(&server, LOOK, git_calls(&server, LOOK) + 2);
     assert!(status(&server).contains("the link out"));
-    serves(&server, "/page.sh", "first\n");
+    assert_served(&server, "/page.sh", "first\n");
     unreadable.end();
-    until_served(&server, "/page.sh", "second\n");
-    until_deployed(&server, &id);
+    wait_until_served(&server, "/page.sh", "second\n");
+    wait_until_deployed(&server, &id);
     assert!(status(&server).contains("the link out"));
-    // What was refused isn't made again.
-    assert_eq!(calls(&server, "archive"), archives);
+    // A refused tree is not made again.
+    assert_eq!(git_calls(&server, "archive"), archives);
 }
 
 #[test]
-fn a_tree_that_can_not_be_read_isnt_forgotten_with_its_branch() {
-    let (server, id, unreadable) = with_unread();
+fn an_unreadable_tree_is_retried_after_its_branch_is_deleted() {
+    let (server, id, unreadable) = server_with_unreadable_tree();
     let repository = "repos/tools/site.git";
     git(
         &server.folder,
@@ -534,8 +537,8 @@ fn a_tree_that_can_not_be_read_isnt_forgotten_with_its_branch() {
         both.then_some(())
     });
     unreadable.end();
-    until_served(&server, "/page.sh", "second\n");
-    until_deployed(&server, &id);
+    wait_until_served(&server, "/page.sh", "second\n");
+    wait_until_deployed(&server, &id);
     wait_until(PATIENCE, "the end of the failure", || {
         (!status(&server).contains("failed at")).then_some(())
     });
@@ -545,7 +548,7 @@ fn a_tree_that_can_not_be_read_isnt_forgotten_with_its_branch() {
 fn deployments_and_pages_share_their_repositories() {
     let folder = folder().with("state/deploy/sha1/HEAD", "ref: refs/heads/none\n");
     let server = Server::start_in(folder, &config(""));
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     let is_there = |name: &str| server.folder.path(name).exists();
     assert!(is_there("state/git/sha1/config") && !is_there("state/deploy"));
     let page = as_ant(&server.http("/push/tools/site/"));
@@ -553,9 +556,10 @@ fn deployments_and_pages_share_their_repositories() {
     assert!(ran.success, "{}", ran.errors());
 }
 
-/// Whatever a git leaves at work in its group, of a deployment or a snapshot, that ended or was given up.
+/// Processes left in git's process group end, after a deployment or a snapshot that has finished or has
+/// been cancelled.
 #[test]
-fn what_git_leaves_behind_is_ended() {
+fn background_processes_of_git_are_ended() {
     let folder = folder();
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = archive ]; then\n  \
@@ -565,7 +569,7 @@ fn what_git_leaves_behind_is_ended() {
         tool("sleep").display(),
         tool("git").display(),
     );
-    let server = with_git(folder, &script);
+    let server = server_with_git(folder, &script);
     let folder = &server.folder;
     let left = |count: usize| {
         wait_until(PATIENCE, "what git started", || {
@@ -579,7 +583,7 @@ fn what_git_leaves_behind_is_ended() {
             (!pids.lines().any(is_alive)).then_some(())
         });
     };
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     all_end(1);
     let snapshot = as_ant(&server.http("/push/tools/site/snapshot/site-main.tar.gz"));
     let ran = server.curl(&[&snapshot]);
@@ -596,27 +600,27 @@ fn what_git_leaves_behind_is_ended() {
     curl.kill().expect("killed");
     let _ = curl.wait();
     all_end(3);
-    let push = push_and_leave(&server, "second");
+    let push = push_in_background(&server, "second");
     left(4);
     server.reload(&config_with("", "push = true\n", "", ""));
-    said(push);
+    push_output(push);
     all_end(4);
 }
 
-/// What failed is told by where it is on the site, and the log says where it is on the disk.
+/// The output of a push names a failure's place on the site, and the log names the place on the disk.
 #[test]
-fn who_pushes_learns_no_path_of_the_disk() {
+fn a_push_reveals_no_path_of_the_disk() {
     let folder = folder();
     let root = folder.path("").display().to_string();
     let root = root.trim_end_matches('/');
-    // Which git says of a damaged pack, say, depends on its version.
+    // git's message about a damaged pack depends on its version.
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = archive ] && [ -e '{root}/damaged' ]; then\n  \
          echo \"fatal: '{root}/repos/tools/site.git/objects' is damaged\" >&2; exit 128\nfi\n\
          exec '{}' \"$@\"\n",
         tool("git").display()
     );
-    let server = with_git(folder, &script);
+    let server = server_with_git(folder, &script);
     let folder = &server.folder;
     let fails = |text: &str, told: &str, logged: &str| {
         commit(folder, "index.html", text.as_bytes());
@@ -650,9 +654,9 @@ fn who_pushes_learns_no_path_of_the_disk() {
 }
 
 #[test]
-fn repositories_of_other_kinds() {
+fn repositories_with_a_work_tree_or_with_sha256_ids_are_deployed() {
     let folder = folder();
-    // One with a work tree, in which somebody commits; one with longer ids, and nothing in its tree.
+    // A repository with a work tree, and a repository with SHA-256 ids and an empty tree.
     git(&folder, &["init", "-q", "-b", "main", "repos/tree"]);
     git(
         &folder,
@@ -683,9 +687,9 @@ fn repositories_of_other_kinds() {
         git(folder, &["-C", tree, "add", "-A"]);
         git(folder, &["-C", tree, "commit", "-q", "-m", "more"]);
     };
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     commit("repos/tree", "second");
-    until_served(&server, "/", "second");
+    wait_until_served(&server, "/", "second");
     let of_b = || {
         let asked = [
             "-H",
@@ -704,15 +708,15 @@ fn repositories_of_other_kinds() {
 }
 
 #[test]
-fn whichever_route_is_pushed_to() {
+fn a_push_through_any_route_is_deployed() {
     let other = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n";
     let push_at = format!("push = true\n{other}");
     let server = Server::start_in(folder(), &config_with("", &push_at, DEPLOY, ""));
     commit(&server.folder, "index.html", b"second");
     let done = push(&server, &["main"]);
     assert!(done.stderr.contains("remote: deployed "), "{done:?}");
-    serves(&server, "/", "second");
-    // A repository that nothing is deployed from is none of this.
+    assert_served(&server, "/", "second");
+    // A push to a repository without a deployment is unaffected.
     let bare = [
         "init",
         "-q",
@@ -729,8 +733,8 @@ fn whichever_route_is_pushed_to() {
         done.code == Some(0) && !done.stderr.contains("remote:"),
         "{done:?}"
     );
-    serves(&server, "/", "second");
-    // What it says for programs can be read by them.
+    assert_served(&server, "/", "second");
+    // The JSON status is readable by programs.
     let json = server.ask(&["status", "--json"]).stdout;
     let read = "import json, sys; print(json.load(sys.stdin)['deployments'][0]['branch'])";
     assert_eq!(
@@ -740,7 +744,7 @@ fn whichever_route_is_pushed_to() {
 }
 
 #[test]
-fn a_push_that_is_broken_off_changes_nothing() {
+fn an_aborted_push_changes_nothing() {
     let server = start();
     let folder = &server.folder;
     for repository in ["seed", "repos/tools/site.git"] {
@@ -762,15 +766,15 @@ fn a_push_that_is_broken_off_changes_nothing() {
         let children = run("ps", &["-o", "pid=", "--ppid", &parent], b"");
         children.text().trim().is_empty().then_some(())
     });
-    is_sound(folder, "repos/tools/site.git");
-    serves(&server, "/", "first");
+    assert_sound(folder, "repos/tools/site.git");
+    assert_served(&server, "/", "first");
     assert_eq!(trees(folder).len(), 1);
     push(&server, &["main"]);
-    serves(&server, "/", "large");
+    assert_served(&server, "/", "large");
 }
 
 #[test]
-fn a_tree_as_git_has_it() {
+fn a_deployed_tree_equals_the_tree_in_git() {
     let server = start();
     let folder = &server.folder;
     folder.write(
@@ -814,12 +818,12 @@ fn a_tree_as_git_has_it() {
     git(folder, &add);
     commit(folder, "index.html", b"whole");
     push(&server, &["main"]);
-    serves(&server, "/", "whole");
-    serves(&server, "/again.html", "whole");
-    serves(&server, "/v.txt", "$Format:%H$");
-    serves(&server, "/gr%C3%B6%C3%9Fe/a%20page.html", "odd names");
-    serves(&server, &format!("/{deep}page.html"), "deep");
-    serves(&server, &format!("/{long}/{long}.html"), "long");
+    assert_served(&server, "/", "whole");
+    assert_served(&server, "/again.html", "whole");
+    assert_served(&server, "/v.txt", "$Format:%H$");
+    assert_served(&server, "/gr%C3%B6%C3%9Fe/a%20page.html", "odd names");
+    assert_served(&server, &format!("/{deep}page.html"), "deep");
+    assert_served(&server, &format!("/{long}/{long}.html"), "long");
     for missing in [
         "/drafts/secret.html",
         "/page.src",
@@ -837,7 +841,7 @@ fn a_tree_as_git_has_it() {
     assert_eq!((mode(""), mode("deep"), mode("sub")), (0o755, 0o755, 0o755));
     let sub = fs::read_dir(folder.path("www/sub")).expect("a folder");
     assert_eq!(sub.count(), 0);
-    // What stays the same isn't new to browsers.
+    // Unchanged files keep their times, so browsers keep their copies.
     let modified = |name: &str| {
         let metadata = fs::metadata(folder.path("www").join(name)).expect("there");
         metadata.modified().expect("a time")
@@ -850,7 +854,7 @@ fn a_tree_as_git_has_it() {
 }
 
 #[test]
-fn what_leads_out_or_is_too_large_is_refused_whole() {
+fn trees_with_links_outside_or_over_a_limit_are_refused() {
     let limits = "limits = { deploy_files = 80, deploy_bytes = \"100 KiB\" }";
     let server = Server::start_in(folder(), &config(limits));
     let folder = &server.folder;
@@ -882,7 +886,7 @@ fn what_leads_out_or_is_too_large_is_refused_whole() {
             line.contains("is not deployed") && line.contains(why)
         });
         assert!(status(&server).contains(why));
-        serves(&server, "/", "first");
+        assert_served(&server, "/", "first");
         assert_eq!(trees(folder).len(), 1);
         git(folder, &["-C", "seed", "reset", "-q", "--hard", &first]);
     };
@@ -906,16 +910,16 @@ fn what_leads_out_or_is_too_large_is_refused_whole() {
     }
     commit(folder, "index.html", b"many");
     refused("more than 80 files (the limit `deploy_files`)");
-    // And then one that is right.
+    // A correct commit follows.
     commit(folder, "index.html", b"right");
     let done = push(&server, &["--force", "main"]);
     assert!(done.stderr.contains("remote: deployed"), "{done:?}");
-    serves(&server, "/", "right");
+    assert_served(&server, "/", "right");
     assert!(!status(&server).contains("failed at"));
 }
 
 #[test]
-fn five_thousand_files_come_at_once() {
+fn five_thousand_files_are_deployed_at_once() {
     let server = start();
     let folder = &server.folder;
     for version in ["one", "two"] {
@@ -926,15 +930,15 @@ fn five_thousand_files_come_at_once() {
             );
         }
         commit(folder, "index.html", version.as_bytes());
-        // All of it goes to the disk, which may be busy with other things: as long as the server waits.
+        // All files are flushed to the disk, which may be slow, so the client has no timeout of its own.
         let url = as_ant(&server.http("/push/tools/site.git"));
         let done = command(folder, &["-C", "seed", "push", &url, "main"]).output();
         let done = done.expect("git");
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert!(said.contains("remote: deployed"), "{said}");
-        serves(&server, "/", version);
+        assert_served(&server, "/", version);
         for nth in [0, 1, 777, 2_500, 4_999] {
-            serves(
+            assert_served(
                 &server,
                 &format!("/{}/{nth}.html", nth % 50),
                 &format!("{version} {nth}"),
@@ -948,7 +952,7 @@ fn five_thousand_files_come_at_once() {
 }
 
 #[test]
-fn hooks_go_on_working_and_old_clients_are_served() {
+fn hooks_still_run_and_old_clients_are_served() {
     let server = start();
     let folder = &server.folder;
     let hook = "repos/tools/site.git/hooks/post-receive";
@@ -961,8 +965,8 @@ fn hooks_go_on_working_and_old_clients_are_served() {
         done.stderr.find("remote: deployed"),
     );
     assert!(hooked.is_some() && hooked < deployed, "{done:?}");
-    serves(&server, "/", "hooked");
-    // One that knows no bands: the report is as git made it, and comes when it is served.
+    assert_served(&server, "/", "hooked");
+    // A client without side-band: the report is git's own, and arrives after the deployment.
     let old = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
     let new = commit(folder, "index.html", b"old client");
     let pack = command(
@@ -1002,11 +1006,11 @@ fn hooks_go_on_working_and_old_clients_are_served() {
         &server.http("/push/tools/site.git/git-receive-pack"),
     ]);
     assert_eq!(ran.text(), "000eunpack ok\n0017ok refs/heads/main\n0000");
-    serves(&server, "/", "old client");
+    assert_served(&server, "/", "old client");
 }
 
 #[test]
-fn nobody_is_disturbed_while_it_is_deployed() {
+fn a_deployment_disturbs_no_reader() {
     const VERSIONS: usize = 4;
     let text = |page: &str, version: usize| -> Vec<u8> {
         let line = format!("{page} of version {version}\n");
@@ -1077,12 +1081,12 @@ fn nobody_is_disturbed_while_it_is_deployed() {
     };
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            let client = server.keep();
+            let client = server.keep_alive();
             scope.spawn(|| hammer(client, &stop, &asked, check));
         }
-        let client = server.keep_tls();
+        let client = server.keep_alive_tls();
         scope.spawn(|| hammer(client, &stop, &asked, check));
-        // Whoever is at it is to see the first version, and each of the others.
+        // The readers see the first version and each later version.
         let more = |count: usize| {
             let until = asked.load(Ordering::Relaxed) + count;
             wait_until(PATIENCE, "requests", || {
@@ -1106,12 +1110,12 @@ fn nobody_is_disturbed_while_it_is_deployed() {
     println!("{} requests", asked.load(Ordering::Relaxed));
 }
 
-/// A server whose git waits with an archive as long as there is a file `hold`.
-fn slow() -> Server {
-    slow_in(folder())
+/// Starts a server with a git that pauses an archive while a file `hold` exists.
+fn server_with_slow_git() -> Server {
+    server_with_slow_git_in(folder())
 }
 
-fn slow_in(folder: Folder) -> Server {
+fn server_with_slow_git_in(folder: Folder) -> Server {
     let real = tool("git");
     let script = format!(
         "#!/bin/sh\nif [ \"$1\" = archive ]; then\n  echo x >> '{0}/archives'\n  \
@@ -1121,15 +1125,15 @@ fn slow_in(folder: Folder) -> Server {
         real.display(),
         tool("sleep").display()
     );
-    with_git(folder, &script)
+    server_with_git(folder, &script)
 }
 
-/// A server that finds this as git.
-fn with_git(folder: Folder, script: &str) -> Server {
-    start_with_git(folder, script, &config("limits = { drain_seconds = 10 }"))
+/// Starts a server with the script as git.
+fn server_with_git(folder: Folder, script: &str) -> Server {
+    start_server_with_git(folder, script, &config("limits = { drain_seconds = 10 }"))
 }
 
-fn start_with_git(folder: Folder, script: &str, config: &str) -> Server {
+fn start_server_with_git(folder: Folder, script: &str, config: &str) -> Server {
     folder.program("bin/git", script);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut all = vec![folder.path("bin")];
@@ -1139,27 +1143,27 @@ fn start_with_git(folder: Folder, script: &str, config: &str) -> Server {
     Server::start_by(server, folder, config)
 }
 
-/// A server whose git notes what it is called for.
-fn counting(folder: Folder, config: &str) -> Server {
+/// Starts a server with a git that records its subcommands.
+fn server_that_records_git(folder: Folder, config: &str) -> Server {
     let script = format!(
         "#!/bin/sh\necho \"$1\" >> '{}/calls'\nexec '{}' \"$@\"\n",
         folder.path("").display(),
         tool("git").display()
     );
-    start_with_git(folder, &script, config)
+    start_server_with_git(folder, &script, config)
 }
 
-/// What git is called for when a branch is looked at.
+/// The git command run to look at a branch.
 const LOOK: &str = "for-each-ref";
 
-fn calls(server: &Server, what: &str) -> usize {
+fn git_calls(server: &Server, what: &str) -> usize {
     let text = fs::read_to_string(server.folder.path("calls")).unwrap_or_default();
     text.lines().filter(|line| *line == what).count()
 }
 
-fn until_called(server: &Server, what: &str, times: usize) {
+fn wait_until_called(server: &Server, what: &str, times: usize) {
     wait_until(2 * PATIENCE, &format!("{times} calls of {what}"), || {
-        (calls(server, what) >= times).then_some(())
+        (git_calls(server, what) >= times).then_some(())
     });
 }
 
@@ -1169,8 +1173,8 @@ fn archives(server: &Server) -> usize {
 }
 
 #[test]
-fn of_many_pushes_the_last_one_wins() {
-    let server = slow();
+fn the_last_of_many_pushes_is_deployed() {
+    let server = server_with_slow_git();
     let folder = &server.folder;
     assert_eq!(archives(&server), 1);
     folder.write("hold", "");
@@ -1179,7 +1183,7 @@ fn of_many_pushes_the_last_one_wins() {
         let url = as_ant(&server.http("/push/tools/site.git"));
         let mut push = command(folder, &["-C", "seed", "push", &url, "main"]);
         let push = push.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
-        // It has arrived, and is waited for.
+        // The push has arrived, and its client waits for the deployment.
         let commit = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
         wait_until(PATIENCE, "the branch", || {
             let there = git(folder, &["-C", "repos/tools/site.git", "rev-parse", "main"]);
@@ -1193,7 +1197,7 @@ fn of_many_pushes_the_last_one_wins() {
     });
     pushes.push(push("two"));
     pushes.push(push("three"));
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     assert!(status(&server).contains("being looked at"));
     let waits = |push: &mut std::process::Child| push.try_wait().expect("a status").is_none();
     assert!(pushes.iter_mut().all(waits));
@@ -1208,13 +1212,13 @@ fn of_many_pushes_the_last_one_wins() {
         );
         assert!(nth == 0 || said.contains(&last[..7]), "{said}");
     }
-    serves(&server, "/", "three");
-    // The second one never was.
+    assert_served(&server, "/", "three");
+    // The second commit is never deployed.
     assert_eq!(archives(&server), 3);
 }
 
-/// A push of all that lies in the work tree, in the background; it has arrived when this returns.
-fn push_and_leave(server: &Server, content: &str) -> std::process::Child {
+/// Commits and pushes in the background. Returns once the branch has moved.
+fn push_in_background(server: &Server, content: &str) -> std::process::Child {
     let folder = &server.folder;
     let commit = commit(folder, "index.html", content.as_bytes());
     let url = as_ant(&server.http("/push/tools/site.git"));
@@ -1227,8 +1231,8 @@ fn push_and_leave(server: &Server, content: &str) -> std::process::Child {
     push.expect("git")
 }
 
-/// What the push said at its end, which is a good one.
-fn said(push: std::process::Child) -> String {
+/// Returns the output of a push, which must succeed.
+fn push_output(push: std::process::Child) -> String {
     let done = push.wait_with_output().expect("its end");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success(), "{said}");
@@ -1236,20 +1240,20 @@ fn said(push: std::process::Child) -> String {
 }
 
 #[test]
-fn a_start_and_a_reload_dont_wait_for_ever() {
+fn a_start_and_a_reload_do_not_wait_for_ever() {
     let folder = folder();
     folder.write("hold", "");
-    let server = slow_in(folder);
+    let server = server_with_slow_git_in(folder);
     let folder = &server.folder;
     server.errors.wait_for("that it takes a while", |line| {
         line.contains("empty until main of tools/site.git is deployed")
     });
     assert_eq!(page(&server, "/").0, "404");
-    // It goes on by itself, and git is bounded.
+    // The deployment goes on in the background, and git has resource limits.
     wait_until(PATIENCE, "git at work", || {
         (archives(&server) == 2).then_some(())
     });
-    // Another one isn't waited for, while that is so.
+    // A start or a reload does not wait for another deployment meanwhile.
     let list = "deploy = [{ repository = \"tools/site\", site = \"www.test\" },\n\
                 { repository = \"tools/site.git\", site = \"b.test\" }]\n";
     let second = "[[site]]\nnames = [\"b.test\"]\nroot = \"b\"\nhttp = \"serve\"\n";
@@ -1260,36 +1264,36 @@ fn a_start_and_a_reload_dont_wait_for_ever() {
     };
     assert_ne!(of_b(), "first");
     fs::remove_file(folder.path("hold")).expect("removed");
-    until_served(&server, "/", "first");
+    wait_until_served(&server, "/", "first");
     wait_until(PATIENCE, "the other one", || {
         (of_b() == "first").then_some(())
     });
     let memory = fs::read_to_string(folder.path("memory")).expect("a limit");
-    // Of the one that was held: another may have asked before it was told.
+    // The limit of the paused git. Another git may have recorded a line before.
     let first = memory.lines().next();
     assert_eq!(first, Some((512 * 1024).to_string().as_str()), "KiB");
 }
 
 #[test]
-fn who_waits_is_told_when_a_reload_changes_or_ends_it() {
-    let server = slow();
+fn a_waiting_push_learns_when_a_reload_changes_or_ends_its_deployment() {
+    let server = server_with_slow_git();
     let folder = &server.folder;
     folder.write("hold", "");
-    let push = push_and_leave(&server, "second");
+    let push = push_in_background(&server, "second");
     wait_until(PATIENCE, "git at work", || {
         (archives(&server) == 2).then_some(())
     });
-    // Begun anew, within other bounds.
+    // The deployment restarts with new limits.
     server.reload(&config("limits = { deploy_bytes = \"1 MiB\" }"));
     wait_until(PATIENCE, "git at work again", || {
         (archives(&server) == 3).then_some(())
     });
     fs::remove_file(folder.path("hold")).expect("removed");
-    let told = said(push);
+    let told = push_output(push);
     assert!(told.contains("remote: deployed "), "{told}");
-    serves(&server, "/", "second");
-    // A commit that has failed is tried again for who pushes, and not for the watch, which may be quicker
-    // than the push is told: whoever has git at work here is waited for.
+    assert_served(&server, "/", "second");
+    // A push retries a failed commit, and the watch does not. The watch may run before the push's client
+    // has its report, so the test waits for a running git.
     folder.write("seed/large", noise(2 << 20));
     commit(folder, "index.html", b"third");
     let done = self::push(&server, &["main"]);
@@ -1303,16 +1307,16 @@ fn who_waits_is_told_when_a_reload_changes_or_ends_it() {
         (archives(&server) > before).then_some(())
     });
     server.reload(&config_with("", "push = true\n", "", ""));
-    let told = said(push.expect("git"));
+    let told = push_output(push.expect("git"));
     assert!(
         told.contains("remote: not deployed: the server's configuration"),
         "{told}"
     );
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
 }
 
 #[test]
-fn what_a_repository_is_configured_to_run_is_not_run() {
+fn programs_configured_in_a_repository_are_not_run() {
     let folder = folder();
     let repository = "repos/tools/site.git";
     let run_it = format!("touch '{}'; cat", folder.path("ran").display());
@@ -1330,7 +1334,7 @@ fn what_a_repository_is_configured_to_run_is_not_run() {
     );
     folder.write("seed/v.txt", "$Format:%H %G?$");
     commit(&folder, "index.html", b"filtered");
-    // As if somebody had signed it.
+    // The commit carries a signature, to provoke a signature check.
     let signed = git(&folder, &["-C", "seed", "cat-file", "commit", "HEAD"]);
     let signature =
         "\ngpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n";
@@ -1355,7 +1359,7 @@ fn what_a_repository_is_configured_to_run_is_not_run() {
         "main",
     ];
     git(&folder, &local);
-    // Both would be run by git itself.
+    // git itself would run both programs.
     let mut all = vec![folder.path("bin")];
     let path = std::env::var_os("PATH").unwrap_or_default();
     all.extend(std::env::split_paths(&path));
@@ -1364,10 +1368,10 @@ fn what_a_repository_is_configured_to_run_is_not_run() {
     let done = finish(archive, b"");
     assert_eq!(done.code, Some(0), "{done:?}");
     for name in ["ran", "checked"] {
-        fs::remove_file(folder.path(name)).expect("it was run");
+        fs::remove_file(folder.path(name)).expect("the witness of the program");
     }
-    let server = slow_in(folder);
-    serves(&server, "/", "filtered");
+    let server = server_with_slow_git_in(folder);
+    assert_served(&server, "/", "filtered");
     let (_, version) = page(&server, "/v.txt");
     assert_eq!(version, "$Format:%H %G?$");
     for name in ["ran", "checked"] {
@@ -1376,7 +1380,7 @@ fn what_a_repository_is_configured_to_run_is_not_run() {
 }
 
 #[test]
-fn a_large_push_asks_first_and_is_deployed() {
+fn a_large_push_after_a_probe_request_is_deployed() {
     let server = start();
     for repository in ["seed", "repos/tools/site.git"] {
         let plain = ["-C", repository, "config", "core.compression", "0"];
@@ -1389,12 +1393,12 @@ fn a_large_push_asks_first_and_is_deployed() {
     let done = push(&server, &["main"]);
     let told = done.stderr.matches("remote: deployed ").count();
     assert_eq!(told, 1, "{done:?}");
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
 }
 
 #[test]
 fn a_stop_waits_for_no_deployment() {
-    let mut server = slow();
+    let mut server = server_with_slow_git();
     server.folder.write("hold", "");
     let commit = commit(&server.folder, "index.html", b"second");
     let url = as_ant(&server.http("/push/tools/site.git"));
@@ -1407,7 +1411,7 @@ fn a_stop_waits_for_no_deployment() {
     wait_until(PATIENCE, "git at work", || {
         (archives(&server) == 2).then_some(())
     });
-    // Until the answer is held, which follows the branch at once.
+    // The branch moves before the response is held back.
     wait_until(PATIENCE, "the branch", || {
         let there = git(
             &server.folder,
@@ -1427,7 +1431,7 @@ fn a_stop_waits_for_no_deployment() {
     assert_eq!(trees(&folder).len(), 1, "nothing is left over");
     fs::remove_file(folder.path("hold")).expect("removed");
     let server = Server::start_in(folder, &config(""));
-    until_served(&server, "/", "second");
+    wait_until_served(&server, "/", "second");
     assert_eq!(trees(&server.folder).len(), 2);
 }
 
@@ -1452,8 +1456,8 @@ fn a_reload_begins_and_ends_deployments() {
     let without = config_with("", "push = true\n", "", "");
     let server = Server::start_in(folder, &without);
     let folder = &server.folder;
-    serves(&server, "/", "by hand");
-    // A folder that somebody has filled is theirs.
+    assert_served(&server, "/", "by hand");
+    // The operator's files in the root belong to the operator.
     folder.write("anthill.toml", config(""));
     let done = server.ask(&["reload"]);
     assert_ne!(done.code, Some(0));
@@ -1463,23 +1467,23 @@ fn a_reload_begins_and_ends_deployments() {
         "{done:?}"
     );
     assert!(done.stderr.contains("anthill.toml:"), "{done:?}");
-    serves(&server, "/", "by hand");
+    assert_served(&server, "/", "by hand");
     fs::rename(folder.path("www"), folder.path("www.before")).expect("moved away");
     server.reload(&config(""));
-    serves(&server, "/", "first");
-    // Another branch, and another site beside it.
+    assert_served(&server, "/", "first");
+    // Another branch, and a second site.
     let list = "deploy = [{ repository = \"tools/site\", branch = \"next\", site = \"www.test\" },\n\
                 { repository = \"tools/site.git\", site = \"b.test\" }]\n";
     let second = "[[site]]\nnames = [\"a.test\", \"b.test\"]\nroot = \"b\"\nhttp = \"serve\"\n";
     let two = config_with("", "push = true\n", list, second);
     server.reload(&two);
-    until_served(&server, "/", "next");
+    wait_until_served(&server, "/", "next");
     let of_b = || {
         let ran = server.curl(&["-H", "Host: a.test", &server.http("/")]);
         ran.text()
     };
     assert_eq!(of_b(), "first");
-    // One push, two sites.
+    // One push to two sites.
     commit(folder, "index.html", b"for b");
     git(folder, &["-C", "seed", "checkout", "-q", "next"]);
     commit(folder, "index.html", b"for www");
@@ -1490,18 +1494,18 @@ fn a_reload_begins_and_ends_deployments() {
         "{done:?}"
     );
     assert_eq!(of_b(), "for b");
-    serves(&server, "/", "for www");
-    // And none any more.
+    assert_served(&server, "/", "for www");
+    // A configuration without deployments.
     server.reload(&without);
     commit(folder, "index.html", b"in vain");
     let done = push(&server, &["next"]);
     assert!(!done.stderr.contains("deployed"), "{done:?}");
-    serves(&server, "/", "for www");
+    assert_served(&server, "/", "for www");
     assert!(!status(&server).contains("tools/site"));
 }
 
 #[test]
-fn a_full_disk_leaves_what_is_served() {
+fn a_full_disk_keeps_the_served_tree() {
     let folder = folder();
     fs::create_dir(folder.path("small")).expect("a folder");
     let text = config("").replace("root = \"www\"", "root = \"small/www\"");
@@ -1509,7 +1513,7 @@ fn a_full_disk_leaves_what_is_served() {
     let server = in_own_mounts(&folder, "mount -t tmpfs -o size=2m none small");
     let server = Server::launch(folder, server);
     let folder = &server.folder;
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     let first = git(folder, &["-C", "seed", "rev-parse", "HEAD"]);
     commit(folder, "large", &noise(3 << 20));
     let done = push(&server, &["main"]);
@@ -1518,37 +1522,37 @@ fn a_full_disk_leaves_what_is_served() {
             .contains("NOT DEPLOYED: large: no space left on device"),
         "{done:?}"
     );
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     assert_eq!(page(&server, "/large").0, "404");
-    server
-        .errors
-        .wait_for("why", |line| line.contains("no space left"));
+    server.errors.wait_for("the reason in the log", |line| {
+        line.contains("no space left")
+    });
     git(folder, &["-C", "seed", "reset", "-q", "--hard", &first]);
-    // Nothing of it is left over: there is room for this.
+    // The failed tree has been deleted, so space is left.
     folder.write("seed/middle", noise(1 << 20));
     commit(folder, "index.html", b"second");
     let done = push(&server, &["--force", "main"]);
     assert!(done.stderr.contains("remote: deployed"), "{done:?}");
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
 }
 
 #[test]
-fn a_place_that_is_taken_meanwhile_is_left_alone() {
+fn files_in_place_of_the_link_are_left_alone() {
     let server = start();
     let folder = &server.folder;
-    // Somebody has put files in the place of the link.
+    // Files of an operator replace the link.
     fs::remove_file(folder.path("www")).expect("removed");
     folder.write("www/index.html", "by hand");
-    until_served(&server, "/", "by hand");
+    wait_until_served(&server, "/", "by hand");
     commit(folder, "index.html", b"second");
     let done = push(&server, &["main"]);
     assert!(
         done.stderr.contains("NOT DEPLOYED: ") && done.stderr.contains("move it away"),
         "{done:?}"
     );
-    serves(&server, "/", "by hand");
+    assert_served(&server, "/", "by hand");
     fs::rename(folder.path("www"), folder.path("away")).expect("moved");
-    // The folder of the trees can't be one.
+    // A file stands in the place of the folder for trees.
     fs::rename(folder.path(".www.deployed"), folder.path("trees")).expect("moved");
     folder.write(".www.deployed", "a file");
     let touch = |text: &str| {
@@ -1560,11 +1564,11 @@ fn a_place_that_is_taken_meanwhile_is_left_alone() {
     fs::remove_file(folder.path(".www.deployed")).expect("removed");
     let done = touch("fourth");
     assert!(done.stderr.contains("remote: deployed"), "{done:?}");
-    serves(&server, "/", "fourth");
+    assert_served(&server, "/", "fourth");
 }
 
 #[test]
-fn mistakes_are_pointed_out() {
+fn configuration_errors_are_explained() {
     let folder = folder();
     let told = |deploy: &str, site: &str| {
         let site = match site {
@@ -1590,7 +1594,7 @@ fn mistakes_are_pointed_out() {
         said.contains("www.test is deployed from main of tools/site"),
         "{said}"
     );
-    // Nothing was made.
+    // The refused configurations have created nothing.
     assert!(!folder.path("www").exists() && !folder.path(".www.deployed").exists());
     fs::create_dir_all(folder.path("full")).expect("a folder");
     folder.write("full/page", "x");
@@ -1654,7 +1658,7 @@ fn mistakes_are_pointed_out() {
 }
 
 #[test]
-fn scripts_move_with_their_site_and_what_they_said_is_forgotten() {
+fn scripts_switch_with_their_site_and_their_pages_are_dropped() {
     let folder = folder();
     commit(
         &folder,
@@ -1675,7 +1679,7 @@ fn scripts_move_with_their_site_and_what_they_said_is_forgotten() {
                 cache = { seconds = 100000 }\n";
     let server = Server::start_in(folder, &config_with("", "push = true\n", DEPLOY, site));
     for _ in 0..3 {
-        serves(&server, "/page.sh", "first\nfirst");
+        assert_served(&server, "/page.sh", "first\nfirst");
     }
     commit(
         &server.folder,
@@ -1684,12 +1688,12 @@ fn scripts_move_with_their_site_and_what_they_said_is_forgotten() {
     );
     commit(&server.folder, "other", b"second");
     push(&server, &["main"]);
-    serves(&server, "/page.sh", "second\nsecond");
+    assert_served(&server, "/page.sh", "second\nsecond");
 }
 
-/// Needs to be root: it becomes somebody else.
+/// Requires root, because the server changes its user.
 #[test]
-fn who_serves_is_who_deploys() {
+fn deployments_run_as_the_servers_user() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -1731,10 +1735,10 @@ fn who_serves_is_who_deploys() {
     own("site");
     own("repos");
     let server = Server::start_in(folder, &text);
-    serves(&server, "/", "first");
+    assert_served(&server, "/", "first");
     commit(&server.folder, "index.html", b"second");
     push(&server, &["main"]);
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
     let owner = |name: &str| {
         fs::symlink_metadata(server.folder.path(name))
             .expect("there")
@@ -1742,7 +1746,7 @@ fn who_serves_is_who_deploys() {
     };
     assert_ne!(owner("site/www"), 0);
     assert_ne!(owner("site/www/index.html"), 0);
-    // And if it may no longer.
+    // The user loses the write permission.
     let set = |mode| {
         let mode = fs::Permissions::from_mode(mode);
         fs::set_permissions(server.folder.path("site"), mode).expect("a mode");
@@ -1754,9 +1758,9 @@ fn who_serves_is_who_deploys() {
         done.stderr.contains("NOT DEPLOYED: ") && done.stderr.contains("permission denied"),
         "{done:?}"
     );
-    serves(&server, "/", "second");
+    assert_served(&server, "/", "second");
     set(0o755);
-    // A reload tries again.
+    // A reload retries the deployment.
     server.reload(&text);
-    until_served(&server, "/", "third");
+    wait_until_served(&server, "/", "third");
 }

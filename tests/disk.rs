@@ -1,5 +1,5 @@
-//! Requests that follow a change on disk: every way to make a file is noticed, and after rename(2) has
-//! returned no request gets the old file.
+//! Requests after a change on disk: the server notices files made by every system call, and no request
+//! after the return of rename(2) gets the old file.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -17,16 +17,16 @@ use crate::support::{
     spawn, tool,
 };
 
-/// The number of files that are made in each way.
+/// Number of files for each system call.
 const FILES: usize = 200;
-/// The number of mounts on served folders; each mount runs four programs.
+/// Number of mounts on served folders; each mount runs four programs.
 const MOUNTS: usize = 20;
-/// The number of renames in each round.
+/// Number of renames in each round.
 const RENAMES: usize = 150;
 
-/// A Python program that makes files. The writer is a separate process, because a descriptor of the
-/// test process is open for a moment in every program that another test starts, and the server takes a
-/// file as whole only when its last writer has closed it.
+/// A Python program that makes files. The writer is a separate process, because a descriptor of the test
+/// process may be inherited for a moment by a program of another test, and the server takes a file as whole
+/// only after its last writer has closed the file.
 const WRITER: &str = r#"
 import fcntl, mmap, os, sys
 
@@ -57,7 +57,7 @@ def link(path, text):
     os.unlink(beside(path))
 
 def name_it(fd, path):
-    # A folder's descriptor makes linkat(2) of it, which follows the link.
+    # With a folder's descriptor, os.link() calls linkat(2), and linkat(2) follows the link.
     here = os.open('.', os.O_RDONLY)
     os.link('/proc/self/fd/%d' % fd, path, src_dir_fd=here, follow_symlinks=True)
     os.close(here)
@@ -129,13 +129,13 @@ impl Writer {
         Writer { python, said }
     }
 
-    /// Makes a file at `path` in the given way, and returns when the file is there. The error is the
-    /// system's message.
+    /// Makes a file at `path` with the given system call, and returns when the file exists. The error is
+    /// the system's message.
     fn try_make(&mut self, way: &str, path: &str, text: &str) -> Result<(), String> {
         let stdin = self.python.stdin.as_mut().expect("its input");
         writeln!(stdin, "{way} {path} {text}").expect("taken");
         let mut line = String::new();
-        self.said.read_line(&mut line).expect("said");
+        self.said.read_line(&mut line).expect("a line");
         match line.trim_end() {
             "done" => Ok(()),
             why => Err(why.to_owned()),
@@ -160,10 +160,10 @@ fn config(workers: usize, more: &str) -> String {
     server + "[log]\naccess = \"off\"\n" + &site_table(&format!("http = \"serve\"\n{more}"))
 }
 
-/// Makes 200 changes in this way, sends two requests after each change, and counts the responses
-/// without the new file.
-fn found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: bool) {
-    let mut client = server.keep();
+/// Makes [`FILES`] changes with the given system call, sends two requests after each change, and counts the
+/// responses without the new file.
+fn assert_found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: bool) {
+    let mut client = server.keep_alive();
     let mut missed = [0, 0];
     for round in 0..FILES {
         let name = if is_new { round } else { 0 };
@@ -182,11 +182,11 @@ fn found(server: &Server, writer: &mut Writer, way: &str, folder: &str, is_new: 
     );
 }
 
-/// The server starts as root and becomes an account that does not own the files, as is usual for a site
-/// that another account deploys. The programs that the server starts do not inherit the capabilities
-/// that the server keeps.
+/// The server starts as root and switches to an account that does not own the files, as is usual for a site
+/// deployed by another account. Programs started by the server do not inherit the capabilities that the
+/// server keeps.
 #[test]
-fn a_file_of_another_user_is_found_too() {
+fn a_file_of_another_user_is_found() {
     if !is_root() {
         return;
     }
@@ -205,9 +205,9 @@ fn a_file_of_another_user_is_found_too() {
         "tmpfile_open",
         "outside",
     ] {
-        found(&server, &mut writer, way, "", true);
+        assert_found(&server, &mut writer, way, "", true);
     }
-    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it");
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("readable");
     let of = |name: &str| {
         status
             .lines()
@@ -224,7 +224,7 @@ fn a_file_of_another_user_is_found_too() {
 }
 
 #[test]
-fn a_file_is_found_whichever_calls_made_it() {
+fn a_file_is_found_after_any_system_call_that_makes_files() {
     let folder = Folder::new().with("public/index.html", "front");
     folder.write("outside/here", "");
     let server = Server::start_in(folder, &config(1, ""));
@@ -237,22 +237,22 @@ fn a_file_is_found_whichever_calls_made_it() {
         "tmpfile_open",
         "outside",
     ] {
-        found(&server, &mut writer, way, "", true);
+        assert_found(&server, &mut writer, way, "", true);
     }
     for way in ["in_place", "mapped", "rename", "write"] {
         writer.make("write", &format!("public/{way}-0"), "before");
-        found(&server, &mut writer, way, "", false);
+        assert_found(&server, &mut writer, way, "", false);
     }
     match writer.try_make("reflink", "public/reflink", "text") {
-        Ok(()) => found(&server, &mut writer, "reflink", "", true),
+        Ok(()) => assert_found(&server, &mut writer, "reflink", "", true),
         Err(why) => println!("reflink: not tested, because this file system has none: {why}"),
     }
 }
 
-/// Without CAP_LEASE it can't be known whether another user's file is whole. A new one is taken after 0.4 s
-/// without a change, although clients ask for it all the time; the test waits for 5 s at least.
+/// Without CAP_LEASE the server cannot know whether another user's file is complete. A new file is taken
+/// after 0.4 s without a change, even under continuous requests. The test waits for at least 5 s.
 #[test]
-fn asking_does_not_keep_a_new_file_from_being_taken() {
+fn continuous_requests_do_not_delay_a_new_file() {
     if !is_root() {
         return;
     }
@@ -265,7 +265,7 @@ fn asking_does_not_keep_a_new_file_from_being_taken() {
         .args(["--inh-caps=-all", "--bounding-set=-all"])
         .arg(env!("CARGO_BIN_EXE_anthill"));
     let server = Server::start_by(command, folder, &config(1, ""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for nth in 0..5 {
         let path = format!("/new-{nth}/below/page");
         server.folder.write(&format!("public{path}"), "whole");
@@ -278,9 +278,9 @@ fn asking_does_not_keep_a_new_file_from_being_taken() {
     }
 }
 
-/// Returns the error of a process that tries to make these mounts in its own namespace; None if the
-/// machine allows the mounts.
-fn refused(folder: &Folder, mounts: &str) -> Option<String> {
+/// Returns the error of a process that tries the mounts in its own namespace, or None if the machine allows
+/// the mounts.
+fn mount_error(folder: &Folder, mounts: &str) -> Option<String> {
     let mut command = Command::new(tool("unshare"));
     command.arg(if is_root() { "-m" } else { "-Urm" });
     command.args(["sh", "-ec", &format!("cd \"$0\"; {mounts}")]);
@@ -296,7 +296,7 @@ const OVERLAY: &str = "mkdir -p layers public/over; mount -t tmpfs none layers; 
     -o lowerdir=layers/lower,upperdir=layers/upper,workdir=layers/work public/over";
 
 /// Runs a command in the server's mount namespace, in the server's folder.
-fn inside(server: &Server, words: &str) {
+fn run_in_namespace(server: &Server, words: &str) {
     let pid = server.pid().to_string();
     let mut arguments = vec!["-t", &pid, "-m"];
     if !is_root() {
@@ -313,7 +313,7 @@ fn inside(server: &Server, words: &str) {
 #[test]
 fn a_file_is_found_below_a_mount() {
     let folder = Folder::new().with("public/index.html", "front");
-    if let Some(why) = refused(&folder, BIND) {
+    if let Some(why) = mount_error(&folder, BIND) {
         return println!("bind mounts: not tested, because the machine allows none: {why}");
     }
     folder.write("anthill.toml", config(1, ""));
@@ -321,10 +321,10 @@ fn a_file_is_found_below_a_mount() {
     let server = Server::launch(folder, command);
     let mut writer = Writer::new(&server);
     for way in ["write", "rename", "link"] {
-        found(&server, &mut writer, way, "bound/", true);
+        assert_found(&server, &mut writer, way, "bound/", true);
     }
     // The writer changes files through the other name of the bind-mounted folder.
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let mut missed = 0;
     for round in 0..FILES {
         let text = format!("other {round}");
@@ -334,18 +334,18 @@ fn a_file_is_found_below_a_mount() {
         missed += usize::from(got.text() != text);
     }
     assert_eq!(missed, 0, "through the other name");
-    // inotify does not report mounts: neither over a folder that is served, nor in a new place.
-    inside(&server, "mkdir third; echo late > third/page");
+    // inotify does not report mounts, neither over a served folder nor in a new place.
+    run_in_namespace(&server, "mkdir third; echo late > third/page");
     let mut missed = 0;
     for round in 0..MOUNTS {
         let place = format!("late-{round}");
-        inside(&server, &format!("mkdir public/{place}"));
+        run_in_namespace(&server, &format!("mkdir public/{place}"));
         assert_eq!(client.get(&format!("/{place}/page")).status, 404);
-        inside(&server, &format!("mount --bind third public/{place}"));
+        run_in_namespace(&server, &format!("mount --bind third public/{place}"));
         client.get(&format!("/{place}/page"));
         let got = client.get(&format!("/{place}/page"));
         missed += usize::from(got.text() != "late\n");
-        inside(
+        run_in_namespace(
             &server,
             &format!("umount public/{place}; rmdir public/{place}"),
         );
@@ -356,7 +356,7 @@ fn a_file_is_found_below_a_mount() {
 #[test]
 fn a_file_is_found_in_an_overlay() {
     let folder = Folder::new().with("public/index.html", "front");
-    if let Some(why) = refused(&folder, OVERLAY) {
+    if let Some(why) = mount_error(&folder, OVERLAY) {
         return println!("overlays: not tested, because the machine allows none: {why}");
     }
     folder.write("anthill.toml", config(1, ""));
@@ -364,10 +364,10 @@ fn a_file_is_found_in_an_overlay() {
     let server = Server::launch(folder, command);
     let mut writer = Writer::new(&server);
     for way in ["write", "rename", "link"] {
-        found(&server, &mut writer, way, "over/", true);
+        assert_found(&server, &mut writer, way, "over/", true);
     }
     // inotify does not report a new file in the lower layer.
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let mut missed = 0;
     for round in 0..FILES {
         let text = format!("lower {round}");
@@ -377,8 +377,7 @@ fn a_file_is_found_in_an_overlay() {
         missed += usize::from(got.text() != text);
     }
     println!("lower layer: {missed} of {FILES} missed at the second request");
-    // A changed file of the lower layer is found when the server compares the page with the disk, every
-    // few seconds.
+    // The server finds a changed file of the lower layer by a comparison with the disk every few seconds.
     for nth in 0..4 {
         let path = format!("/over/low-{nth}");
         assert_eq!(client.get(&path).text(), "old\n");
@@ -399,14 +398,14 @@ fn until(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
     println!("{path}: {text} after {:?}", begun.elapsed());
 }
 
-/// inotify reports a write through another hard link only for the folder of that link.
+/// inotify reports a write through another hard link only for the folder of the written link.
 #[test]
 fn a_change_through_a_hard_link_outside_of_the_root_is_found_within_seconds() {
     let folder = Folder::new().with("public/index.html", "front");
     folder.write("outside/here", "");
     let server = Server::start_in(folder, &config(2, ""));
     let mut writer = Writer::new(&server);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for round in 0..5 {
         let path = format!("/outside-{round}");
         writer.make("outside", &format!("public{path}"), "old");
@@ -420,17 +419,17 @@ fn a_change_through_a_hard_link_outside_of_the_root_is_found_within_seconds() {
     }
 }
 
-/// The protocol and the connection of a request.
+/// Protocols and connections of requests.
 const OVER: [&str; 4] = ["kept", "new", "kept TLS", "HTTP/2"];
 
-/// Sends a GET in this way, over a new connection.
+/// Returns a function that sends a GET with the given protocol and connection.
 fn get<'s>(server: &'s Server, over: &str) -> Box<dyn FnMut(&str) -> String + 's> {
     match over {
         "kept" => {
-            let mut kept = server.keep();
+            let mut kept = server.keep_alive();
             Box::new(move |path| kept.get(path).text())
         }
-        "new" => Box::new(|path| server.keep().get(path).text()),
+        "new" => Box::new(|path| server.keep_alive().get(path).text()),
         "kept TLS" => {
             let mut tls = Wire::over(server, Over::Tls);
             Box::new(move |path| lossy(&tls.get(path, "").body))
@@ -442,7 +441,7 @@ fn get<'s>(server: &'s Server, over: &str) -> Box<dyn FnMut(&str) -> String + 's
     }
 }
 
-fn none_is_stale(workers: usize) {
+fn assert_none_is_stale(workers: usize) {
     let server = Server::start_in(
         Folder::new()
             .with("public/index.html", "front")
@@ -454,7 +453,7 @@ fn none_is_stale(workers: usize) {
     for is_loaded in [false, true] {
         thread::scope(|scope| {
             let load = || {
-                let mut client = server.keep();
+                let mut client = server.keep_alive();
                 while !is_over.load(Ordering::Relaxed) {
                     assert_eq!(client.get("/other").text(), "other");
                 }
@@ -483,12 +482,11 @@ fn none_is_stale(workers: usize) {
 
 #[test]
 fn no_request_after_a_rename_gets_the_old_file() {
-    none_is_stale(1);
-    none_is_stale(2);
+    assert_none_is_stale(1);
+    assert_none_is_stale(2);
 }
 
-/// The cases are the index of a folder, a page by its clean URL, a compressed sidecar and an error
-/// page.
+/// The cases are the index of a folder, a page by its clean URL, a compressed sidecar and an error page.
 #[test]
 fn a_rename_is_seen_by_every_name_of_a_page() {
     let folder = Folder::new()
@@ -497,7 +495,7 @@ fn a_rename_is_seen_by_every_name_of_a_page() {
     let errors = "errors = { 404 = \"404.html\" }\ntry = [\"$path\", \"$path.html\"]";
     let server = Server::start_in(folder, &config(2, errors));
     let mut writer = Writer::new(&server);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let mut stale = Vec::new();
     writer.make("rename", "public/clean.html", "clean");
     for round in 0..RENAMES {
@@ -515,12 +513,12 @@ fn a_rename_is_seen_by_every_name_of_a_page() {
         }
     }
     assert!(stale.is_empty(), "{stale:?}");
-    // The new file takes precedence over the file that was served for the path before.
+    // The new file takes precedence over the file served before at the path.
     writer.make("rename", "public/clean", "first");
     assert_eq!(client.get("/clean").text(), "first");
 }
 
-/// One page changes again and again while a folder is filled beside it.
+/// One page changes continuously while another program fills a folder next to the page.
 #[test]
 fn a_page_is_fresh_in_a_storm_of_changes() {
     let server = Server::start_in(
@@ -530,7 +528,7 @@ fn a_page_is_fresh_in_a_storm_of_changes() {
         &config(2, ""),
     );
     let mut writer = Writer::new(&server);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let mut stale = 0;
     for round in 0..RENAMES {
         for nth in 0..20 {
@@ -546,7 +544,7 @@ fn a_page_is_fresh_in_a_storm_of_changes() {
 }
 
 #[test]
-fn a_rewrite_leads_into_the_folder_of_another_route() {
+fn a_rewrite_may_lead_into_the_folder_of_another_route() {
     let folder = Folder::new()
         .with("public/index.html", "front")
         .with("more/page.html", "a page of the other folder")
@@ -560,7 +558,7 @@ fn a_rewrite_leads_into_the_folder_of_another_route() {
         [[site.route]]\npath = \"/shut/\"\nrewrite = \"/closed/\"\n\
         [[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n";
     let server = Server::start_in(folder, &(config(1, "") + routes));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for (path, status, text) in [
         ("/one", 200, "a page of the other folder"),
         ("/all/page.html", 200, "a page of the other folder"),
@@ -586,7 +584,7 @@ fn a_rewrite_leads_into_the_folder_of_another_route() {
 }
 
 #[test]
-fn check_tells_of_a_rewrite_that_leads_nowhere() {
+fn check_reports_a_rewrite_to_an_absent_target() {
     let folder = Folder::new()
         .with("more/page", "page")
         .with("public/file", "text");

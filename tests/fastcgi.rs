@@ -1,5 +1,5 @@
-//! FastCGI and SCGI with real backends: php-fpm, a Python application under uWSGI, and one of our own
-//! that does what no good backend does.
+//! FastCGI and SCGI with real backends (php-fpm, and a Python application under uWSGI) and with a scripted
+//! backend that violates the protocols.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use crate::support::wire::{BOTH, Wire, wait_until};
 use crate::support::{
-    Folder, Server, eventually, lose_kept_body, run, server_table, site_table, tool,
+    Folder, Server, eventually, run, server_table, site_table, tool, truncate_spooled_body,
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A backend that runs until the test is over.
+/// A backend that runs until drop.
 pub struct Backend(Child);
 
 impl Backend {
@@ -32,7 +32,7 @@ impl Backend {
         backend
     }
 
-    /// php-fpm with so many processes, at `fpm.sock`.
+    /// Starts php-fpm with a number of processes, at `fpm.sock`.
     pub fn php(folder: &Folder, children: u32) -> Backend {
         let path = |name: &str| folder.path(name).display().to_string();
         folder.write(
@@ -44,7 +44,7 @@ impl Backend {
                 path("fpm.sock"),
             ),
         );
-        // Its processes are nobody, and read what we wrote.
+        // The processes run as the user `nobody` and read the test's files.
         let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(folder.path(""), everybody).expect("a mode");
         let mut command = Command::new(tool("php-fpm8.2"));
@@ -52,7 +52,7 @@ impl Backend {
         Backend::start(command, &folder.path("fpm.sock"))
     }
 
-    /// A Python application under uWSGI, which speaks `protocol` at `app.sock`.
+    /// Starts a Python application under uWSGI, with `protocol` at `app.sock`.
     pub fn python(folder: &Folder, protocol: &str) -> Backend {
         folder.write("app.py", APP);
         let mut command = Command::new(tool("uwsgi-core"));
@@ -67,7 +67,7 @@ impl Backend {
             .arg(folder.path("app.sock"));
         command.arg("--wsgi-file").arg(folder.path("app.py"));
         command.args(["--need-app", "--die-on-term", "--buffer-size", "32768"]);
-        // By itself it waits four seconds for a body, and then answers without.
+        // uWSGI's default is to wait 4 s for a body and to answer without the rest.
         command.args(["--socket-timeout", "60"]);
         Backend::start(command, &folder.path("app.sock"))
     }
@@ -75,7 +75,7 @@ impl Backend {
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        // So that its own children end too.
+        // SIGTERM lets the backend end its own children.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
@@ -137,7 +137,7 @@ fn php_applications() {
             ("/?q=1", "GET /index.php  1  0\n"),
             ("/index.php/more/x?q=2", "GET /index.php /more/x 2  0\n"),
             ("/sub/", "GET /sub/index.php    0\n"),
-            // A front controller, by `try` and by `rewrite`.
+            // Paths of a front controller, by `try` and by `rewrite`.
             ("/no/such/page?q=3", "GET /index.php  3  0\n"),
             ("/old/x?q=4", "GET /sub/index.php  4  0\n"),
             ("/page.html", "page"),
@@ -155,7 +155,7 @@ fn php_applications() {
         }
         #[cfg(feature = "http3")]
         assert_eq!(
-            crate::h3::play(&server, &["fetch", "/?q=5"]),
+            crate::h3::run_scenario(&server, &["fetch", "/?q=5"]),
             "200 GET /index.php  5  0"
         );
         let mut wire = Wire::plain(&server);
@@ -169,7 +169,8 @@ fn php_applications() {
         assert_eq!((to.status, to.field("location")), (302, Some("/page.html")));
         let head = wire.ask("HEAD", "/index.php", "");
         assert_eq!((head.status, head.field("content-length")), (200, None));
-        // What has ended when its head is here has a length, which keeps old clients' connections.
+        // A response already complete with its head gets a Content-Length, which keeps the connections of
+        // HTTP/1.0 clients.
         eventually("a length", || {
             let short = wire.get("/?q=1", "");
             assert_eq!(short.text(), "GET /index.php  1  0\n");
@@ -185,7 +186,7 @@ fn php_applications() {
         assert_eq!(asked.text(), "PROPFIND /index.php /dav/   0\n");
         let failed = wire.get("/fails.php?why", "");
         assert_eq!((failed.status, failed.text().as_str()), (500, "failed"));
-        server.errors.wait_for("what it said", |line| {
+        server.errors.wait_for("the output of the script", |line| {
             line.contains("GET /fails.php?why: script said: ") && line.contains("oh no")
         });
         let guarded = wire.get("/guarded/a.php", "");
@@ -199,7 +200,7 @@ fn php_applications() {
 }
 
 #[test]
-fn large_bodies_both_ways_at_once() {
+fn large_bodies_in_both_directions_at_once() {
     let folder = php_folder();
     let body: Vec<u8> = (0..(20u64 << 20) / 8)
         .flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
@@ -228,7 +229,7 @@ fn large_bodies_both_ways_at_once() {
             );
         }
     }
-    // One that comes without its length is counted before the backend is asked.
+    // A body without a length is counted before the backend gets the request.
     for url in [server.http("/echo.php"), server.https("/echo.php")] {
         let sent = [
             "-H",
@@ -246,10 +247,9 @@ fn large_bodies_both_ways_at_once() {
     }
 }
 
-/// As many clients as like may come: there are never more connections than `keep` says, and they
-/// go from one to the next.
+/// The server keeps at most `keep` idle connections and passes each from one client's request to the next.
 #[test]
-fn kept_connections_are_handed_on() {
+fn idle_connections_are_passed_from_client_to_client() {
     let folder = php_folder();
     let _php = Backend::php(&folder, 2);
     let server = php_server(folder, "", "keep = 2");
@@ -273,7 +273,7 @@ fn kept_connections_are_handed_on() {
     pids.sort_unstable();
     pids.dedup();
     assert!((1..=2).contains(&pids.len()), "{pids:?}");
-    // Two that are idle, and both of them pinned.
+    // At most two connections to the backend are open.
     let sockets = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("its descriptors");
     let socket = format!("{}", server.folder.path("fpm.sock").display());
     drop(sockets);
@@ -285,28 +285,28 @@ fn kept_connections_are_handed_on() {
 }
 
 #[test]
-fn a_backend_that_is_started_anew() {
+fn a_restarted_backend_is_used() {
     let folder = php_folder();
     let php = Backend::php(&folder, 1);
     let server = php_server(folder, "", "keep = 1");
     let mut wire = Wire::plain(&server);
     let before = wire.get("/pid.php", "").text();
     drop(php);
-    // Nobody is there.
+    // No backend runs.
     let gone = wire.get("/pid.php", "");
     assert_eq!(gone.status, 502, "{gone:?}");
     let line = server
         .output
         .wait_for("a refusal", |line| line.contains(" 502 "));
     assert!(line.contains("rule=716"), "{line}");
-    server
-        .errors
-        .wait_for("why", |line| line.contains("GET /pid.php: unix:"));
+    server.errors.wait_for("the reason in the log", |line| {
+        line.contains("GET /pid.php: unix:")
+    });
     let php = Backend::php(&server.folder, 1);
     let after = wire.get("/pid.php", "");
     assert_eq!(after.status, 200, "{after:?}");
     assert_ne!(after.text(), before);
-    // The kept connection has ended with its process, and the next one is made without a word.
+    // The kept connection has ended with its process. The next connection is made without an error.
     let pid = after.text();
     assert!(
         Command::new("kill")
@@ -315,7 +315,7 @@ fn a_backend_that_is_started_anew() {
             .expect("kill")
             .success()
     );
-    wait_until(PATIENCE, "the end of it", || {
+    wait_until(PATIENCE, "the end of the process", || {
         (!Path::new(&format!("/proc/{pid}")).exists()).then_some(())
     });
     let again = wire.get("/pid.php", "");
@@ -325,7 +325,7 @@ fn a_backend_that_is_started_anew() {
 }
 
 #[test]
-fn a_silent_backend_is_given_up() {
+fn a_silent_backend_times_out() {
     let folder = php_folder();
     let _php = Backend::php(&folder, 2);
     let server = php_server(folder, "limits = { script_silent_seconds = 3 }", "");
@@ -390,7 +390,8 @@ fn a_python_application() {
     }
 }
 
-/// A backend that plays each of these in turn, one for each connection, and says what became of it.
+/// Starts a backend with one scene for each connection, in turn. The receiver gets the result of each
+/// scene.
 fn actor(folder: &Folder, scenes: Vec<Scene>) -> mpsc::Receiver<String> {
     let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
     let (said, hears) = mpsc::channel();
@@ -406,14 +407,14 @@ fn actor(folder: &Folder, scenes: Vec<Scene>) -> mpsc::Receiver<String> {
 
 type Scene = Box<dyn FnOnce(&mut UnixStream) -> String + Send>;
 
-/// The request's number, and all that is said up to the empty STDIN.
+/// Reads a request up to its empty STDIN record. Returns the request id and the content.
 fn read_request(stream: &mut UnixStream) -> (u8, Vec<u8>) {
     let mut first = [0];
     stream.read_exact(&mut first).expect("a record");
     read_records(stream, first[0])
 }
 
-/// The same when its first byte has been read.
+/// Reads the rest of a request after its first byte.
 fn read_records(stream: &mut UnixStream, first: u8) -> (u8, Vec<u8>) {
     let mut header = [first, 0, 0, 0, 0, 0, 0, 0];
     let mut from = 1;
@@ -457,7 +458,7 @@ fn actor_config(more: &str) -> String {
 }
 
 #[test]
-fn records_byte_by_byte_truncated_and_wrong() {
+fn records_in_single_bytes_truncated_and_invalid() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let head = record(6, b"Content-Type: text/plain\r\n\r\n");
     let good = [
@@ -476,15 +477,15 @@ fn records_byte_by_byte_truncated_and_wrong() {
             }
             String::new()
         }),
-        // Nothing at all.
+        // An end without a byte.
         scene(Vec::new()),
-        // Half a header, half a head.
+        // Half a record header, and half a head.
         scene(good[..5].to_vec()),
         scene(head[..20].to_vec()),
-        // A whole head, and then nothing.
+        // A whole head without an end of the request.
         scene([head.clone(), record(6, b"half")].concat()),
         scene([head.clone(), record(6, b"half"), record(9, b"x")].concat()),
-        // Whoever answered was not content.
+        // An end record with a failure as its application status.
         scene(
             [
                 head.clone(),
@@ -493,7 +494,7 @@ fn records_byte_by_byte_truncated_and_wrong() {
             ]
             .concat(),
         ),
-        // Another protocol, another type, another request.
+        // Another protocol, another record type, and another request id.
         scene(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()),
         scene(record(9, b"x")),
         scene({
@@ -555,22 +556,22 @@ fn records_byte_by_byte_truncated_and_wrong() {
         );
         played.recv_timeout(PATIENCE).expect("played");
     }
-    server.errors.wait_for("a word", |line| {
+    server.errors.wait_for("the message", |line| {
         line.contains("GET /app/0/: script said: a word")
     });
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("GET /app/5/: backend: ") && line.contains("closed the connection")
     });
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("GET /app/6/: backend: ") && line.contains("(rule 718)")
     });
-    server.errors.wait_for("how it ended", |line| {
+    server.errors.wait_for("the exit status", |line| {
         line.contains("GET /app/7/: backend: it ended with 7")
     });
 }
 
 #[test]
-fn a_client_that_leaves_is_told_to_the_backend() {
+fn the_backend_notices_a_client_that_leaves() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let scenes: Vec<Scene> = (0..2)
         .map(|_| -> Scene {
@@ -598,7 +599,7 @@ fn a_client_that_leaves_is_told_to_the_backend() {
 }
 
 #[test]
-fn what_can_not_be_meant_is_refused_when_it_is_read() {
+fn contradictory_configurations_are_refused() {
     let folder = Folder::new()
         .with("public/index.html", "")
         .with("public/a.php", "");
@@ -635,49 +636,48 @@ fn what_can_not_be_meant_is_refused_when_it_is_read() {
     }
 }
 
-fn good() -> Vec<u8> {
-    good_of(1)
+fn good_response() -> Vec<u8> {
+    good_response_to(1)
 }
 
-fn good_of(id: u8) -> Vec<u8> {
+fn good_response_to(id: u8) -> Vec<u8> {
     let head = record_of(id, 6, b"Content-Type: text/plain\r\n\r\nhello");
     [head, record_of(id, 3, &[0; 8])].concat()
 }
 
-/// Waits for the other end to close.
+/// Waits for the server to close the connection, and describes the remaining bytes.
 fn until_closed(stream: &mut UnixStream) -> String {
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest);
     format!("closed after {} bytes more", rest.len())
 }
 
-/// A kept connection that the backend has half closed, or closed, is no connection any more: whatever
-/// is asked next goes over a new one. One that is closed upon a request may be tried again, if that
-/// can do no harm.
+/// The server does not reuse a kept connection after the backend has closed the connection or half of it. A
+/// request on a connection closed in the meantime is repeated if the request is safe.
 #[test]
-fn kept_connections_that_end() {
+fn closed_idle_connections_are_not_reused() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let (half, halves) = mpsc::channel();
     let closing = |asks_again: bool| -> Scene {
         let half = half.clone();
         Box::new(move |stream| {
-            stream.write_all(&good()).expect("written");
+            stream.write_all(&good_response()).expect("written");
             if asks_again {
                 read_request(stream);
             }
             let ours = std::net::Shutdown::Write;
             stream.shutdown(ours).expect("half closed");
-            half.send(()).expect("told");
+            half.send(()).expect("sent");
             until_closed(stream)
         })
     };
     let scenes: Vec<Scene> = vec![
         closing(false),
         closing(false),
-        // Is asked once more, and leaves.
+        // The backend reads one more request and closes without a response.
         closing(true),
         closing(true),
-        scene(good()),
+        scene(good_response()),
     ];
     let played = actor(&folder, scenes);
     let server = Server::start_in(folder, &actor_config("keep = 1\n"));
@@ -699,37 +699,38 @@ fn kept_connections_that_end() {
         assert_eq!(said, "closed after 0 bytes more");
     };
     ask("GET", 200);
-    // Half closed is seen before anything is said.
+    // The server detects the half-closed connection before the next request.
     is_half_closed();
     ask("POST", 200);
     is_closed();
     is_half_closed();
     ask("GET", 200);
     is_closed();
-    // This one ends when it is asked again, which may be done once more with what only asks.
+    // The kept connection ends upon the next request. PROPFIND is safe, so the server repeats the request.
     ask("PROPFIND", 200);
     is_half_closed();
     is_closed();
-    // And so does the next, and nobody knows whether it has done what it was asked.
+    // The kept connection ends upon the next request. The backend may have executed the POST, so the server
+    // does not repeat the request.
     ask("POST", 502);
     is_half_closed();
     is_closed();
     ask("GET", 200);
 }
 
-/// A reload that says another `keep` holds at once, and one that fails changes nothing.
+/// A reload with another `keep` takes effect at once, and a refused reload changes nothing.
 #[test]
-fn a_reload_changes_how_many_are_kept() {
+fn a_reload_changes_the_number_of_idle_connections() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let scenes: Vec<Scene> = vec![
         Box::new(|stream| {
-            stream.write_all(&good()).expect("written");
+            stream.write_all(&good_response()).expect("written");
             let (id, _) = read_request(stream);
-            stream.write_all(&good_of(id)).expect("written");
+            stream.write_all(&good_response_to(id)).expect("written");
             until_closed(stream)
         }),
         Box::new(|stream| {
-            stream.write_all(&good()).expect("written");
+            stream.write_all(&good_response()).expect("written");
             until_closed(stream)
         }),
     ];
@@ -738,7 +739,7 @@ fn a_reload_changes_how_many_are_kept() {
     let mut wire = Wire::plain(&server);
     assert_eq!(wire.get("/app", "").text(), "hello");
     let other = "[[site.route]]\npath = \"/x\"\nfastcgi = \"unix:actor.sock\"\nfiles = \"*\"\n";
-    // Fewer on another route: that can't be meant.
+    // A second route with a different `keep` for the same backend is refused.
     server
         .folder
         .write("anthill.toml", actor_config(&format!("keep = 2\n{other}")));
@@ -750,7 +751,7 @@ fn a_reload_changes_how_many_are_kept() {
         "{done:?}"
     );
     assert_eq!(wire.get("/app", "").text(), "hello");
-    // None any more: the one that is there is closed though nobody asks.
+    // With `keep = 0` the idle connection is closed without a further request.
     server
         .folder
         .write("anthill.toml", actor_config("keep = 0\n"));
@@ -761,34 +762,34 @@ fn a_reload_changes_how_many_are_kept() {
     assert_eq!(closed(), "closed after 0 bytes more");
 }
 
-/// Answers every request on a connection until that is closed; so many were asked.
+/// Answers every request on a connection until the server closes. Returns the number of requests.
 fn answer_all(stream: &mut UnixStream) -> usize {
     let mut asked = 0;
     let mut first = [0];
     loop {
-        // Between two requests it may be closed.
+        // The server may close between two requests.
         let (id, _) = match stream.read(&mut first) {
             Ok(1) => read_records(stream, first[0]),
             _ => return asked,
         };
         asked += 1;
-        if stream.write_all(&good_of(id)).is_err() {
+        if stream.write_all(&good_response_to(id)).is_err() {
             return asked;
         }
     }
 }
 
-/// What a backend of a few processes, each with one connection at a time, has seen.
+/// Counts of a backend with a few processes, each with one connection at a time.
 #[derive(Default)]
-struct Seen {
+struct BackendCounts {
     connections: AtomicUsize,
     requests: AtomicUsize,
 }
 
-/// A backend of so many processes at `actor.sock`.
-fn processes(folder: &Folder, count: usize) -> Arc<Seen> {
+/// Starts a backend with `count` processes at `actor.sock`.
+fn start_processes(folder: &Folder, count: usize) -> Arc<BackendCounts> {
     let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
-    let seen = Arc::new(Seen::default());
+    let seen = Arc::new(BackendCounts::default());
     for _ in 0..count {
         let listener = listener.try_clone().expect("its socket");
         let seen = Arc::clone(&seen);
@@ -803,7 +804,7 @@ fn processes(folder: &Folder, count: usize) -> Arc<Seen> {
     seen
 }
 
-/// So many clients ask so often each, one request after the other.
+/// Runs `clients` parallel clients, each with `times` sequential requests.
 fn ask_at_once(server: &Server, clients: usize, times: usize) {
     thread::scope(|scope| {
         for _ in 0..clients {
@@ -818,18 +819,18 @@ fn ask_at_once(server: &Server, clients: usize, times: usize) {
     });
 }
 
-/// Without `keep`, who comes in a moment gets the connection of who was there before, and after that
-/// moment no process is held.
+/// Without `keep`, a request within a moment gets the connection of the request before. After that moment
+/// no backend process is occupied.
 #[test]
-fn connections_are_passed_on_while_many_ask() {
+fn connections_are_passed_on_under_load() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
-    let seen = processes(&folder, 2);
+    let seen = start_processes(&folder, 2);
     let server = actor_server(folder);
     let mut asked = 0;
     eventually("a connection for several", || {
         ask_at_once(&server, 8, 20);
         asked += 160;
-        // Every process comes back to accept, and so all that they saw is counted.
+        // Every process returns to accept, so all its requests are counted.
         wait_until(PATIENCE, "all to be closed", || {
             (seen.requests.load(Ordering::Relaxed) >= asked).then_some(())
         });
@@ -837,11 +838,11 @@ fn connections_are_passed_on_while_many_ask() {
     });
 }
 
-/// And with `keep = 0` nobody does.
+/// With `keep = 0` no connection is passed on.
 #[test]
-fn no_connection_is_passed_on_where_none_is_to_be() {
+fn no_connection_is_passed_on_with_keep_0() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
-    let seen = processes(&folder, 2);
+    let seen = start_processes(&folder, 2);
     let server = Server::start_in(folder, &actor_config("keep = 0\n"));
     ask_at_once(&server, 8, 20);
     wait_until(PATIENCE, "all to be closed", || {
@@ -850,9 +851,9 @@ fn no_connection_is_passed_on_where_none_is_to_be() {
     assert_eq!(seen.connections.load(Ordering::Relaxed), 160);
 }
 
-/// Other programs have the same backend, and get their turn while many ask here.
+/// Clients of a second server get responses from the shared backend while many requests run on the first.
 #[test]
-fn another_server_gets_its_turn() {
+fn another_server_can_use_the_same_backend() {
     let folder = php_folder();
     let _php = Backend::php(&folder, 1);
     let server = php_server(folder, "", "");
@@ -883,9 +884,9 @@ fn another_server_gets_its_turn() {
     });
 }
 
-/// What a script does after its answer keeps nobody waiting.
+/// Work of a script after its response delays no other request.
 #[test]
-fn a_script_that_goes_on_after_its_answer() {
+fn a_script_that_runs_on_after_its_response_delays_no_request() {
     let folder = php_folder().with(
         "public/goes_on.php",
         "<?php echo 'done'; fastcgi_finish_request(); sleep(60);",
@@ -893,7 +894,7 @@ fn a_script_that_goes_on_after_its_answer() {
     let _php = Backend::php(&folder, 3);
     let server = php_server(folder, "limits = { script_silent_seconds = 50 }", "");
     let mut wire = Wire::plain(&server);
-    // Busy enough for connections to be passed on.
+    // The load is high enough for connections to be passed on.
     for _ in 0..50 {
         assert_eq!(wire.get("/pid.php", "").status, 200);
     }
@@ -905,9 +906,9 @@ fn a_script_that_goes_on_after_its_answer() {
     }
 }
 
-/// And what it says after its answer is in nobody else's.
+/// Output of a script after its response does not appear in another response.
 #[test]
-fn a_script_that_says_more_after_its_answer() {
+fn output_after_a_response_is_in_no_other_response() {
     for keep in ["", "keep = 1"] {
         let says_more = "<?php echo 'done'; fastcgi_finish_request(); usleep(20000);\n\
             echo str_repeat('SECRET', 3000); flush(); usleep(20000);";
@@ -916,7 +917,7 @@ fn a_script_that_says_more_after_its_answer() {
         let server = php_server(folder, "", keep);
         let mut wire = Wire::plain(&server);
         for _ in 0..5 {
-            // Busy enough for connections to be passed on.
+            // The load is high enough for connections to be passed on.
             for _ in 0..5 {
                 assert_eq!(wire.get("/?q=1", "").text(), "GET /index.php  1  0\n");
             }
@@ -927,7 +928,7 @@ fn a_script_that_says_more_after_its_answer() {
     }
 }
 
-/// A script that dies is not called once more, though its connection was another's before.
+/// A script that dies is not called twice, even on a reused connection.
 #[test]
 fn a_script_that_dies_is_called_once() {
     let dies = "<?php file_put_contents('%', 'x', FILE_APPEND); usleep(200000);\n\
@@ -954,9 +955,9 @@ fn a_script_that_dies_is_called_once() {
     }
 }
 
-/// Scripts that take their time are called as many at once as the backend can, and none is refused.
+/// As many slow scripts run at once as the backend has processes, and no request is refused.
 #[test]
-fn slow_scripts_wait_for_the_backend_alone() {
+fn slow_scripts_use_all_processes_of_the_backend() {
     let folder = php_folder().with("public/slow.php", "<?php usleep(300000); echo 'slow';");
     let _php = Backend::php(&folder, 3);
     let server = php_server(folder, "", "");
@@ -972,9 +973,10 @@ fn slow_scripts_wait_for_the_backend_alone() {
     });
 }
 
-/// A backend that doesn't count requests is asked once a connection, and each is answered.
+/// A backend that puts the same request id into every response gets one request per connection, and each
+/// request is answered.
 #[test]
-fn a_backend_that_does_not_count() {
+fn a_backend_with_a_fixed_request_id_is_served() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
     for _ in 0..3 {
@@ -984,7 +986,7 @@ fn a_backend_that_does_not_count() {
                 let mut first = [0];
                 while stream.read(&mut first).is_ok_and(|read| read == 1) {
                     read_records(&mut stream, first[0]);
-                    if stream.write_all(&good()).is_err() {
+                    if stream.write_all(&good_response()).is_err() {
                         break;
                     }
                 }
@@ -1000,9 +1002,9 @@ fn a_backend_that_does_not_count() {
     ask_at_once(&server, 6, 40);
 }
 
-/// Whatever is said of connections while many wait for one, all get theirs.
+/// All waiting requests are answered while reloads change `keep`.
 #[test]
-fn reloads_while_many_wait() {
+fn reloads_under_load_lose_no_request() {
     let folder = php_folder().with("public/works.php", "<?php usleep(2000); echo getmypid();");
     let _php = Backend::php(&folder, 2);
     let server = php_server(folder, "limits = { script_silent_seconds = 50 }", "");
@@ -1025,7 +1027,7 @@ fn reloads_while_many_wait() {
             let text = config.replace(files, &format!("{files}\n{keep}"));
             server.folder.write("anthill.toml", text);
             done.push(server.ask(&["reload"]).code);
-            // Some more, for each of them.
+            // Ten further requests after each reload.
             for _ in 0..10 {
                 let got = Wire::plain(&server).get("/works.php", "");
                 done.push((got.status == 200).then_some(0));
@@ -1036,11 +1038,11 @@ fn reloads_while_many_wait() {
     });
 }
 
-/// What may do something has a connection of its own, though another is there to be passed on.
+/// An unsafe request gets a connection of its own, even if an idle connection could be reused.
 #[test]
-fn what_may_change_something_is_never_asked_twice() {
+fn unsafe_requests_are_never_sent_twice() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
-    // Every process answers once, and closes when it is asked again.
+    // Every process answers once, and closes upon a second request.
     let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
     let posts = Arc::new(AtomicUsize::new(0));
     for _ in 0..2 {
@@ -1051,8 +1053,8 @@ fn what_may_change_something_is_never_asked_twice() {
                 let (_, asked) = read_request(&mut stream);
                 let is_post = asked.windows(4).any(|it| it == b"POST");
                 posts.fetch_add(usize::from(is_post), Ordering::Relaxed);
-                let _ = stream.write_all(&good());
-                // Asked again, it leaves without a word.
+                let _ = stream.write_all(&good_response());
+                // The process reads the second request and closes without a response.
                 let _ = stream.read(&mut [0; 64]);
             }
         });
@@ -1075,9 +1077,9 @@ fn what_may_change_something_is_never_asked_twice() {
     assert_eq!(posts.load(Ordering::Relaxed), 100);
 }
 
-/// Who drips holds no place that somebody waits for.
+/// A slow upload loses its backend connection to a waiting request.
 #[test]
-fn a_slow_upload_holds_no_connection() {
+fn a_slow_upload_loses_its_connection_to_a_waiting_request() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let _app = Backend::python(&folder, "fastcgi");
     let route =
@@ -1087,7 +1089,7 @@ fn a_slow_upload_holds_no_connection() {
     let mut slow = Wire::plain(&server);
     slow.send("POST /app HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n");
     slow.send("x".repeat(70_000));
-    // The first may come before it has a place; whoever comes then waits for it, and gets it.
+    // The first GET may precede the upload's connection. A later GET waits for the connection and gets it.
     wait_until(PATIENCE, "an answer to the slow one", || {
         let got = Wire::plain(&server).get("/app", "");
         assert_eq!(got.status, 200, "{got:?}");
@@ -1098,10 +1100,10 @@ fn a_slow_upload_holds_no_connection() {
     assert_eq!(slow.response("POST").status, 408);
 }
 
-/// All processes of a backend write for a client that takes nothing. They are set free for another
-/// client's request, which waits in the backend's own queue.
+/// All processes of a backend write for a client that reads nothing. Another client's request, waiting in
+/// the backend's own queue, makes the server free the processes.
 #[test]
-fn slow_readers_of_one_address_hold_no_processes_that_others_wait_for() {
+fn slow_readers_lose_backend_processes_to_other_clients() {
     const FLOOD: &str = "<?php for (;;) { echo str_repeat('x', 8192); }";
     for keep in ["", "keep = 2"] {
         let folder = php_folder().with("public/flood.php", FLOOD);
@@ -1110,9 +1112,9 @@ fn slow_readers_of_one_address_hold_no_processes_that_others_wait_for() {
         let from = |nth| Wire::of(&server, [127, 0, 0, nth].into());
         let mut slow = [from(2), from(2)];
         for wire in &mut slow {
-            wire.take_little();
+            wire.shrink_receive_buffer();
             wire.send("GET /flood.php HTTP/1.1\r\nHost: localhost\r\n\r\n");
-            // It has a process: the head of its response comes.
+            // The head of the response shows that a process runs the request.
             assert_eq!(wire.take(12), b"HTTP/1.1 200");
         }
         let got = from(3).get("/pid.php", "");
@@ -1121,9 +1123,9 @@ fn slow_readers_of_one_address_hold_no_processes_that_others_wait_for() {
     }
 }
 
-/// What was kept and can't be read back is no fault of the backend.
+/// A spooled body that cannot be read back is no fault of the backend.
 #[test]
-fn a_body_that_is_lost_on_the_disk_is_said() {
+fn a_lost_spooled_body_is_logged() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let listener = UnixListener::bind(folder.path("actor.sock")).expect("a socket");
     let server = actor_server(folder);
@@ -1133,23 +1135,23 @@ fn a_body_that_is_lost_on_the_disk_is_said() {
          2dc6c0\r\n{}\r\n0\r\n\r\n",
         "x".repeat(3_000_000)
     ));
-    // Nothing is read yet, and there is no room for all of it between the two.
+    // The backend has read nothing, and the buffers in between cannot hold the whole body.
     let (mut backend, _) = listener.accept().expect("a connection");
-    lose_kept_body(&server, 3_000_000);
+    truncate_spooled_body(&server, 3_000_000);
     backend.read_to_end(&mut Vec::new()).expect("its end");
     assert_eq!(wire.response("POST").status, 507);
     let line = server
         .output
         .wait_for("the request", |line| line.contains("/app/lost"));
     assert!(line.contains("rule=723"), "{line}");
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("POST /app/lost: ") && line.contains("the rest of its request's body is lost")
     });
 }
 
-/// Who may run what was uploaded is warned of.
+/// A backend for all paths may execute uploaded files, and the check warns.
 #[test]
-fn a_backend_for_all_paths_is_warned_of() {
+fn check_warns_of_a_backend_for_all_paths() {
     let folder = Folder::new().with("public/index.html", "");
     for (route, is_warned) in [
         ("fastcgi = \"127.0.0.1:9\"", true),

@@ -1,5 +1,5 @@
-//! What was written a moment ago is there for the next request, over every version of HTTP, and what a
-//! script leads to is what it has written.
+//! Freshness after a write: a file written just before a request is served, over every version of HTTP, and
+//! a script's redirect leads to the file written by the script.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -16,14 +16,15 @@ use crate::support::{Folder, KeepAlive, Server, eventually, lossy, server_table,
 
 const ROUTES: &str = "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n\
     [[site.route]]\npath = \"/\"\ninterpreter = { \".sh\" = \"/bin/sh\" }\n";
-/// Writes its query into the file that its path names, makes the folder if need be, and leads there.
+/// A CGI script that writes its query into the file of its path, with the folder if needed, and redirects
+/// the client to the file.
 const WRITE: &str = "#!/bin/sh\nfile=../public$PATH_INFO\nmkdir -p \"${file%/*}\"\n\
     echo \"$QUERY_STRING\" > \"$file\"\n\
     printf 'Location: %s\\nCache-Control: no-store\\n\\n' \"$PATH_INFO\"\n";
-/// Leads there within the server.
+/// A CGI script that writes a file and redirects to the file inside the server.
 const SHOW: &str = "#!/bin/sh\necho \"$QUERY_STRING\" > \"../public$PATH_INFO\"\n\
     printf 'Location: %s\\n\\n' \"$PATH_INFO\"\n";
-/// Removes it, and says so.
+/// A CGI script that removes a file and confirms the removal.
 const REMOVE: &str = "#!/bin/sh\ncat > /dev/null\nrm \"../public$PATH_INFO\"\n\
     printf 'Content-Type: text/plain\\n\\nremoved\\n'\n";
 
@@ -46,10 +47,10 @@ fn curl(server: &Server, arguments: &[&str], url: &str) -> String {
 }
 
 #[test]
-fn a_script_leads_to_what_it_has_written() {
+fn a_redirect_of_a_script_leads_to_its_new_file() {
     let server = start("");
     for round in 0..50 {
-        // A new file, one that is there, and one in a new folder.
+        // A new file, an existing file, and a file in a new folder.
         for path in [
             format!("/new-{round}"),
             "/same".to_owned(),
@@ -73,7 +74,7 @@ fn a_script_leads_to_what_it_has_written() {
 }
 
 #[test]
-fn what_a_script_has_removed_is_gone() {
+fn a_file_removed_by_a_script_is_gone() {
     let server = start("");
     for round in 0..10 {
         let url = server.http(&format!("/run/write/page?text-{round}"));
@@ -87,7 +88,7 @@ fn what_a_script_has_removed_is_gone() {
 
 #[cfg(feature = "http3")]
 #[test]
-fn a_script_leads_to_what_it_has_written_over_http_3() {
+fn a_redirect_of_a_script_leads_to_its_new_file_over_http_3() {
     let server = start("");
     let questions: Vec<String> = (0..10)
         .flat_map(|round| {
@@ -101,7 +102,7 @@ fn a_script_leads_to_what_it_has_written_over_http_3() {
         .collect();
     let mut scene = vec!["ask"];
     scene.extend(questions.iter().map(String::as_str));
-    let said = crate::h3::play(&server, &scene);
+    let said = crate::h3::run_scenario(&server, &scene);
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 40);
     for (at, answers) in lines.chunks(4).enumerate() {
@@ -112,8 +113,8 @@ fn a_script_leads_to_what_it_has_written_over_http_3() {
     }
 }
 
-/// A shell beside the tests that writes files. What they open themselves a program that another test
-/// starts just then has open too, for a moment, and its writer hasn't closed it until then.
+/// A shell process that writes files. A file opened by the test process itself could be inherited for a
+/// moment by a program of another test, and would count as still being written.
 struct Writer {
     shell: Child,
     said: BufReader<ChildStdout>,
@@ -129,12 +130,12 @@ impl Writer {
         Writer { shell, said }
     }
 
-    /// Has it done, and returns when it is.
+    /// Runs commands and returns after their end.
     fn run(&mut self, commands: &str) {
         let stdin = self.shell.stdin.as_mut().expect("its input");
         writeln!(stdin, "{commands}\necho done").expect("taken");
         let mut line = String::new();
-        self.said.read_line(&mut line).expect("said");
+        self.said.read_line(&mut line).expect("a line");
         assert_eq!(line, "done\n", "{commands}");
     }
 
@@ -146,20 +147,20 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // The end of its input is its own.
+        // The shell ends at the end of its standard input.
         drop(self.shell.stdin.take());
         let _ = self.shell.wait();
     }
 }
 
 #[test]
-fn a_new_file_is_there_for_the_next_request() {
+fn the_next_request_finds_a_new_file() {
     let server = start("");
     let mut writer = Writer::new(&server);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let mut h2 = H2::open(&server, Over::Tls);
     for round in 0..100 {
-        // In a folder that is watched, and in one that nobody knows yet.
+        // A watched folder, and a new folder.
         for path in [format!("/new-{round}"), format!("/{round}/b/c/page")] {
             let text = format!("text {round}");
             let folder = &path[..path.rfind('/').expect("a slash")];
@@ -183,8 +184,8 @@ fn a_new_file_is_there_for_the_next_request() {
 }
 
 #[test]
-fn nothing_stands_in_for_what_is_there_by_now() {
-    // A page, a script of the site and a program elsewhere.
+fn no_fallback_is_served_instead_of_a_new_file() {
+    // Fallbacks: a page, a script among the site's files, and a CGI program of another route.
     for front in ["/front.html", "/front.sh", "/run/front$path"] {
         let server = start(&format!("try = [\"$path\", \"{front}\"]"));
         let mut writer = Writer::new(&server);
@@ -209,7 +210,7 @@ fn nothing_stands_in_for_what_is_there_by_now() {
 }
 
 #[test]
-fn a_listing_has_what_was_just_written() {
+fn a_listing_has_a_file_written_just_before() {
     let server = start("listing = true");
     let mut writer = Writer::new(&server);
     let mut wire = Wire::over(&server, Over::Plain);
@@ -223,20 +224,20 @@ fn a_listing_has_what_was_just_written() {
     }
 }
 
-/// Has the server look at all that was told before.
-fn see(writer: &mut Writer, client: &mut KeepAlive<TcpStream>, marker: &str) {
+/// Writes a file and requests it, so that the server has processed all earlier change events.
+fn process_events(writer: &mut Writer, client: &mut KeepAlive<TcpStream>, marker: &str) {
     writer.write(marker, "seen");
     assert_eq!(client.get(marker).text(), "seen");
 }
 
-/// Some editors rename the old file, write a new one and close it.
+/// Some editors rename the old file, write a new file and close the new file.
 #[test]
-fn a_file_that_is_replaced_in_steps_is_never_half_there() {
-    // A folder that a link leads to, too, is known by two names.
+fn a_file_replaced_in_steps_is_never_served_in_part() {
+    // The folder behind a link has two names.
     for pages in [&["/page"][..], &["/real/page", "/link/page"]] {
         let server = start("");
         let mut writer = Writer::new(&server);
-        let mut client = server.keep();
+        let mut client = server.keep_alive();
         writer.run("mkdir -p public/real; ln -s real public/link");
         if pages.len() == 1 {
             writer.run("rm public/link");
@@ -245,7 +246,7 @@ fn a_file_that_is_replaced_in_steps_is_never_half_there() {
         let mut old = "text 0".to_owned();
         writer.write(pages[0], &old);
         for round in 1..30 {
-            see(&mut writer, &mut client, &format!("/before-{round}"));
+            process_events(&mut writer, &mut client, &format!("/before-{round}"));
             for page in pages {
                 assert_eq!(client.get(page).text(), old, "{page}");
             }
@@ -254,7 +255,7 @@ fn a_file_that_is_replaced_in_steps_is_never_half_there() {
             ));
             for marker in ["", "/begun-", "/half-"] {
                 if !marker.is_empty() {
-                    see(&mut writer, &mut client, &format!("{marker}{round}"));
+                    process_events(&mut writer, &mut client, &format!("{marker}{round}"));
                 }
                 for page in pages {
                     let got = client.get(page);
@@ -268,12 +269,12 @@ fn a_file_that_is_replaced_in_steps_is_never_half_there() {
     }
 }
 
-/// Others set its mode before they write.
+/// Some programs set a file's mode before the content is complete.
 #[test]
-fn a_file_whose_mode_is_set_is_never_half_there() {
+fn a_file_with_a_changed_mode_is_never_served_in_part() {
     let server = start("");
     let mut writer = Writer::new(&server);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for round in 0..30 {
         let page = format!("/page-{round}");
         let file = format!("public{page}");
@@ -281,25 +282,26 @@ fn a_file_whose_mode_is_set_is_never_half_there() {
             "exec 3> {file}; chmod 640 {file}; printf half >&3"
         ));
         for marker in ["begun", "half"] {
-            see(&mut writer, &mut client, &format!("/{marker}-{round}"));
+            process_events(&mut writer, &mut client, &format!("/{marker}-{round}"));
             let got = client.get(&page);
             assert_eq!(got.status, 404, "{got:?}");
         }
         writer.run("printf ' and half' >&3; exec 3>&-");
         assert_eq!(client.get(&page).text(), "half and half");
-        // One that is whole stays, and so does one that is touched at once.
+        // A complete file stays, even after a change of its mode.
         writer.run(&format!(
             "chmod 644 {file}; printf 'and whole' > {file}; chmod 600 {file}"
         ));
-        see(&mut writer, &mut client, &format!("/whole-{round}"));
+        process_events(&mut writer, &mut client, &format!("/whole-{round}"));
         assert_eq!(client.get(&page).text(), "and whole");
         writer.run(&format!("chmod 644 {file}"));
-        see(&mut writer, &mut client, &format!("/touched-{round}"));
+        process_events(&mut writer, &mut client, &format!("/touched-{round}"));
         assert_eq!(client.get(&page).text(), "and whole");
     }
 }
 
-/// What came of the body is gone when the request has waited.
+/// A request with a body does not wait for the disk, because body bytes received during the wait would be
+/// lost.
 #[test]
 fn a_request_with_a_body_does_not_wait() {
     let server = start("");
@@ -324,7 +326,7 @@ fn a_request_with_a_body_does_not_wait() {
             (":path", &script),
             (":authority", "localhost"),
         ]);
-        // Both frames come at once, and nothing happens in between.
+        // Both frames arrive in one segment, without a pause in between.
         let mut bytes = Vec::new();
         frame::header(
             &mut bytes,
@@ -342,11 +344,12 @@ fn a_request_with_a_body_does_not_wait() {
     }
 }
 
-/// Who answers while the server stops waits for no news: nobody reads them any more.
+/// A response during the drain does not wait for change events, because the thread that reads the events
+/// has ended.
 #[test]
-fn nobody_waits_for_the_disk_while_the_server_stops() {
+fn requests_do_not_wait_for_the_disk_during_a_stop() {
     let folder = Folder::new().with("public/index.html", "front");
-    // Each call leads to the next one, and the first one waits until it is to go on.
+    // Each call redirects to the next, and the first call waits for the test.
     let hop = "#!/bin/sh\nleft=${PATH_INFO#/}\n\
         [ $left = 7 ] && echo begun > ../begun && read go < ../go\n\
         echo text > ../public/file-$left\n\
@@ -356,7 +359,7 @@ fn nobody_waits_for_the_disk_while_the_server_stops() {
     let mode = fs::Permissions::from_mode(0o755);
     fs::set_permissions(folder.path("scripts/hop"), mode).expect("a mode");
     let site = site_table("http = \"serve\"\n");
-    // Less than the calls would take if each waited for its second.
+    // The drain is shorter than the calls would take with a wait of 1 s each.
     let limits = "limits = { drain_seconds = 6 }";
     let mut server = Server::start_in(folder, &(server_table(limits) + &site + ROUTES));
     let mut writer = Writer::new(&server);

@@ -1,4 +1,4 @@
-//! Repositories over HTTP with the real git on both ends: clone, fetch, push, and all that goes wrong.
+//! Repositories over HTTP with the real git on both ends: clone, fetch, push, and failures.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -17,14 +17,14 @@ use crate::support::wire::wait_until;
 use crate::support::{Done, Folder, Server, finish, run, server_table, site_table, tool};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The same repositories by every rule.
+/// Routes to the same repositories with different rules.
 const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
     [[site.route]]\npath = \"/all/\"\ngit = \"repos\"\nexport = \"all\"\n\
     [[site.route]]\npath = \"/read/\"\ngit = \"repos\"\nexport = \"all\"\nusers = \"users\"\n\
     [[site.route]]\npath = \"/push/\"\ngit = \"repos\"\nexport = \"all\"\nusers = \"users\"\npush = true\n\
     env = { GREETING = \"hello\", GIT_TEST_ASSUME_DIFFERENT_OWNER = \"1\" }\n";
 
-/// git in this folder, with nobody's configuration.
+/// Returns a git command in the folder, isolated from the machine's configuration.
 pub fn command(folder: &Folder, arguments: &[&str]) -> Command {
     let mut command = Command::new(tool("git"));
     command.env_clear().current_dir(folder.path(""));
@@ -49,15 +49,15 @@ pub fn try_git(folder: &Folder, arguments: &[&str]) -> Done {
     finish(command(folder, arguments), b"")
 }
 
-/// What it says, for it must work.
+/// Runs git, which must succeed, and returns its output.
 pub fn git(folder: &Folder, arguments: &[&str]) -> String {
     let done = try_git(folder, arguments);
     assert_eq!(done.code, Some(0), "git {arguments:?}: {done:?}");
     done.stdout.trim().to_owned()
 }
 
-/// `seed`, a work tree with three commits, and bare copies: `repos/a.git`, which is marked, and
-/// `repos/deep/er/b.git`, which isn't.
+/// Returns a folder with `seed`, a work tree with three commits, and two bare copies: `repos/a.git` with
+/// the export mark, and `repos/deep/er/b.git` without.
 fn folder() -> Folder {
     let hash = run("openssl", &["passwd", "-1", "-stdin"], b"crumb");
     let folder = Folder::new()
@@ -97,11 +97,11 @@ pub fn head(folder: &Folder, repository: &str) -> String {
     git(folder, &["-C", repository, "rev-parse", "main"])
 }
 
-/// Nothing is missing, and nothing is left over.
-pub fn is_sound(folder: &Folder, repository: &str) {
+/// Asserts that a repository is consistent and free of temporary files.
+pub fn assert_sound(folder: &Folder, repository: &str) {
     let said = git(folder, &["-C", repository, "fsck", "--full", "--strict"]);
     assert_eq!(said, "", "git fsck");
-    // Whoever is told to end takes it away.
+    // A terminated git removes its temporary files a moment later.
     wait_until(PATIENCE, "nothing left over", || {
         let path = folder.path(repository);
         let path = path.to_str().expect("plain");
@@ -111,7 +111,7 @@ pub fn is_sound(folder: &Folder, repository: &str) {
     });
 }
 
-/// Bytes that don't compress.
+/// Returns incompressible bytes.
 pub fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut bytes = Vec::with_capacity(count + 8);
@@ -125,7 +125,7 @@ pub fn noise(count: usize) -> Vec<u8> {
     bytes
 }
 
-/// The rule by which the last request for this path was refused.
+/// Returns status and rule of a refused request.
 fn refused(server: &Server, method: &str, path: &str) -> (String, String) {
     let ran = server.curl(&[
         "--path-as-is",
@@ -172,7 +172,7 @@ fn clone_and_fetch_by_every_protocol() {
             };
             clone(&[], &whole);
             assert_eq!(head(folder, &whole), head(folder, "seed"));
-            is_sound(folder, &whole);
+            assert_sound(folder, &whole);
             clone(&["--depth", "1"], &shallow);
             let count = |of: &str| git(folder, &["-C", of, "rev-list", "--count", "HEAD"]);
             assert_eq!(count(&shallow), "1");
@@ -181,7 +181,7 @@ fn clone_and_fetch_by_every_protocol() {
             let missing = git(folder, &[&["-C", &partial][..], &missing].concat());
             let missing = missing.lines().filter(|line| line.starts_with('?')).count();
             assert_eq!(missing, 2 + nth, "{missing}");
-            // By protocol 2 any object may be asked for later, by protocol 0 not.
+            // Protocol version 2 allows later requests for any object, version 0 does not.
             if version.ends_with('2') {
                 git(folder, &["-C", &partial, "checkout", "-q", "main"]);
             }
@@ -209,10 +209,10 @@ fn clone_and_fetch_by_every_protocol() {
     assert!(!server.errors.all().iter().any(|line| line.contains("said")));
 }
 
-/// Filters that are little work are for every client, the others for those who have logged in; and for
-/// every client where the repository says so.
+/// Cheap filters are open to every client, and expensive filters to logged-in clients, unless the
+/// repository opens them to every client.
 #[test]
-fn filters_that_are_much_work_are_not_for_strangers() {
+fn expensive_filters_need_a_login() {
     let folder = folder();
     folder.write("seed/patterns", "/a.txt\n");
     commit(&folder, "seed", "b.txt", b"b");
@@ -246,9 +246,9 @@ fn filters_that_are_much_work_are_not_for_strangers() {
     assert_eq!(done.code, Some(0), "{done:?}");
 }
 
-/// git and its hooks may take so much memory and time of a processor, and no more.
+/// git and its hooks run with limits on memory and processor time.
 #[test]
-fn git_has_bounds() {
+fn git_runs_with_resource_limits() {
     let server = start();
     let folder = &server.folder;
     let hook = "repos/a.git/hooks/pre-receive";
@@ -267,7 +267,7 @@ fn git_has_bounds() {
 }
 
 #[test]
-fn who_may_push_and_who_not() {
+fn only_permitted_users_may_push() {
     let server = start();
     let folder = &server.folder;
     let push = |url: &str| try_git(folder, &["-C", "seed", "push", url, "main"]);
@@ -291,7 +291,7 @@ fn who_may_push_and_who_not() {
         );
     }
     for repository in ["repos/a.git", "repos/deep/er/b.git"] {
-        is_sound(folder, repository);
+        assert_sound(folder, repository);
     }
     assert_eq!(head(folder, "repos/a.git"), head(folder, "seed"));
 
@@ -313,13 +313,13 @@ fn who_may_push_and_who_not() {
         refused(&server, "POST", "/git/a.git/git-receive-pack"),
         denied
     );
-    // Nobody learns by it which repositories there are.
+    // An absent repository gets the same refusal, so the refusal does not reveal the existing repositories.
     assert_eq!(
         refused(&server, "POST", "/git/none.git/git-receive-pack"),
         denied
     );
 
-    // Whoever may push may also take away, and a repository may refuse what it likes.
+    // A client with the right to push may delete branches, and a repository may refuse pushes.
     git(
         folder,
         &[
@@ -410,11 +410,11 @@ fn hooks_run_in_an_environment_of_their_own() {
         "{done:?}"
     );
     assert_eq!(head(folder, "repos/a.git"), before);
-    is_sound(folder, "repos/a.git");
+    assert_sound(folder, "repos/a.git");
 }
 
 #[test]
-fn only_what_is_exported_is_there() {
+fn only_exported_repositories_are_served() {
     let server = start();
     let folder = &server.folder;
     let list = |path: &str| try_git(folder, &["ls-remote", &server.http(path)]).code == Some(0);
@@ -423,12 +423,12 @@ fn only_what_is_exported_is_there() {
     let path = "/git/deep/er/b.git/info/refs?service=git-upload-pack";
     let missing = ("404".to_owned(), "501".to_owned());
     assert_eq!(refused(&server, "GET", path), missing);
-    server.errors.wait_for("what to do", |line| {
+    server.errors.wait_for("the advice", |line| {
         line.contains("b.git isn't exported: make the file git-daemon-export-ok")
     });
     folder.write("repos/deep/er/b.git/git-daemon-export-ok", "");
     assert!(list("/git/deep/er/b.git"));
-    // One with a work tree, and without commits.
+    // A repository with a work tree and without commits.
     git(folder, &["init", "-q", "-b", "main", "repos/tree"]);
     assert!(list("/all/tree") && !list("/git/tree"));
     folder.write("repos/tree/.git/git-daemon-export-ok", "");
@@ -436,7 +436,7 @@ fn only_what_is_exported_is_there() {
 }
 
 #[test]
-fn nothing_else_is_there() {
+fn other_files_and_repositories_are_not_served() {
     let server = start();
     let folder = &server.folder;
     let refs = "info/refs?service=git-upload-pack";
@@ -507,21 +507,21 @@ fn nothing_else_is_there() {
 }
 
 #[test]
-fn a_corrupt_repository_is_an_error_and_the_worker_goes_on() {
+fn a_corrupt_repository_is_an_error_and_the_worker_continues() {
     let server = start();
     let folder = &server.folder;
-    // The list of its refs can't be made.
+    // The list of refs cannot be produced.
     folder.write("repos/a.git/packed-refs", "not a line of this file\n");
     let refs = "/git/a.git/info/refs?service=git-upload-pack";
     let seen = refused(&server, "GET", refs);
     assert_eq!(seen, ("502".to_owned(), "721".to_owned()));
     server
         .errors
-        .wait_for("why", |line| line.contains("packed-refs"));
-    server
-        .errors
-        .wait_for("how", |line| line.contains("script failed in its response"));
-    // It is no repository any more.
+        .wait_for("the reason in the log", |line| line.contains("packed-refs"));
+    server.errors.wait_for("the failure", |line| {
+        line.contains("script failed in its response")
+    });
+    // The folder is no longer a valid repository.
     folder.write("repos/damaged.git/HEAD", "garbage\n");
     for name in ["objects", "refs"] {
         fs::create_dir(folder.path("repos/damaged.git").join(name)).expect("a folder");
@@ -529,10 +529,10 @@ fn a_corrupt_repository_is_an_error_and_the_worker_goes_on() {
     let refs = "/all/damaged.git/info/refs?service=git-upload-pack";
     let seen = refused(&server, "GET", refs);
     assert_eq!(seen, ("502".to_owned(), "721".to_owned()));
-    server.errors.wait_for("why", |line| {
+    server.errors.wait_for("the reason in the log", |line| {
         line.contains("damaged.git") && line.contains("git takes it for no repository")
     });
-    // It can, but not the pack.
+    // The list of refs can be produced, and the pack cannot.
     for object in run(
         "find",
         &[
@@ -559,14 +559,14 @@ fn a_corrupt_repository_is_an_error_and_the_worker_goes_on() {
         &["clone", &server.http("/all/deep/er/b.git"), "broken"],
     );
     assert_ne!(done.code, Some(0), "{done:?}");
-    server.errors.wait_for("its number", |line| {
+    server.errors.wait_for("the rule", |line| {
         line.contains("git-upload-pack") && line.contains("rule 721")
     });
     assert_eq!(server.body("/"), b"<p>hello</p>\n");
 }
 
 #[test]
-fn many_refs_and_bodies_that_are_gzipped_or_have_no_length() {
+fn many_refs_and_gzipped_or_chunked_bodies() {
     let folder = folder();
     let mut stream = String::new();
     for nth in 0..3_000 {
@@ -637,7 +637,7 @@ fn many_refs_and_bodies_that_are_gzipped_or_have_no_length() {
 }
 
 #[test]
-fn a_large_repository_goes_both_ways() {
+fn a_large_repository_is_pushed_and_cloned() {
     let server = start();
     let folder = &server.folder;
     commit(folder, "seed", "large.bin", &noise(40 << 20));
@@ -651,28 +651,28 @@ fn a_large_repository_goes_both_ways() {
         );
         let mut with = vec!["-c", http.as_str(), "-c", version.as_str()];
         if nth == 1 {
-            // Of one piece: what libcurl 7.88 sends over HTTP/2 as it comes ends now and then in its
-            // waiting for more, after the end, where the network is slower than git for a moment.
+            // The client sends the pack in one piece. The streamed upload of libcurl 7.88 over HTTP/2
+            // sometimes stalls after its end, if the network is slower than git for a moment.
             with.extend(["-c", "http.postBuffer=67108864"]);
         }
         git(
             folder,
             &[&["-C", "seed"][..], &with, &["push", "-q", &url, "main"]].concat(),
         );
-        is_sound(folder, &name);
+        assert_sound(folder, &name);
         let to = format!("large{nth}");
         git(folder, &[&with[..], &["clone", "-q", &url, &to]].concat());
         assert_eq!(head(folder, &to), head(folder, "seed"));
     }
 }
 
-/// A pack that is larger than the server could hold goes through it, and is never in its memory.
+/// A pack larger than the server's memory bound passes through the server.
 #[test]
 fn a_pack_larger_than_memory() {
     const BYTES_MAX: u64 = 48 << 20;
     let server = start();
     let folder = &server.folder;
-    // What doesn't compress needn't be tried, and what is large is streamed by git too.
+    // Without compression git is faster, and git streams large files too.
     for (key, value) in [("core.compression", "0"), ("core.bigFileThreshold", "1m")] {
         git(folder, &["-C", "seed", "config", key, value]);
         git(folder, &["-C", "repos/a.git", "config", key, value]);
@@ -681,9 +681,9 @@ fn a_pack_larger_than_memory() {
     let watch = Watch::start(server.pid());
     let url = as_ant(&server.http("/push/a.git"));
     git(folder, &["-C", "seed", "push", "-q", &url, "main"]);
-    let pushed = watch.most();
+    let pushed = watch.peak_bytes();
     git(folder, &["clone", "-q", "--bare", &url, "copy.git"]);
-    let cloned = watch.most();
+    let cloned = watch.peak_bytes();
     for repository in ["repos/a.git", "copy.git"] {
         assert_eq!(head(folder, repository), head(folder, "seed"));
     }
@@ -693,7 +693,7 @@ fn a_pack_larger_than_memory() {
 
 const LARGE_BYTES: usize = 300 << 20;
 
-/// How much memory of its own a process has, looked at all the time.
+/// A sampler of a process's anonymous memory.
 pub struct Watch {
     most: Arc<AtomicU64>,
     is_over: Arc<AtomicBool>,
@@ -715,8 +715,8 @@ impl Watch {
         watch
     }
 
-    /// Bytes, until now.
-    pub fn most(&self) -> u64 {
+    /// Returns the largest sample so far, in bytes.
+    pub fn peak_bytes(&self) -> u64 {
         let most = self.most.load(Ordering::Relaxed);
         assert!(most > 0, "nothing was looked at");
         most
@@ -729,7 +729,7 @@ impl Drop for Watch {
     }
 }
 
-/// Bytes of memory that is backed by no file.
+/// Returns a process's anonymous memory in bytes.
 fn anonymous(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));
@@ -737,8 +737,8 @@ fn anonymous(pid: u32) -> u64 {
     kilobytes.unwrap_or(0) * 1_024
 }
 
-/// No git speaks HTTP/3, so its exchanges are played: the pack goes in DATA frames of all sizes, of
-/// which many are small, and comes back whole.
+/// git has no HTTP/3, so the test replays git's exchanges: the pack is sent in DATA frames of all sizes,
+/// many of them small, and comes back whole.
 #[cfg(feature = "http3")]
 #[test]
 fn packs_over_http_3() {
@@ -748,7 +748,7 @@ fn packs_over_http_3() {
     commit(folder, "seed", "large.bin", &noise(3 << 20));
     let after = head(folder, "seed");
     let pkt = |line: String| format!("{:04x}{line}", line.len() + 4);
-    let play = |what: &str, sent: &[u8]| -> Vec<u8> {
+    let replay = |what: &str, sent: &[u8]| -> Vec<u8> {
         folder.write("sent", sent);
         let (path, kind) = (
             format!("/push/a.git/git-{what}"),
@@ -758,8 +758,8 @@ fn packs_over_http_3() {
         let (sent, got) = (sent.to_string_lossy(), got.to_string_lossy());
         let mut scene = vec!["exchange", &path, "ant:crumb", &kind, &sent, &got];
         scene.extend(["4096", "3", "600", "9", "1200", "16384", "1"]);
-        assert_eq!(crate::h3::play(&server, &scene), "200");
-        fs::read(&*got).expect("what came back")
+        assert_eq!(crate::h3::run_scenario(&server, &scene), "200");
+        fs::read(&*got).expect("the response")
     };
     folder.write("new", format!("{after}\n^{before}\n"));
     let pack = {
@@ -772,21 +772,21 @@ fn packs_over_http_3() {
     };
     assert!(pack.len() > 3 << 20, "{}", pack.len());
     let order = pkt(format!("{before} {after} refs/heads/main\0report-status\n"));
-    let got = play("receive-pack", &[order.as_bytes(), b"0000", &pack].concat());
+    let got = replay("receive-pack", &[order.as_bytes(), b"0000", &pack].concat());
     let said = String::from_utf8_lossy(&got).into_owned();
     assert!(
         said.contains("unpack ok") && said.contains("ok refs/heads/main"),
         "{said}"
     );
     assert_eq!(head(folder, "repos/a.git"), after);
-    is_sound(folder, "repos/a.git");
+    assert_sound(folder, "repos/a.git");
 
     let want = [
         pkt(format!("want {after} ofs-delta\n")),
         "0000".into(),
         pkt("done\n".into()),
     ];
-    let got = play("upload-pack", want.concat().as_bytes());
+    let got = replay("upload-pack", want.concat().as_bytes());
     let pack = got.strip_prefix(b"0008NAK\n").expect("a pack");
     git(folder, &["init", "-q", "--bare", "copy.git"]);
     folder.write("pack", pack);
@@ -797,10 +797,10 @@ fn packs_over_http_3() {
         folder,
         &["-C", "copy.git", "update-ref", "refs/heads/main", &after],
     );
-    is_sound(folder, "copy.git");
+    assert_sound(folder, "copy.git");
 }
 
-/// A client that pushes much, with all of its processes in a group of their own.
+/// A client with a large push, in a process group of its own.
 pub struct Pusher(Child);
 
 impl Pusher {
@@ -812,11 +812,11 @@ impl Pusher {
         Pusher(push.spawn().expect("git"))
     }
 
-    /// Stops it where the server has a part of its pack, and holds it there.
+    /// Stops the client after the server has received a part of the pack.
     pub fn hold(&self, folder: &Folder, repository: &str) {
         let objects = folder.path(repository).join("objects");
-        // It goes on for a moment at a time, and is stopped while it is looked at: whoever looks may be
-        // slower than it is.
+        // The client runs for a moment at a time and is stopped during each look, because the look may take
+        // longer than the push.
         wait_until(PATIENCE, "a part of the pack", || {
             self.signal(Signal::STOP);
             if has_part(&objects) {
@@ -840,11 +840,12 @@ impl Drop for Pusher {
     }
 }
 
-/// Looked at by ourselves, for another program would take its time to begin.
+/// Returns true if a part of a pack has arrived. The function reads the folder without a child process,
+/// because the start of a process takes too long.
 fn has_part(objects: &Path) -> bool {
     let mut left = vec![objects.to_owned()];
     while let Some(folder) = left.pop() {
-        // What is there may be gone in the next moment.
+        // A found file may vanish at any moment.
         let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
         for entry in entries {
             let path = entry.path();
@@ -863,17 +864,17 @@ fn has_part(objects: &Path) -> bool {
 }
 
 #[test]
-fn a_push_that_is_broken_off_leaves_nothing() {
+fn an_aborted_push_leaves_no_files() {
     let mut server = Server::start_in(folder(), &config("limits = { drain_seconds = 1 }"));
     let before = head(&server.folder, "repos/a.git");
-    // What doesn't compress needn't be tried.
+    // git need not compress incompressible files.
     for repository in ["seed", "repos/a.git"] {
         git(
             &server.folder,
             &["-C", repository, "config", "core.compression", "0"],
         );
     }
-    // Many files: git writes each when it is whole.
+    // Many files: git writes each file when the file is complete.
     for (nth, part) in noise(30 << 20).chunks(1 << 19).enumerate() {
         server.folder.write(&format!("seed/large/{nth}"), part);
     }
@@ -887,7 +888,7 @@ fn a_push_that_is_broken_off_leaves_nothing() {
             let children = run("ps", &["-o", "pid=", "--ppid", &parent], b"");
             children.text().trim().is_empty().then_some(())
         });
-        is_sound(&server.folder, "repos/a.git");
+        assert_sound(&server.folder, "repos/a.git");
         assert_eq!(head(&server.folder, "repos/a.git"), before);
     }
 
@@ -896,13 +897,13 @@ fn a_push_that_is_broken_off_leaves_nothing() {
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
     drop(pusher);
-    is_sound(&server.folder, "repos/a.git");
+    assert_sound(&server.folder, "repos/a.git");
     assert_eq!(head(&server.folder, "repos/a.git"), before);
 
     let server = Server::start_in(server.into_folder(), &config(""));
     let url = as_ant(&server.http("/push/a.git"));
     git(&server.folder, &["-C", "seed", "push", "-q", &url, "main"]);
-    is_sound(&server.folder, "repos/a.git");
+    assert_sound(&server.folder, "repos/a.git");
     assert_eq!(
         head(&server.folder, "repos/a.git"),
         head(&server.folder, "seed")
@@ -910,7 +911,7 @@ fn a_push_that_is_broken_off_leaves_nothing() {
 }
 
 #[test]
-fn mistakes_are_pointed_out() {
+fn configuration_errors_are_explained() {
     let folder = folder();
     let told = |route: &str, path: Option<&str>| {
         let config =

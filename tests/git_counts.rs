@@ -1,4 +1,4 @@
-//! Counts of changed lines on pages of commits and differences that are too long for a page.
+//! Counts of changed lines on pages of commits and differences with a diff too long for one page.
 
 use std::os::unix::fs::symlink;
 
@@ -15,7 +15,7 @@ fn lines(seed: &str, count: usize, bytes: usize) -> String {
     (0..count).map(line).collect()
 }
 
-/// Makes a repository with a commit that changes files of all kinds; the names give the order of the
+/// Makes a repository with a commit that changes files of all kinds. The names determine the order of the
 /// diffs.
 fn folder(count: usize, bytes: usize) -> Folder {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
@@ -51,7 +51,7 @@ fn page(server: &Server, path: &str) -> String {
 }
 
 /// Returns the counts of `git diff --shortstat` as HTML: `<b>+2</b> <i>−1</i>`.
-fn counted(folder: &Folder, range: &[&str]) -> (String, String) {
+fn shortstat_html(folder: &Folder, range: &[&str]) -> (String, String) {
     let arguments = [&["-C", "repos/a", "diff", "-M", "--shortstat"][..], range].concat();
     let said = git(folder, &arguments);
     let number = |word: &str| {
@@ -66,10 +66,9 @@ fn counted(folder: &Folder, range: &[&str]) -> (String, String) {
     (number("changed").to_owned(), lines)
 }
 
-/// Checks that the page has the heading with git's counts and, right below the heading, the note that
-/// the diff is cut.
+/// Checks the heading with git's counts and, right below the heading, the note about the shortened diff.
 #[track_caller]
-fn is_cut_and_right(page: &str, (files, lines): &(String, String)) {
+fn assert_shortened_with_counts(page: &str, (files, lines): &(String, String)) {
     let word = if files == "1" { "file" } else { "files" };
     let heading = format!("<h2>{files} {word} changed <span class=stat>{lines}</span></h2>\n");
     let (_, below) = page.split_once(&heading).unwrap_or_else(|| {
@@ -92,9 +91,9 @@ fn a_patch_of_too_many_bytes_or_lines() {
         let folder = &server.folder;
         let newest = head(folder, "repos/a");
         let first = git(folder, &["-C", "repos/a", "rev-parse", "main~1"]);
-        let expected = counted(folder, &["main~1", "main"]);
+        let expected = shortstat_html(folder, &["main~1", "main"]);
         let commit = page(&server, &format!("/git/a/commit/?id={newest}"));
-        is_cut_and_right(&commit, &expected);
+        assert_shortened_with_counts(&commit, &expected);
         // The list has all files, including the files without a diff on the page.
         let long = format!("<b>+{}</b> <i>−{count}</i>", count + 7);
         for (name, lines) in [
@@ -118,17 +117,17 @@ fn a_patch_of_too_many_bytes_or_lines() {
         }
         assert_eq!(commit.matches("<li>").count(), 6);
         let diff = page(&server, &format!("/git/a/diff/?id={newest}&id2={first}"));
-        is_cut_and_right(&diff, &expected);
+        assert_shortened_with_counts(&diff, &expected);
         let one = page(
             &server,
             &format!("/git/a/diff/b-long.txt?id={newest}&id2={first}"),
         );
-        let of_one = counted(folder, &["main~1", "main", "--", "b-long.txt"]);
-        is_cut_and_right(&one, &of_one);
+        let of_one = shortstat_html(folder, &["main~1", "main", "--", "b-long.txt"]);
+        assert_shortened_with_counts(&one, &of_one);
     }
 }
 
-/// A commit without a parent is compared with nothing, and a merge with its first parent.
+/// A commit without a parent is compared with the empty tree, and a merge with its first parent.
 #[test]
 fn a_first_commit_and_a_merge() {
     let folder = folder(22_000, 1);
@@ -143,14 +142,14 @@ fn a_first_commit_and_a_merge() {
         repository(&["rev-parse", "other"]),
     );
     let empty = repository(&["hash-object", "-t", "tree", "/dev/null"]);
-    let of_first = counted(&folder, &[&empty, "main~1"]);
-    let of_merge = counted(&folder, &["other~1", "other"]);
+    let of_first = shortstat_html(&folder, &[&empty, "main~1"]);
+    let of_merge = shortstat_html(&folder, &["other~1", "other"]);
     let server = start(folder);
-    is_cut_and_right(
+    assert_shortened_with_counts(
         &page(&server, &format!("/git/a/commit/?id={first}")),
         &of_first,
     );
-    is_cut_and_right(
+    assert_shortened_with_counts(
         &page(&server, &format!("/git/a/commit/?id={merge}")),
         &of_merge,
     );
@@ -167,7 +166,7 @@ fn a_file_that_became_a_link_counts_once() {
     symlink("b-long.txt", folder.path("repos/a/a-link")).expect("a link");
     commit(&folder, "repos/a", "b-long.txt", b"");
     let newest = head(&folder, "repos/a");
-    let (_, lines) = counted(&folder, &["main~1", "main"]);
+    let (_, lines) = shortstat_html(&folder, &["main~1", "main"]);
     let server = start(folder);
     let page = page(&server, &format!("/git/a/commit/?id={newest}"));
     let expected = format!("changed <span class=stat>{lines}</span></h2>\n<p class=note>{NOTE}");
@@ -188,14 +187,14 @@ fn a_patch_that_is_long_as_html_alone() {
     let server = start(folder);
     let page = page(&server, &format!("/git/a/commit/?id={newest}"));
     let lines = "<b>+17001</b> <i>−0</i>".to_owned();
-    is_cut_and_right(&page, &("2".to_owned(), lines));
+    assert_shortened_with_counts(&page, &("2".to_owned(), lines));
 }
 
 #[test]
 fn a_patch_that_is_whole_has_no_note() {
     let folder = folder(100, 1);
     let newest = head(&folder, "repos/a");
-    let (_, lines) = counted(&folder, &["main~1", "main"]);
+    let (_, lines) = shortstat_html(&folder, &["main~1", "main"]);
     let server = start(folder);
     let page = page(&server, &format!("/git/a/commit/?id={newest}"));
     assert!(!page.contains(NOTE) && !page.contains(END));

@@ -1,4 +1,4 @@
-//! Repositories in a browser, made by the real git and read by curl and Chromium.
+//! Repository pages, made by the real git and read by curl and Chromium.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -23,11 +23,11 @@ const ROUTES: &str = "[[site.route]]\npath = \"/git/\"\ngit = \"repos\"\n\
     [[site.route]]\npath = \"/off/\"\ngit = \"repos\"\nexport = \"all\"\npages = false\n";
 const README: &str = "# Hammer\n\nFor *nails*. See [the docs](docs/more.md), [a](https://example.org/),\n\
     [bad](javascript:alert(1)).\n\n![dot](dot.png)\n\n<script>alert(1)</script>\n";
-/// One black dot.
+/// A PNG image of one black pixel.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\0\0\0\0:~\x9bU\0\0\0\nIDATx\x9cc`\0\0\0\x02\0\x01H\xaf\xa4q\0\0\0\0IEND\xaeB`\x82";
 
-/// `seed`, with branches, a merge, tags of all kinds and files of all kinds; `repos/a.git`, a bare copy
-/// that is marked, and `repos/deep/er/b.git`, which isn't.
+/// Returns a folder with `seed`, a work tree with branches, a merge, tags of all kinds and files of all
+/// kinds, and two bare copies: `repos/a.git` with the export mark, and `repos/deep/er/b.git` without.
 fn folder() -> Folder {
     let hash = run("openssl", &["passwd", "-1", "-stdin"], b"crumb");
     let folder = Folder::new()
@@ -144,7 +144,7 @@ fn start() -> Server {
     start_with("git_heavy_per_minute = 100000, git_pages_per_minute = 100000")
 }
 
-/// Status, head and content.
+/// A response: status, head and content.
 struct Page {
     status: u16,
     head: String,
@@ -196,7 +196,7 @@ fn status(server: &Server, path: &str) -> u16 {
 }
 
 #[test]
-fn the_list_has_what_is_exported() {
+fn the_list_has_the_exported_repositories() {
     let server = start();
     let list = get(&server, "/git/");
     list.has(&["href=\"/git/a.git/\"", "A &lt;hammer&gt; of steel"]);
@@ -225,7 +225,7 @@ fn the_list_has_what_is_exported() {
             "{path}"
         );
     }
-    // What comes and goes is seen at once, and in the list in a moment.
+    // A repository appears and disappears at once, and in the list a moment later.
     let is_listed = |is: bool| {
         wait_until(PATIENCE, "the list", || {
             (get(&server, "/git/").text.contains("deep/er/b") == is).then_some(())
@@ -238,7 +238,7 @@ fn the_list_has_what_is_exported() {
     fs::remove_file(server.folder.path(mark)).expect("removed");
     assert_eq!(status(&server, "/git/deep/er/b/"), 404);
     is_listed(false);
-    // As ever without pages.
+    // A route without pages is unchanged.
     for path in ["/off/", "/off/a.git", "/off/a.git/", "/off/a.git/log/"] {
         assert_eq!(status(&server, path), 404, "{path}");
     }
@@ -386,12 +386,12 @@ fn every_kind_of_page() {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_resolves() {
     let server = start();
     let mut left = VecDeque::from(["/all/".to_owned()]);
     let mut seen = BTreeSet::new();
     while let Some(path) = left.pop_front() {
-        // Each kind of page twice is enough of some.
+        // Most pages are visited in `a.git` only, to limit the number of requests.
         if !path.contains("/a.git/") && path.matches('/').count() > 5 {
             continue;
         }
@@ -427,7 +427,7 @@ fn every_link_leads_somewhere() {
 }
 
 #[test]
-fn files_that_are_odd() {
+fn unusual_files() {
     let server = start();
     get(&server, "/git/a/tree/latin1.txt").has(&["caf\u{fffd}"]);
     get(&server, "/git/a/tree/binary").has(&["This is no text", "/git/a/plain/binary"]);
@@ -514,7 +514,7 @@ fn a_snapshot_holds_the_files() {
 }
 
 #[test]
-fn who_has_a_page_already() {
+fn clients_with_a_current_page_get_a_304() {
     let server = start();
     let folder = &server.folder;
     let main = head(folder, "seed");
@@ -551,7 +551,7 @@ fn who_has_a_page_already() {
                 again.head
             );
             assert_eq!(again.field("etag"), Some(tag.as_str()), "{path}");
-            // What is kept is asked for again, and sent if it is the same.
+            // A repeated request gets the stored page.
             let same = page(path, &[]);
             assert_eq!((same.status, &same.text), (200, &first.text), "{path}");
             let head = page(path, &["-I"]);
@@ -562,7 +562,7 @@ fn who_has_a_page_already() {
             );
         }
     }
-    // A push is seen at once, and by who has the old page too.
+    // A push is visible at once, for clients with the old page too.
     let before = get(&server, "/git/a/log/");
     let tag = before.field("etag").expect("a tag").to_owned();
     commit(folder, "seed", "pushed.txt", b"pushed\n");
@@ -579,7 +579,7 @@ fn who_has_a_page_already() {
         ask(&server, &server.http("/git/a/log/"), &["-H", &known]).status,
         200
     );
-    // What is withdrawn goes, also what never changes.
+    // Pages of a withdrawn repository disappear, immutable pages too.
     let for_ever = format!("/git/a/commit/?id={main}");
     get(&server, &for_ever);
     fs::remove_file(folder.path("repos/a.git/git-daemon-export-ok")).expect("removed");
@@ -590,8 +590,8 @@ fn who_has_a_page_already() {
 }
 
 #[test]
-fn pages_for_some_are_kept_by_nobody_else() {
-    // Whatever else the operator says of all pages.
+fn pages_behind_a_login_are_not_stored_by_shared_caches() {
+    // The operator sets a public Cache-Control for all pages.
     let all =
         "headers = [{ files = \"**\", set = { \"Cache-Control\" = \"public, max-age=3600\" } }]";
     let server = start_site("git_pages_per_minute = 100000", all);
@@ -606,9 +606,9 @@ fn pages_for_some_are_kept_by_nobody_else() {
         for _ in 0..2 {
             let page = ask(&server, &url, &[]);
             assert_eq!(page.status, 200, "{path}");
-            let keep = page.field("cache-control").expect("said");
+            let keep = page.field("cache-control").expect("a field");
             assert!(keep.starts_with("private"), "{path}: {keep}");
-            let said = page.field("cache-status").expect("said");
+            let said = page.field("cache-status").expect("a field");
             assert!(
                 !said.contains("hit") && !said.contains("stored"),
                 "{path}: {said}"
@@ -618,7 +618,7 @@ fn pages_for_some_are_kept_by_nobody_else() {
 }
 
 #[test]
-fn only_to_be_read() {
+fn pages_are_read_only() {
     let server = start();
     for path in ["/git/", "/git/a/", "/git/a/log/", "/git/a/plain/README.md"] {
         for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
@@ -626,7 +626,7 @@ fn only_to_be_read() {
             assert_eq!(page.status, 405, "{method} {path}");
         }
     }
-    // git goes its own way.
+    // The git protocol bypasses the page cache.
     let said = server.curl(&[
         "-si",
         &server.http("/git/a.git/info/refs?service=git-upload-pack"),
@@ -639,7 +639,7 @@ fn only_to_be_read() {
 }
 
 #[test]
-fn who_asks_for_too_much_is_told_to_wait() {
+fn clients_over_the_limit_get_a_429() {
     let server = start_with("git_heavy_per_minute = 3");
     let folder = &server.folder;
     let ids = git(folder, &["-C", "seed", "rev-list", "--all"]);
@@ -656,7 +656,7 @@ fn who_asks_for_too_much_is_told_to_wait() {
     }
     let late = page(ids[3]);
     assert_eq!(late.status, 429, "{}", late.head);
-    server.output.wait_for("its rule", |line| {
+    server.output.wait_for("the rule", |line| {
         line.contains(" 429 ") && line.contains("rule=605")
     });
     let late = ask(
@@ -667,7 +667,7 @@ fn who_asks_for_too_much_is_told_to_wait() {
     assert_eq!(late.status, 429, "{}", late.head);
     assert_eq!(status(&server, "/git/a/log/README.md"), 429);
     assert_eq!(status(&server, "/git/a/atom/"), 429);
-    // What is at hand costs nothing, nor does what is quickly made; and git isn't held up.
+    // Stored pages and cheap pages do not count against the limit, and git is not limited.
     assert_eq!(page(ids[0]).status, 200);
     for path in [
         "",
@@ -685,9 +685,9 @@ fn who_asks_for_too_much_is_told_to_wait() {
     );
 }
 
-/// One page of the kind in a minute: what the next one is told is most of that minute.
+/// With one page per minute, the Retry-After of the next request is most of the minute.
 #[test]
-fn who_is_told_to_wait_is_told_how_long() {
+fn a_429_has_a_retry_after() {
     for (limits, first, next) in [
         (
             "git_heavy_per_minute = 1",
@@ -706,7 +706,10 @@ fn who_is_told_to_wait_is_told_how_long() {
             ask(&server, &server.http(&path), &["-I"]).head,
         ];
         #[cfg(feature = "http3")]
-        heads.push(crate::h3::play(&server, &["ask", &format!("GET {path}")]));
+        heads.push(crate::h3::run_scenario(
+            &server,
+            &["ask", &format!("GET {path}")],
+        ));
         for head in &heads {
             assert!(head.contains("429"), "{head}");
             let head = head.to_ascii_lowercase();
@@ -736,13 +739,13 @@ fn light_pages_have_a_limit_too() {
     ] {
         assert_eq!(status(&server, path), 429, "{path}");
     }
-    // What is kept and can't change costs nothing, and git itself isn't held up.
+    // Stored immutable pages do not count, and git itself is not limited.
     get(&server, &for_ever);
     git(&server.folder, &["ls-remote", &server.http("/git/a.git")]);
 }
 
 #[test]
-fn a_large_page_is_sent_whole_by_every_version() {
+fn a_large_page_is_sent_whole_over_every_version_of_http() {
     let server = start();
     for path in ["/git/a/tree/long.txt", "/git/a/log/"] {
         let pages = [
@@ -763,7 +766,7 @@ fn a_large_page_is_sent_whole_by_every_version() {
 fn repositories_of_every_state() {
     let server = start();
     let folder = &server.folder;
-    // Without a commit, bare and not.
+    // A repository without a commit, bare and with a work tree.
     git(folder, &["init", "-q", "--bare", "repos/none.git"]);
     git(folder, &["init", "-q", "repos/tree"]);
     for name in ["none", "tree"] {
@@ -779,7 +782,7 @@ fn repositories_of_every_state() {
             );
         }
     }
-    // HEAD at a commit, and at a branch that isn't there.
+    // HEAD at a commit, and HEAD at an absent branch.
     git(folder, &["clone", "-q", "seed", "repos/detached"]);
     git(
         folder,
@@ -800,7 +803,7 @@ fn repositories_of_every_state() {
     );
     get(&server, "/all/a/log/").has(&["Merge it"]);
     get(&server, "/all/a/").has(&["Hammer"]);
-    // By SHA-256, shallow, partial, and with its objects elsewhere.
+    // Repositories with SHA-256 ids, shallow, partial, and with the objects of another repository.
     git(
         folder,
         &[
@@ -868,7 +871,7 @@ fn repositories_of_every_state() {
     );
     get(&server, "/all/partial/log/");
     get(&server, "/all/partial/tree/");
-    // What it lacks isn't fetched for a stranger.
+    // Missing objects of a partial clone are not fetched for a client.
     assert_eq!(status(&server, "/all/partial/plain/evil.html"), 502);
     let missing = [
         "-C",
@@ -902,8 +905,8 @@ fn a_corrupt_repository_is_an_error() {
     }
     server
         .errors
-        .wait_for("why", |line| line.contains("packed-refs"));
-    // Its objects.
+        .wait_for("the reason in the log", |line| line.contains("packed-refs"));
+    // The objects of the repository.
     let objects = folder.path("repos/deep/er/b.git/objects");
     let found = run(
         "find",
@@ -1018,7 +1021,7 @@ fn a_repository_can_not_make_git_run_anything() {
     }
     assert_eq!(status(&server, &format!("/git/a/commit/?id={lost}")), 404);
     assert!(!witness.exists());
-    // It is there for others, so that was no luck.
+    // git outside the server does run the program, which proves the test effective.
     let _ = try_git(
         folder,
         &[
@@ -1076,14 +1079,16 @@ fn a_bomb_of_folders_takes_no_memory() {
     for path in ["commit/", "snapshot/bomb-main.tar.gz"] {
         assert_eq!(status(&server, &format!("/all/bomb/{path}")), 502, "{path}");
     }
-    server.errors.wait_for("why", |line| line.contains("emory"));
+    server
+        .errors
+        .wait_for("the reason in the log", |line| line.contains("emory"));
 }
 
 #[test]
 fn refs_that_a_repository_hides() {
     let server = start();
     let folder = &server.folder;
-    // What was seen before is seen no more, also by who has it.
+    // A page seen before disappears, for clients with a stored copy too.
     let tags = ["", "refs/"].map(|path| {
         let page = get(&server, &format!("/git/a/{path}"));
         page.has(&["feature/x"]);
@@ -1110,7 +1115,7 @@ fn refs_that_a_repository_hides() {
         let page = get(&server, &format!("/git/a/{path}"));
         assert!(!page.text.contains("feature"), "{path}: {}", page.text);
     }
-    // Nor is it found by a part of its name.
+    // An abbreviated id does not reveal a hidden commit either.
     let side = git(folder, &["-C", "seed", "rev-parse", "feature/x"]);
     for path in [
         format!("commit/?id={}", &side[..8]),
@@ -1161,7 +1166,7 @@ fn a_repository_that_refuses_fetches_has_no_pages() {
 }
 
 #[test]
-fn nobody_checks_the_signature_of_a_commit() {
+fn signatures_of_commits_are_not_checked() {
     let folder = folder();
     let witness = folder.path("witness");
     for name in ["gpg", "gpgsm", "ssh-keygen"] {
@@ -1210,7 +1215,7 @@ fn nobody_checks_the_signature_of_a_commit() {
     get(&server, "/git/a/snapshot/a-signed.tar.gz");
     get(&server, "/git/a/commit/?h=signed");
     assert!(!witness.exists());
-    // They are found by others, so that was no luck.
+    // git outside the server does find the programs, which proves the test effective.
     let mut archive = command(&server.folder, &["-C", "repos/a.git"]);
     archive.env("PATH", &path);
     archive.args(["archive", "--format=tar", "-o", "x.tar", "signed"]);
@@ -1219,7 +1224,7 @@ fn nobody_checks_the_signature_of_a_commit() {
 }
 
 #[test]
-fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
+fn a_slow_reader_delays_no_other_client_and_leaves_no_process() {
     let server = start();
     let folder = &server.folder;
     folder.write("seed/large", noise(30_000_000));
@@ -1243,7 +1248,7 @@ fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
         .text()
     };
     let mut readers = Vec::new();
-    // As many as there are places for downloads of one address, two and one, and two more that wait.
+    // One address uses all its slots for downloads (three), and two further downloads wait.
     for path in [
         "plain/large",
         "snapshot/a-main.tar.gz",
@@ -1259,7 +1264,7 @@ fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
     wait_until(PATIENCE, "three at work", || {
         (programs().lines().count() >= 3).then_some(())
     });
-    // Pages and clones go on.
+    // Pages and clones still work.
     for path in ["", "log/", "tree/", "commit/?h=v1.0"] {
         get(&server, &format!("/git/a/{path}"));
     }
@@ -1275,7 +1280,7 @@ fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
         ],
     );
     drop(readers);
-    wait_until(PATIENCE, "the end of them", || {
+    wait_until(PATIENCE, "the end of the programs", || {
         programs().trim().is_empty().then_some(())
     });
     let url = server.http("/git/a/plain/large");
@@ -1283,8 +1288,8 @@ fn a_slow_reader_holds_up_nobody_and_leaves_nothing() {
     assert!(server.curl(&[&url]).stdout == content);
 }
 
-/// `ands.txt`, a small file that is a page of more than 3 MiB.
-fn add_large(folder: &Folder) {
+/// Commits `ands.txt`, a small file with a page of more than 3 MiB.
+fn commit_large_page(folder: &Folder) {
     let large = "&&&&&&&&&&&&&&&&&&&&&&&\n".repeat(20_000);
     commit(folder, "seed", "ands.txt", large.as_bytes());
     git(
@@ -1293,31 +1298,31 @@ fn add_large(folder: &Folder) {
     );
 }
 
-/// Pages that aren't kept, on streams of which nobody takes anything: many more than there is memory for,
-/// for all together.
-fn use_up_share(server: &Server) -> (H2, Vec<u32>) {
+/// Requests uncached pages on streams that the client does not read: more pages than the memory of all
+/// clients together.
+fn fill_memory_share(server: &Server) -> (H2, Vec<u32>) {
     let mut slow = H2::open(server, Over::Tls);
     slow.grants = false;
     let login = [("authorization", "Basic YW50OmNydW1i")];
     let asked: Vec<u32> = (0..40)
         .map(|_| slow.ask("GET", "/read/a/tree/ands.txt", &login, true))
         .collect();
-    while !asked.iter().all(|id| slow.so_far(*id).is_some()) {
+    while !asked.iter().all(|id| slow.partial_response(*id).is_some()) {
         slow.until(frame::HEADERS);
     }
     (slow, asked)
 }
 
 #[test]
-fn who_takes_large_pages_slowly_takes_no_memory_from_others() {
+fn slow_readers_of_large_pages_leave_memory_to_other_clients() {
     let server = start();
-    add_large(&server.folder);
+    commit_large_page(&server.folder);
     let path = "/read/a/tree/ands.txt";
     let page = ask(&server, &as_ant(&server.https(path)), &[]);
     assert_eq!(page.status, 200, "{}", page.head);
     assert!(page.text.len() > 3 << 20, "{}", page.text.len());
-    let (slow, asked) = use_up_share(&server);
-    let status = |id: &u32| slow.so_far(*id).map(|response| response.status);
+    let (slow, asked) = fill_memory_share(&server);
+    let status = |id: &u32| slow.partial_response(*id).map(|response| response.status);
     let statuses: Vec<_> = asked.iter().filter_map(status).collect();
     assert!(statuses.contains(&200), "{statuses:?}");
     assert!(statuses.contains(&503), "{statuses:?}");
@@ -1329,16 +1334,17 @@ fn who_takes_large_pages_slowly_takes_no_memory_from_others() {
     let other = from("127.0.0.2");
     assert_eq!(other.status, 200, "{}", other.head);
     assert_eq!(other.text.len(), page.text.len());
-    // It is given back with the connection.
+    // The memory is released with the connection.
     drop(slow);
     wait_until(PATIENCE, "room again", || {
         (from("127.0.0.1").status == 200).then_some(())
     });
 }
 
-/// One who waits for a page that another address asked for, and which that one can't have.
+/// A client waits for a page requested first by another address, and the first address may not get the
+/// page.
 #[test]
-fn who_waits_for_a_page_isnt_told_what_concerns_another() {
+fn a_waiting_client_does_not_get_the_refusal_of_another_client() {
     let folder = folder();
     let script = format!(
         "#!/bin/sh\necho x >> '{0}/calls'\nwhile [ -e '{0}/hold' ]; do '{1}' 0.02; done\n\
@@ -1348,7 +1354,7 @@ fn who_waits_for_a_page_isnt_told_what_concerns_another() {
         tool("git").display(),
     );
     folder.program("bin/git", &script);
-    add_large(&folder);
+    commit_large_page(&folder);
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut all = vec![folder.path("bin")];
     all.extend(std::env::split_paths(&path));
@@ -1361,7 +1367,7 @@ fn who_waits_for_a_page_isnt_told_what_concerns_another() {
         let text = fs::read_to_string(folder.path("calls")).unwrap_or_default();
         text.lines().count()
     };
-    let (mut one, _) = use_up_share(&server);
+    let (mut one, _) = fill_memory_share(&server);
     let before = calls();
     folder.write("hold", "");
     let path = "/git/a/tree/ands.txt";
@@ -1369,16 +1375,16 @@ fn who_waits_for_a_page_isnt_told_what_concerns_another() {
     wait_until(PATIENCE, "git at work", || (calls() > before).then_some(()));
     let mut other = H2::open_from(&server, Ipv4Addr::new(127, 0, 0, 2));
     let second = other.ask("GET", path, &[], true);
-    // What is answered after it came after it.
+    // Once both requests for `/` are answered, the server has read the request for the page too.
     for _ in 0..2 {
         assert_eq!(other.get("/").status, 200);
     }
-    assert!(other.so_far(second).is_none());
+    assert!(other.partial_response(second).is_none());
     fs::remove_file(folder.path("hold")).expect("removed");
-    while one.so_far(first).is_none() {
+    while one.partial_response(first).is_none() {
         one.until(frame::HEADERS);
     }
-    assert_eq!(one.so_far(first).map(|it| it.status), Some(503));
+    assert_eq!(one.partial_response(first).map(|it| it.status), Some(503));
     let page = other.response(second);
     assert_eq!(page.status, 200, "{page:?}");
     assert!(
@@ -1387,13 +1393,13 @@ fn who_waits_for_a_page_isnt_told_what_concerns_another() {
         page.body.len()
     );
     drop(one);
-    server.output.wait_for("its rule", |line| {
+    server.output.wait_for("the rule", |line| {
         line.contains(" 503 ") && line.contains("rule=606")
     });
 }
 
 #[test]
-fn a_browser_reads_it() {
+fn chromium_shows_the_pages() {
     let server = start();
     let profile = server.folder.path("profile");
     let read = |path: &str| {

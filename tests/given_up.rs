@@ -1,5 +1,5 @@
-//! When all connections are taken: idle ones of the client that holds most are closed, and every other
-//! client is served. Clients are told apart by their loopback addresses.
+//! Eviction of connections at the connection limit: idle connections of the client with the most
+//! connections are closed, and every other client is served. The clients have different loopback addresses.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -15,24 +15,25 @@ use crate::support::h2::H2;
 use crate::support::wire::{Wire, wait_until};
 use crate::support::{Folder, Server, server_table, site_table};
 
-/// Ten times what any deadline of these tests is long, or more.
+/// Deadline of every wait: at least ten times the longest deadline of the tests' servers.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// All connections of the servers below.
+/// Connection limit of the servers.
 const ALL: u64 = 8;
 const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-/// What is not answered to its end while a test runs.
+/// A request that stays unfinished for the whole test.
 const UNENDING: &str = "GET /slow?lines=1000&pause_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const HTTP: &[&[u8]] = &[b"http/1.1"];
 
-/// The client that takes too much, one that takes little, and one that comes last.
+/// Addresses of the client with too many connections, of the last client, and of a client with few
+/// connections.
 const LARGE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const NEW: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const SMALL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
-/// One more, which takes too much or little.
+/// Address of a further client.
 const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 5);
 
 fn config(workers: usize, limits: &str) -> String {
-    // Nothing here ends by a deadline.
+    // The server's deadlines are longer than the tests.
     let limits = format!(
         "limits = {{ {limits}, idle_seconds = 600, head_seconds = 600, handshake_seconds = 600 }}"
     );
@@ -46,8 +47,8 @@ fn server(workers: usize) -> Server {
     Server::start(&config(workers, &format!("connections = {ALL}")))
 }
 
-/// A connection that says this and no more.
-fn saying(port: u16, from: Ipv4Addr, bytes: &[u8]) -> TcpStream {
+/// Connects from an address and writes the bytes.
+fn connect_and_send(port: u16, from: Ipv4Addr, bytes: &[u8]) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let own = SocketAddr::from((from, 0)).into();
     socket.bind(&own).expect("an address");
@@ -62,22 +63,26 @@ fn plain(server: &Server, from: Ipv4Addr) -> Wire {
     Wire::of(server, IpAddr::V4(from))
 }
 
-/// Waits until the server has this many connections, or has had them.
-fn opened(server: &Server, count: u64) {
-    wait_until(PATIENCE, "opened", || {
+/// Waits until the server has accepted `count` connections in all.
+fn wait_until_opened(server: &Server, count: u64) {
+    wait_until(PATIENCE, "the connections", || {
         (server.counter("connections_opened") >= count).then_some(())
     });
 }
 
-/// The ways to have an idle connection.
+/// A function that opens an idle connection.
 type Hold = fn(&Server) -> Box<dyn Send>;
 
-const WAYS: [(&str, Hold); 7] = [
+const IDLE_CONNECTIONS: [(&str, Hold); 7] = [
     ("silent", |server| {
-        Box::new(saying(server.http_port, LARGE, b""))
+        Box::new(connect_and_send(server.http_port, LARGE, b""))
     }),
     ("half a head", |server| {
-        Box::new(saying(server.http_port, LARGE, &GET.as_bytes()[..20]))
+        Box::new(connect_and_send(
+            server.http_port,
+            LARGE,
+            &GET.as_bytes()[..20],
+        ))
     }),
     ("between requests", |server| {
         let mut wire = plain(server, LARGE);
@@ -85,11 +90,11 @@ const WAYS: [(&str, Hold); 7] = [
         Box::new(wire)
     }),
     ("silent before TLS", |server| {
-        Box::new(saying(server.https_port, LARGE, b""))
+        Box::new(connect_and_send(server.https_port, LARGE, b""))
     }),
     ("half a handshake", |server| {
         let hello = b"\x16\x03\x01\x02\x00\x01\x00";
-        Box::new(saying(server.https_port, LARGE, hello))
+        Box::new(connect_and_send(server.https_port, LARGE, hello))
     }),
     ("between requests over TLS", |server| {
         let mut wire = Wire::tls_from(server, LARGE, "localhost", HTTP);
@@ -103,15 +108,15 @@ const WAYS: [(&str, Hold); 7] = [
     }),
 ];
 
-/// A client that comes last is served over every version of HTTP, each on a connection that stays open,
-/// and a client that holds a single connection keeps it, although it is idle for longest.
-fn others_are_served(server: &Server, what: &str, mut hold: impl FnMut()) {
+/// Asserts that the last client is served over every version of HTTP, each on a persistent connection, and
+/// that the only connection of another client survives, although it is idle for the longest time.
+fn assert_last_client_is_served(server: &Server, what: &str, mut hold: impl FnMut()) {
     let mut small = plain(server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
     for _ in 1..ALL {
         hold();
     }
-    opened(server, ALL);
+    wait_until_opened(server, ALL);
     assert_eq!(server.counter("connections_given_up"), 0, "{what}");
     let mut first = plain(server, NEW);
     assert_eq!(first.get("/", "").status, 200, "{what}");
@@ -120,8 +125,8 @@ fn others_are_served(server: &Server, what: &str, mut hold: impl FnMut()) {
     let mut third = H2::open_from(server, NEW);
     assert_eq!(third.get("/").status, 200, "{what}");
     assert_eq!(ask_once(server), "200", "{what}");
-    // Each of the four took a place that the largest holder lost. Where it takes a while to end a
-    // connection, another one may have been given up meanwhile.
+    // The last client's four connections each take a place from the largest holder. While a connection is
+    // ending, the server may evict another one.
     assert!(server.counter("connections_given_up") >= 4, "{what}");
     assert_eq!(first.get("/", "").status, 200, "{what}");
     assert_eq!(second.get("/", "").status, 200, "{what}");
@@ -130,52 +135,52 @@ fn others_are_served(server: &Server, what: &str, mut hold: impl FnMut()) {
 }
 
 #[test]
-fn idle_connections_of_the_largest_holder_make_way() {
-    for (what, hold) in WAYS {
+fn idle_connections_of_the_largest_holder_are_evicted() {
+    for (what, hold) in IDLE_CONNECTIONS {
         let server = server(1);
         let mut held = Vec::new();
-        others_are_served(&server, what, || held.push(hold(&server)));
+        assert_last_client_is_served(&server, what, || held.push(hold(&server)));
     }
 }
 
-/// The worker that accepts isn't the one that has all of the connections.
+/// The accepting worker and the worker with all connections differ.
 #[test]
-fn idle_connections_make_way_for_another_worker() {
-    for (what, hold) in WAYS {
+fn idle_connections_are_evicted_for_another_worker() {
+    for (what, hold) in IDLE_CONNECTIONS {
         let server = server(2);
         let mut held = Vec::new();
-        others_are_served(&server, what, || held.push(hold(&server)));
+        assert_last_client_is_served(&server, what, || held.push(hold(&server)));
     }
 }
 
 #[test]
-fn idle_connections_of_http_3_make_way() {
+fn idle_connections_of_http_3_are_evicted() {
     for workers in [1, 2] {
         let server = server(workers);
-        // Its client has the address 127.0.0.1.
+        // The holder's address is 127.0.0.1.
         let mut holder = Holder::begin(&server, ALL);
-        opened(&server, ALL);
+        wait_until_opened(&server, ALL);
         let mut wire = plain(&server, NEW);
         assert_eq!(wire.get("/", "").status, 200);
         let mut h2 = H2::open_from(&server, NEW);
         assert_eq!(h2.get("/").status, 200);
         let given_up = server.counter("connections_given_up");
         assert!(given_up >= 2, "{given_up}");
-        // They end in peace, by H3_NO_ERROR.
-        assert_eq!(holder.ended(given_up), given_up);
+        // The connections end with H3_NO_ERROR.
+        assert_eq!(holder.wait_for_ends(given_up), given_up);
         assert_eq!(wire.get("/", "").status, 200);
     }
 }
 
-/// A client that doesn't let the server open its control stream can't delay the end of its connections.
+/// A client that prevents the server's control stream cannot delay the end of its connections.
 #[test]
-fn connections_of_http_3_without_a_control_stream_make_way() {
+fn connections_of_http_3_without_a_control_stream_are_evicted() {
     let server = server(1);
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
-    let mut holder = Holder::mute(&server, ALL - 1);
-    opened(&server, ALL);
-    // Each of them would have 600 seconds for the control stream.
+    let mut holder = Holder::without_control_stream(&server, ALL - 1);
+    wait_until_opened(&server, ALL);
+    // Each connection has a deadline of 600 s for its control stream.
     let mut new = plain(&server, NEW);
     new.patience(PATIENCE);
     assert_eq!(new.get("/", "").status, 200);
@@ -183,35 +188,35 @@ fn connections_of_http_3_without_a_control_stream_make_way() {
     assert_eq!(h2.get("/").status, 200);
     let given_up = server.counter("connections_given_up");
     assert!(given_up >= 2, "{given_up}");
-    assert_eq!(holder.ended(given_up), given_up);
+    assert_eq!(holder.wait_for_ends(given_up), given_up);
     assert_eq!(small.get("/", "").status, 200);
     assert_eq!(new.get("/", "").status, 200);
 }
 
 #[test]
-fn a_connection_that_is_given_up_ends_with_goaway() {
+fn an_evicted_connection_ends_with_goaway() {
     let server = server(1);
     let mut held: Vec<H2> = (0..ALL).map(|_| H2::open_from(&server, LARGE)).collect();
     for h2 in &mut held {
         assert_eq!(h2.get("/").status, 200);
-        // The server tells idle times apart by milliseconds.
+        // The server measures idle times in milliseconds.
         thread::sleep(Duration::from_millis(20));
     }
-    // The oldest connection is not the one that is idle for longest.
+    // The oldest connection becomes the most recently used.
     assert_eq!(held[0].get("/").status, 200);
     let mut wire = plain(&server, NEW);
     assert_eq!(wire.get("/", "").status, 200);
     assert_eq!(server.counter("connections_given_up"), 1);
-    assert_eq!(held.remove(1).goes_away(), Code::NO_ERROR.0);
+    assert_eq!(held.remove(1).goaway_code(), Code::NO_ERROR.0);
     for h2 in &mut held {
         assert_eq!(h2.get("/").status, 200);
     }
 }
 
-/// A client that holds nearly all connections with requests under way loses one of them for another
-/// client, but not for itself.
+/// A client with nearly all connections, all with requests under way, loses a connection to another client,
+/// but not to itself.
 #[test]
-fn requests_under_way_make_way_where_one_client_has_nearly_all() {
+fn requests_under_way_are_evicted_if_one_client_has_nearly_all_connections() {
     let server = server(1);
     let ask = || {
         let mut wire = plain(&server, LARGE);
@@ -225,7 +230,7 @@ fn requests_under_way_make_way_where_one_client_has_nearly_all() {
         held.push(ask());
         assert!(held.last_mut().is_some_and(begun));
     }
-    // It waits, and no connection behind it does.
+    // The extra connection of the large client waits, and connections behind it do not.
     let mut waiting = ask();
     let mut new = plain(&server, NEW);
     new.patience(PATIENCE);
@@ -234,22 +239,22 @@ fn requests_under_way_make_way_where_one_client_has_nearly_all() {
     assert_eq!(server.counter("connections_opened"), ALL + 1);
     let cut = held.remove(0).rest();
     assert!(!cut.ends_with(b"0\r\n\r\n"), "the response looks whole");
-    // A place that is left is for the connection that waits.
+    // A free place goes to the waiting connection.
     drop(held.remove(0));
     assert!(begun(&mut waiting));
     assert_eq!(new.get("/", "").status, 200);
     assert_eq!(server.counter("connections_given_up"), 1);
 }
 
-/// The connections of a server on which one client could hold far less than another one.
+/// Connection limit of a server on which one client may hold far more connections than another.
 const MANY: usize = 32;
 
 fn server_for_many() -> Server {
     Server::start(&config(1, &format!("connections = {MANY}")))
 }
 
-/// Connections with a request under way.
-fn busy(server: &Server, from: Ipv4Addr, count: usize) -> Vec<Wire> {
+/// Opens connections with a request under way.
+fn busy_connections(server: &Server, from: Ipv4Addr, count: usize) -> Vec<Wire> {
     let ask = |_| {
         let mut wire = plain(server, from);
         wire.patience(PATIENCE);
@@ -260,21 +265,21 @@ fn busy(server: &Server, from: Ipv4Addr, count: usize) -> Vec<Wire> {
     (0..count).map(ask).collect()
 }
 
-/// More connections of this client than may wait for a place. The kernel gives them out in their order,
-/// so all of them are accepted before a connection that is opened after them.
+/// Opens more connections of one client than may wait for a place. The kernel queues connections in order,
+/// so the server accepts all of them before a later connection.
 fn flood(server: &Server, from: Ipv4Addr) -> Vec<TcpStream> {
-    let one = |_| saying(server.http_port, from, UNENDING.as_bytes());
+    let one = |_| connect_and_send(server.http_port, from, UNENDING.as_bytes());
     (0..80).map(one).collect()
 }
 
-/// A client whose connections are all busy has none to lose that is idle. It loses no less for that,
-/// and no other client loses an idle one to it.
+/// A client with only busy connections loses busy connections, and takes no idle connection of another
+/// client.
 #[test]
-fn a_client_with_busy_connections_takes_none_of_small_clients() {
+fn a_client_with_busy_connections_evicts_no_small_client() {
     let server = server_for_many();
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
-    let _held = busy(&server, LARGE, MANY - 1);
+    let _held = busy_connections(&server, LARGE, MANY - 1);
     let _flood = flood(&server, LARGE);
     let mut new = plain(&server, NEW);
     new.patience(PATIENCE);
@@ -289,12 +294,12 @@ fn a_client_with_busy_connections_takes_none_of_small_clients() {
 }
 
 #[test]
-fn two_clients_with_all_connections_make_way_for_small_ones() {
+fn two_clients_with_all_connections_lose_some_to_small_clients() {
     let server = server_for_many();
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
-    let _held = busy(&server, LARGE, MANY / 2);
-    let _others = busy(&server, OTHER, MANY / 2 - 1);
+    let _held = busy_connections(&server, LARGE, MANY / 2);
+    let _others = busy_connections(&server, OTHER, MANY / 2 - 1);
     assert_eq!(server.counter("connections_given_up"), 0);
     let _flood = [LARGE, OTHER].map(|from| flood(&server, from));
     let mut new = plain(&server, NEW);
@@ -302,17 +307,17 @@ fn two_clients_with_all_connections_make_way_for_small_ones() {
     assert_eq!(new.get("/", "").status, 200);
     assert_eq!(small.get("/", "").status, 200);
     assert_eq!(new.get("/", "").status, 200);
-    // Without an idle connection of a small client too.
+    // Small clients have no idle connection either.
     drop((small, new));
-    opened(&server, MANY as u64 + 3);
+    wait_until_opened(&server, MANY as u64 + 3);
     let mut new = plain(&server, NEW);
     new.patience(PATIENCE);
     assert_eq!(new.get("/", "").status, 200);
 }
 
-/// A process without descriptors is in the same situation.
+/// A process out of descriptors evicts idle connections too.
 #[test]
-fn idle_connections_make_way_where_descriptors_run_out() {
+fn idle_connections_are_evicted_when_descriptors_run_out() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let mut command = Command::new("sh");
     let binary = env!("CARGO_BIN_EXE_anthill");
@@ -321,12 +326,12 @@ fn idle_connections_make_way_where_descriptors_run_out() {
     let mut small = plain(&server, SMALL);
     assert_eq!(small.get("/", "").status, 200);
     let _held: Vec<TcpStream> = (0..100)
-        .map(|_| saying(server.http_port, LARGE, &GET.as_bytes()[..20]))
+        .map(|_| connect_and_send(server.http_port, LARGE, &GET.as_bytes()[..20]))
         .collect();
     let mut new = plain(&server, NEW);
     new.patience(PATIENCE);
     assert_eq!(new.get("/", "").status, 200);
-    // Without waiting for a descriptor to come free by itself.
+    // Eviction happens without waiting for a freed descriptor.
     assert!(server.counter("connections_given_up") > 0);
     assert_eq!(small.get("/", "").status, 200);
     let lines = server.errors.all();

@@ -1,5 +1,5 @@
-//! Every name by which a guarded resource can be asked for, for every kind of target: its content never
-//! comes without the login, and what lies beside it does.
+//! Every alias of a guarded resource, for every kind of target: no alias gives the content without the
+//! login, and unguarded neighbours stay reachable.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -10,18 +10,18 @@ use crate::support::h2::H2;
 use crate::support::wire::{Over, Response, Wire};
 use crate::support::{Folder, Server, run, server_table, site_table};
 
-/// `ant:crumb`
+/// Credentials of `ant:crumb`.
 const LOGIN: &str = "Basic YW50OmNydW1i";
 
-/// The content of every guarded resource has this word, and no other page has it.
+/// A word in the content of every guarded resource and of no other page.
 const SECRET: &str = "SECRET";
 
 fn script(text: &str) -> String {
     format!("#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\necho {text} \"$PATH_INFO\"\n")
 }
 
-/// A folder with each kind of resource: `secret` ones that are guarded, `open` ones beside them, and
-/// links from unguarded names to guarded ones.
+/// Returns a folder with each kind of resource: guarded ones named `secret`, unguarded neighbours named
+/// `open`, and links from unguarded names to guarded ones.
 fn folder() -> Folder {
     let hash = run("openssl", &["passwd", "-1", "-stdin"], b"crumb");
     let hash = hash.text().trim().to_owned();
@@ -142,8 +142,8 @@ fn config(guard: &str) -> String {
     server_table(limits) + &site_table(site) + TARGETS + &guards.collect::<String>()
 }
 
-/// Names of what is guarded, with the content that a client with the login gets. A third of them is the
-/// name that the guard has.
+/// Names of guarded resources, with the content for a client with the login. A third of them are the
+/// guard's own names.
 const ALIASES: &[(&str, &str)] = &[
     // Files of the site.
     ("/private/", "SECRET index"),
@@ -170,7 +170,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("/alone.html", "SECRET alone"),
     ("/alone.html.br", "SECRET alone, coded"),
     ("/coded.br", "SECRET alone, coded"),
-    // Lists of a folder.
+    // Listings of a folder.
     ("/listed/", "a.txt"),
     ("/list/", "a.txt"),
     ("/list/?format=json", "a.txt"),
@@ -179,7 +179,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("/files/secret/page", "SECRET other"),
     ("/files/door/page.html", "SECRET other"),
     ("/files//door/page", "SECRET other"),
-    // Scripts of the site, by an interpreter and by a backend.
+    // Scripts of the site, run by an interpreter and by a backend.
     ("/bin/secret.sh", "SECRET script"),
     ("/bin/secret.sh/more", "SECRET script /more"),
     ("/run.sh", "SECRET script"),
@@ -204,7 +204,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("/run/pieces.cgi/admin", "parts /admin"),
     ("/oldrun", "SECRET cgi"),
     ("/oldlink", "SECRET cgi"),
-    // The same with the page cache before it.
+    // A folder of scripts behind the page cache.
     ("/kept/secret.cgi", "SECRET cgi"),
     ("/kept/alias.cgi", "SECRET cgi"),
     ("/kept/alias.cgi?1", "SECRET cgi"),
@@ -242,7 +242,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("/git/likebare/plain/README.md", SECRET),
     ("/git/desk/plain/README.md", SECRET),
     ("/git/box/within/plain/README.md", SECRET),
-    // What git asks for first.
+    // git's first request.
     (
         "/git/secret.git/info/refs?service=git-upload-pack",
         "git-upload-pack",
@@ -265,7 +265,7 @@ const ALIASES: &[(&str, &str)] = &[
     ),
 ];
 
-/// What isn't guarded stays reachable, beside what is and by nearly its name.
+/// Unguarded resources next to guarded ones, some with almost the same name.
 const NEIGHBOURS: &[(&str, u16, &str)] = &[
     ("/", 200, "front"),
     ("/neighbour/page.html", 200, "open page"),
@@ -285,11 +285,12 @@ const NEIGHBOURS: &[(&str, u16, &str)] = &[
         200,
         "git-upload-pack",
     ),
-    // Its folder has a guard, and so would its shorter name, if it led here.
+    // The folder above has a guard, and the shorter name would have a guard, if the name led to the
+    // repository.
     ("/git/box.git/plain/README.md", 200, "open readme"),
-    // A redirect tells where to go, which its target guards.
+    // A redirect reveals its target, and the target has its own guard.
     ("/gone/page.html", 308, ""),
-    // No file system here takes these for the same names.
+    // The file systems of the tests distinguish upper and lower case.
     ("/PRIVATE/page.html", 404, ""),
     ("/Door/page.html", 404, ""),
     ("/run/SECRET.CGI", 404, ""),
@@ -297,7 +298,7 @@ const NEIGHBOURS: &[(&str, u16, &str)] = &[
     ("/git/secret.git.git/", 404, ""),
 ];
 
-/// One way to ask the server.
+/// A client connection of one version of HTTP.
 enum Client {
     Http1(Wire),
     Http2(H2),
@@ -327,7 +328,7 @@ impl Client {
     }
 }
 
-/// The backends have to live as long as the server.
+/// Starts the server and returns it with its backends, which have to live as long as the server.
 fn start(guard: &str) -> (Server, Backend, Backend) {
     let folder = folder();
     let everybody = fs::Permissions::from_mode(0o755);
@@ -337,11 +338,12 @@ fn start(guard: &str) -> (Server, Backend, Backend) {
 }
 
 #[test]
-fn no_name_of_a_guarded_resource_needs_no_login() {
+fn every_alias_of_a_guarded_resource_needs_the_login() {
     let (server, _php, _app) = start("users = \"users\"");
     for is_h2 in [false, true] {
         let mut client = Client::over(&server, is_h2);
-        // Twice, with a client that may read it between: nothing is kept for those that may not.
+        // The first and the third pass run without the login, to show that the second pass leaves no stored
+        // page behind.
         for login in [None, Some(LOGIN), None] {
             for (path, content) in ALIASES {
                 let got = client.get(path, login);
@@ -367,9 +369,9 @@ fn no_name_of_a_guarded_resource_needs_no_login() {
 }
 
 #[test]
-fn no_name_of_a_guarded_resource_is_open_to_an_address_that_is_not_allowed() {
+fn every_alias_of_a_guarded_resource_refuses_other_addresses() {
     let (server, _php, _app) = start("allow = [\"127.0.0.9\"]");
-    // What an allowed client was given isn't kept for the others.
+    // The response for an allowed client is not stored for other clients.
     let mut allowed = Wire::of(&server, [127, 0, 0, 9].into());
     for (path, content) in ALIASES {
         let got = allowed.get(path, "");
@@ -394,7 +396,7 @@ fn no_name_of_a_guarded_resource_is_open_to_an_address_that_is_not_allowed() {
 }
 
 #[test]
-fn lists_of_repositories_show_what_their_client_may_read() {
+fn lists_of_repositories_show_only_readable_repositories() {
     let (server, _php, _app) = start("users = \"users\"");
     let guarded = [
         "secret",
@@ -419,7 +421,7 @@ fn lists_of_repositories_show_what_their_client_may_read() {
             }
             assert_eq!(list.contains("about seed"), login.is_some(), "{list}");
             assert!(list.contains(">open<") && list.contains(">box<"), "{list}");
-            // A folder with nothing in it for the client is none, with and without a slash.
+            // A folder without entries visible to the client is not found, with and without a slash.
             let status = if login.is_some() {
                 (200, 301)
             } else {
@@ -435,7 +437,7 @@ fn lists_of_repositories_show_what_their_client_may_read() {
 }
 
 #[test]
-fn git_needs_the_login_by_every_name_of_a_repository() {
+fn git_needs_the_login_under_every_alias_of_a_repository() {
     let (server, _php, _app) = start("users = \"users\"");
     let folder = &server.folder;
     let names = [
@@ -460,7 +462,7 @@ fn git_needs_the_login_by_every_name_of_a_repository() {
         let url = as_ant(&server.http(&format!("/git/{name}")));
         let to = format!("mine{nth}");
         git(folder, &["clone", "-q", &url, &to]);
-        // The service itself, without the question before it.
+        // The git service itself, without the preceding info/refs request.
         let service = server.http(&format!("/git/{name}/git-upload-pack"));
         let asked = server.curl(&[
             "-o",
@@ -476,9 +478,9 @@ fn git_needs_the_login_by_every_name_of_a_repository() {
     }
 }
 
-/// Of two logins, for the route and for one repository, a push needs both.
+/// A push needs both logins, of the route and of the repository.
 #[test]
-fn a_push_needs_the_login_of_the_repository_by_every_name() {
+fn a_push_needs_the_login_of_the_repository_under_every_alias() {
     let (server, _php, _app) = start("users = \"users\"");
     let folder = &server.folder;
     let as_bee = |url: &str| url.replacen("://", "://bee:crumb@", 1);
@@ -500,7 +502,7 @@ fn a_push_needs_the_login_of_the_repository_by_every_name() {
     }
     let open = as_bee(&server.http("/team/open"));
     git(folder, &["-C", "fair", "push", "-q", &open, "main:pushed"]);
-    // Without a login nothing tells which repositories there are.
+    // Without a login, no response reveals the existing repositories.
     for path in [
         "/team/secret/git-receive-pack",
         "/team/none/git-receive-pack",
@@ -519,9 +521,9 @@ fn a_push_needs_the_login_of_the_repository_by_every_name() {
     }
 }
 
-/// A link that comes, or is turned, while the site is served.
+/// A link created or changed while the server runs.
 #[test]
-fn a_link_made_later_is_no_way_round() {
+fn a_link_made_later_does_not_bypass_a_guard() {
     let folder = folder();
     let server = Server::start_in(folder, &{
         let limits = "limits = {}";

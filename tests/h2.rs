@@ -1,4 +1,5 @@
-//! HTTP/2 by hand: the same answers as over HTTP/1.1, bodies both ways, priorities, drains.
+//! HTTP/2 with a raw client: responses equal to HTTP/1.1, bodies in both directions, priorities, and
+//! draining.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,12 +12,12 @@ use crate::support::wire::{BOTH, Over, Response, Wire, wait_until};
 use crate::support::{Folder, Server, lossy, server_table, site_table};
 
 const HELLO: &str = "<p>hello</p>\n";
-/// Names and values.
+/// Field names and values.
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server with something of everything.
+/// Starts a server with stored pages, listings, redirects, denied paths and test handlers.
 pub fn server(more: &str) -> Server {
     let config = server_table(&format!("h2c = true\n{more}"))
         + &site_table(
@@ -39,14 +40,14 @@ pub fn server(more: &str) -> Server {
     Server::start_in(folder, &config)
 }
 
-/// More than is kept in memory; no two stretches alike.
+/// Returns more bytes than the server keeps in memory, without repetition.
 pub fn large() -> Vec<u8> {
     let words = (0..150_000u64).map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     words.flat_map(u64::to_le_bytes).collect()
 }
 
-/// But for what each version of HTTP has of its own.
-fn same(response: &Response) -> (u16, Vec<(String, String)>, String, bool) {
+/// Returns a response without the fields specific to one version of HTTP.
+fn comparable(response: &Response) -> (u16, Vec<(String, String)>, String, bool) {
     let own = ["date", "connection", "transfer-encoding"];
     let mut fields: Vec<_> = response
         .fields
@@ -64,7 +65,7 @@ fn same(response: &Response) -> (u16, Vec<(String, String)>, String, bool) {
 }
 
 #[test]
-fn the_same_questions_get_the_same_answers() {
+fn responses_equal_those_of_http_1() {
     let server = server("");
     let tag = server.curl(&["--http1.1", "-I", &server.https("/")]).text();
     let tag = tag.lines().find_map(|line| line.strip_prefix("ETag: "));
@@ -108,7 +109,7 @@ fn the_same_questions_get_the_same_answers() {
         ("POST", "/echo", &[]),
     ];
     for over in BOTH {
-        // Until all is loaded and compressed.
+        // The first requests load and compress all pages.
         for (_, path, _) in table {
             Wire::over(&server, over).get(path, "");
         }
@@ -122,8 +123,8 @@ fn the_same_questions_get_the_same_answers() {
             let id = h2.ask(method, path, fields, true);
             let new = h2.response(id);
             assert_eq!(
-                same(&new),
-                same(&old),
+                comparable(&new),
+                comparable(&old),
                 "{method} {path} {fields:?} {over:?}"
             );
         }
@@ -131,7 +132,7 @@ fn the_same_questions_get_the_same_answers() {
 }
 
 #[test]
-fn many_at_once_on_one_connection() {
+fn many_requests_at_once_on_one_connection() {
     let server = server("");
     for over in BOTH {
         let mut h2 = H2::open(&server, over);
@@ -150,10 +151,10 @@ fn many_at_once_on_one_connection() {
             let frame = h2.next().expect("a frame");
             assert_ne!(frame.kind, frame::RST_STREAM, "{frame:?}");
             left -= usize::from(frame.ends());
-            h2.note(&frame);
+            h2.record_frame(&frame);
         }
         for (nth, id) in ids.iter().enumerate() {
-            let response = h2.so_far(*id).expect("a response");
+            let response = h2.partial_response(*id).expect("a response");
             let expected = match nth % paths.len() {
                 0 => HELLO.as_bytes().to_vec(),
                 1 => large(),
@@ -167,7 +168,7 @@ fn many_at_once_on_one_connection() {
 }
 
 #[test]
-fn the_log_and_the_counters_know_it() {
+fn the_log_and_the_counters_show_http_2() {
     let server = server("");
     let mut h2 = H2::open(&server, Over::Tls);
     assert_eq!(h2.get("/?x").text(), HELLO);
@@ -187,7 +188,7 @@ fn the_log_and_the_counters_know_it() {
 }
 
 #[test]
-fn without_tls_only_where_it_is_switched_on() {
+fn without_tls_http_2_needs_the_key_h2c() {
     let mut on = server("");
     for preface in [
         &frame::PREFACE[..],
@@ -202,10 +203,10 @@ fn without_tls_only_where_it_is_switched_on() {
     let mut wire = Wire::plain(&on);
     wire.send(frame::PREFACE);
     assert!(wire.response("GET").status >= 400);
-    // Nor by asking for it in a request.
+    // A request with Upgrade does not switch to HTTP/2 either.
     let upgrade = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n";
     assert_eq!(Wire::plain(&on).get("/", upgrade).status, 200);
-    // Over TLS it goes on, and without ALPN it is HTTP/1.1.
+    // Over TLS HTTP/2 still works, and a client without ALPN gets HTTP/1.1.
     assert_eq!(H2::open(&on, Over::Tls).get("/").text(), HELLO);
     assert_eq!(Wire::tls(&on).get("/", "").text(), HELLO);
     on.signal("TERM");
@@ -213,15 +214,15 @@ fn without_tls_only_where_it_is_switched_on() {
 }
 
 #[test]
-fn bodies_both_ways_at_once() {
+fn bodies_in_both_directions_at_once() {
     let server = server("");
     let body = large();
     for over in BOTH {
         let mut h2 = H2::open(&server, over);
         let id = h2.ask("POST", "/echo", &[], false);
         let (mut sent, mut window) = (0, 65_535usize);
-        // What is granted is sent, what comes is taken, in turns.
-        while !h2.so_far(id).is_some_and(|it| it.whole) {
+        // The client alternates between sending the granted bytes and reading the echo.
+        while !h2.partial_response(id).is_some_and(|it| it.whole) {
             while sent < body.len() && window > 0 {
                 let part = (body.len() - sent).min(window).min(10_000);
                 let ends = sent + part == body.len();
@@ -233,14 +234,18 @@ fn bodies_both_ways_at_once() {
             if frame.kind == frame::WINDOW_UPDATE && frame.stream == id {
                 window += frame.code() as usize;
             }
-            h2.note(&frame);
+            h2.record_frame(&frame);
         }
-        assert!(h2.so_far(id).is_some_and(|it| it.body == body), "{over:?}");
+        assert!(
+            h2.partial_response(id).is_some_and(|it| it.body == body),
+            "{over:?}"
+        );
         assert_eq!(h2.get("/").text(), HELLO);
     }
 }
 
-/// Window is granted as the handler takes, and its handler takes only as its own reader does.
+/// The server grants window only as the handler consumes the upload, and the handler consumes only as the
+/// client reads the echo.
 #[test]
 fn an_upload_waits_for_its_echo() {
     let server = server("");
@@ -258,7 +263,7 @@ fn an_upload_waits_for_its_echo() {
             sent += part;
             window -= part;
         }
-        // So much is asked for in any case, however long that takes.
+        // The first 100,000 bytes are expected on a slow machine too.
         h2.wire.patience(match sent > 100_000 {
             true => Duration::from_millis(700),
             false => PATIENCE,
@@ -268,20 +273,20 @@ fn an_upload_waits_for_its_echo() {
             window += frame.code() as usize;
         }
     }
-    // Two pipes, the stream's window to us, and what is on its way.
+    // The bound covers two pipes, the stream's window towards the client, and bytes in flight.
     assert!(sent < 400_000, "{sent} bytes were taken");
     assert!(sent > 100_000, "{sent} bytes only");
 }
 
 #[test]
-fn a_body_that_nobody_wants_and_one_that_is_too_long() {
+fn unwanted_bodies_and_bodies_over_the_limit() {
     let server = server("limits = { body_bytes = 1000, body_discard_bytes = 2000 }");
     let mut h2 = H2::open(&server, Over::Tls);
-    // Thrown away, then answered.
+    // The body is discarded, and the request is answered.
     let id = h2.ask("POST", "/", &[("content-length", "5")], false);
     h2.data(id, b"hello", true);
     assert_eq!(h2.response(id).status, 405);
-    // Answered at once, and the rest isn't wanted.
+    // The request is answered at once, and the rest of the body is refused.
     for (path, fields) in [
         ("/", &[("content-length", "2001")][..]),
         ("/echo", &[("content-length", "1001")]),
@@ -294,27 +299,30 @@ fn a_body_that_nobody_wants_and_one_that_is_too_long() {
         assert_eq!((reset.stream, reset.code()), (id, Code::NO_ERROR.0));
         h2.data(id, b"on its way", false);
     }
-    // Longer than is read, without saying so: by then a page is answered, and a handler's call ends.
+    // A body longer than the limit, without a declared length: a page is answered by then, and a handler's
+    // call is ended.
     for (path, status, code) in [("/", 405, Code::NO_ERROR), ("/echo", 413, Code::CANCEL)] {
         let id = h2.ask("POST", path, &[], false);
         h2.data(id, &[b'x'; 2_001], false);
         let reset = h2.until(frame::RST_STREAM);
         assert_eq!(reset.stream, id);
-        let told = h2.so_far(id).is_some_and(|it| it.status == status);
+        let told = h2
+            .partial_response(id)
+            .is_some_and(|it| it.status == status);
         assert!(told || path == "/echo", "{reset:?}");
         assert!(told || reset.code() == code.0, "{reset:?}");
     }
-    // A handler is told to go on.
+    // A handler sends 100 Continue.
     let id = h2.ask("POST", "/echo", &[("expect", "100-continue")], false);
     h2.until(frame::HEADERS);
-    assert_eq!(h2.so_far(id).map(|it| it.status), Some(100));
+    assert_eq!(h2.partial_response(id).map(|it| it.status), Some(100));
     h2.data(id, b"hello", true);
     let response = h2.response(id);
     assert_eq!((response.status, response.text().as_str()), (200, "hello"));
 }
 
 #[test]
-fn an_endless_call_ends_with_its_stream_and_the_connection_goes_on() {
+fn an_endless_call_ends_with_its_stream_and_the_connection_stays_open() {
     let server = server("");
     for over in BOTH {
         let mut h2 = H2::open(&server, over);
@@ -331,24 +339,24 @@ fn an_endless_call_ends_with_its_stream_and_the_connection_goes_on() {
             thread::sleep(Duration::from_millis(300));
             (server.cpu_ticks() - before <= 1).then_some(())
         };
-        wait_until(PATIENCE, "quiet", quiet);
-        // A call that is silent is noticed too.
+        wait_until(PATIENCE, "an idle server", quiet);
+        // The server notices the end of a client during a silent call too.
         let closed = server.counter("connections_closed");
         h2.ask("GET", "/slow?lines=9&pause_ms=60000", &[], true);
         h2.until(frame::DATA);
         drop(h2);
-        wait_until(PATIENCE, "over", || {
+        wait_until(PATIENCE, "the end of the call", || {
             (server.counter("connections_closed") > closed).then_some(())
         });
     }
 }
 
-/// Small first, the urgent before the rest, turns for who has no wish.
+/// Small responses come first, urgent responses next, and responses without a priority take turns.
 #[test]
-fn what_is_sent_first() {
+fn responses_are_sent_by_priority() {
     let server = server("");
     Wire::plain(&server).get("/middle.bin", "");
-    // No stream may send before all are asked for.
+    // The initial window of 0 holds all streams until every request has been sent.
     let mut h2 = H2::open_with(&server, Over::Plain, b"\0\x04\0\0\0\0");
     h2.grants = false;
     let with = |priority| [("priority", priority)];
@@ -362,7 +370,8 @@ fn what_is_sent_first() {
     for _ in 0..5 {
         h2.until(frame::HEADERS);
     }
-    // The streams first, the connection last; it has its first 65,535 bytes.
+    // The streams' windows are opened first and the connection's window last; the connection has its
+    // initial 65,535 bytes.
     let mut grants = Vec::new();
     for id in [lazy, first, second, urgent, small] {
         frame::window_update(&mut grants, id, 1 << 20);
@@ -377,7 +386,7 @@ fn what_is_sent_first() {
         }
     }
     assert_eq!(order, [urgent, small, first, second, lazy]);
-    // Two that take turns.
+    // Two incremental responses take turns.
     let turns = [
         h2.ask("GET", "/middle.bin", &with("i"), true),
         h2.ask("GET", "/middle.bin", &[], true),
@@ -408,13 +417,13 @@ fn a_reload_closes_nothing() {
     h2.until(frame::HEADERS);
     let config = server_table("h2c = true") + "[[site]]\nnames = [\"*\"]\nroot = \"public/sub\"\n";
     server.reload(&config);
-    // The new World for what is asked now, the old one for what was.
+    // A new request is answered from the new World, and an earlier request from the old World.
     assert_eq!(h2.get("/a.txt").text(), "a\n");
     assert!(h2.response(slow).whole);
 }
 
 #[test]
-fn a_drain_says_goodbye_twice_and_ends_what_is_under_way() {
+fn a_drain_sends_goaway_twice_and_finishes_requests_under_way() {
     for over in BOTH {
         let mut server = server("");
         let mut h2 = H2::open(&server, over);
@@ -426,27 +435,30 @@ fn a_drain_says_goodbye_twice_and_ends_what_is_under_way() {
         let first = h2.until(frame::GOAWAY);
         assert_eq!(first.payload[..4], [0x7f, 0xff, 0xff, 0xff]);
         assert_eq!(first.code(), Code::NO_ERROR.0);
-        // Begun before we knew: it is still answered.
+        // A stream opened before the client received GOAWAY is answered.
         let late = h2.ask("GET", "/", &[], true);
         let ping = h2.until(frame::PING);
         h2.frame(frame::PING, frame::ACK, 0, &ping.payload);
         let last = h2.until(frame::GOAWAY);
         assert_eq!(last.payload[..4], late.to_be_bytes());
-        // Begun after: it isn't.
+        // A stream opened after GOAWAY is not answered.
         h2.ask("GET", "/", &[], true);
         assert!(h2.response(slow).whole);
-        assert_eq!(h2.so_far(late).map(|it| it.text()), Some(HELLO.to_owned()));
+        assert_eq!(
+            h2.partial_response(late).map(|it| it.text()),
+            Some(HELLO.to_owned())
+        );
         while let Some(frame) = h2.next() {
             assert_ne!(frame.kind, frame::HEADERS);
         }
-        // Who says nothing is let go all the same.
-        assert_eq!(idle.goes_away(), Code::NO_ERROR.0);
+        // An idle connection is closed as well.
+        assert_eq!(idle.goaway_code(), Code::NO_ERROR.0);
         assert_eq!(server.wait(PATIENCE), Some(0));
     }
 }
 
 #[test]
-fn another_site_on_the_same_connection() {
+fn requests_for_another_site_on_the_same_connection() {
     let site = |name: &str, more: &str| {
         format!("[[site]]\nnames = [\"{name}\"]\nroot = \"public\"\n{more}\n")
     };
@@ -484,10 +496,10 @@ fn another_site_on_the_same_connection() {
 }
 
 #[test]
-fn logins_wait_on_their_stream_alone() {
+fn a_login_delays_only_its_own_stream() {
     let folder = Folder::new()
         .with("public/index.html", HELLO)
-        // "open sesame", by a hash that takes its time.
+        // A hash of "open sesame" that is slow to check.
         .with(
             "users",
             "ant:$2b$10$nSB0DrjYQ0dAEUIB9xDSS.wmSTJjyCBdjYGIf8UTQO/rfPKNA3rZm\n",
@@ -496,12 +508,12 @@ fn logins_wait_on_their_stream_alone() {
         + &site_table("http = \"serve\"")
         + "[[site.route]]\npath = \"/in\"\nusers = \"users\"\n";
     let server = Server::start_in(folder, &config);
-    // In memory from here on.
+    // The request loads the page into memory.
     assert_eq!(Wire::plain(&server).get("/", "").status, 200);
     let mut h2 = H2::open(&server, Over::Plain);
     let login = ("authorization", "Basic YW50Ondyb25n");
     let (wrong, none, page) = (1, 3, 5);
-    // All come at once: the hash isn't done before the last of them is asked for.
+    // All requests arrive in one segment, so the last request is read before the hash is done.
     let mut asked = Vec::new();
     for (id, path, login) in [
         (wrong, "/in", Some(login)),
@@ -521,18 +533,20 @@ fn logins_wait_on_their_stream_alone() {
         asked.extend_from_slice(&block);
     }
     h2.wire.send(asked);
-    // Neither of these waits for the hash.
+    // Neither response waits for the hash.
     assert_eq!(h2.response(page).status, 200);
-    assert_eq!(h2.so_far(none).map(|it| it.status), Some(401));
-    assert!(h2.so_far(wrong).is_none());
+    assert_eq!(h2.partial_response(none).map(|it| it.status), Some(401));
+    assert!(h2.partial_response(wrong).is_none());
     assert_eq!(h2.response(wrong).status, 401);
-    let challenge = h2.so_far(none).and_then(|it| it.field("www-authenticate"));
+    let challenge = h2
+        .partial_response(none)
+        .and_then(|it| it.field("www-authenticate"));
     assert!(challenge.is_some_and(|it| it.starts_with("Basic ")));
 }
 
-/// What a connection of HTTP/2 costs while nothing is asked on it.
+/// Memory of idle HTTP/2 connections.
 #[test]
-fn idle_connections_keep_next_to_nothing() {
+fn idle_connections_use_little_memory() {
     const COUNT: u64 = 300;
     let server = server("");
     for (over, kib_max) in [(Over::Plain, 6), (Over::Tls, 20)] {
@@ -545,7 +559,7 @@ fn idle_connections_keep_next_to_nothing() {
             }
             h2
         };
-        // What the first ones cost is nobody's own.
+        // The first connections warm up shared memory.
         let warm: Vec<_> = (0..20).map(asked).collect();
         let before = server.resident_kib();
         let held: Vec<_> = (0..COUNT).map(asked).collect();
@@ -556,7 +570,7 @@ fn idle_connections_keep_next_to_nothing() {
 }
 
 #[test]
-fn a_connection_that_asks_nothing_is_let_go() {
+fn a_connection_without_requests_is_closed() {
     let server = server("limits = { idle_seconds = 1 }");
     for over in BOTH {
         let mut h2 = H2::open(&server, over);
@@ -564,8 +578,8 @@ fn a_connection_that_asks_nothing_is_let_go() {
         let started = Instant::now();
         // PING is no request.
         h2.frame(frame::PING, 0, 0, b"12345678");
-        assert_eq!(h2.goes_away(), Code::NO_ERROR.0);
-        // By default it would be 75 s.
+        assert_eq!(h2.goaway_code(), Code::NO_ERROR.0);
+        // The default timeout is 75 s.
         assert!(started.elapsed() < PATIENCE);
     }
 }

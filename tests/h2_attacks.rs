@@ -1,5 +1,5 @@
-//! Clients of HTTP/2 that mean harm, or are broken: each is stopped within a second of the processor's
-//! time, by the right code, and nobody else notices.
+//! Hostile and broken HTTP/2 clients: the server stops each within one second of processor time, with the
+//! correct error code, and still serves further clients.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,11 @@ use crate::support::Server;
 use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire};
 
-/// A second of the server's own, in ticks: how much of it the machine has for others counts for nothing.
+/// One second of the server's processor time, in ticks. The load of the machine does not count.
 const SOON: u64 = 100;
 
-/// A flood of these bytes, until the server ends the connection.
+/// Floods the server with the bytes from `part` until the server ends the connection. Returns the error
+/// code.
 fn flood(
     server: &Server,
     over: Over,
@@ -22,11 +23,11 @@ fn flood(
     part: &mut dyn FnMut(&mut H2) -> Vec<u8>,
 ) -> u32 {
     let mut h2 = H2::open_with(server, over, settings);
-    // Less than any deadline of the server's, of which the shortest are ten seconds.
+    // The read timeout is shorter than the server's shortest deadlines of 10 s.
     h2.wire.patience(Duration::from_secs(8));
     let before = server.cpu_ticks();
-    // No more than the server reads and throws away behind its last words: who goes on after that
-    // is reset, and may not find them any more.
+    // The flood stays below the number of bytes that the server reads and discards after GOAWAY. A longer
+    // flood would cause a TCP reset, and the client could lose the GOAWAY.
     let mut sent = 0;
     while sent < 700_000 {
         let bytes = part(&mut h2);
@@ -44,12 +45,12 @@ fn flood(
     };
     let took = server.cpu_ticks() - before;
     assert!(took < SOON, "{took} ticks");
-    // Others are served as ever.
+    // Another client is still served.
     assert_eq!(Wire::plain(server).get("/", "").status, 200);
     code
 }
 
-/// Frames, many of them.
+/// Returns the bytes of `count` frames.
 fn frames(count: u32, frame: &dyn Fn(&mut Vec<u8>, u32)) -> Vec<u8> {
     let mut bytes = Vec::new();
     (0..count).for_each(|nth| frame(&mut bytes, nth));
@@ -93,7 +94,7 @@ fn rapid_reset() {
     }
 }
 
-/// The client never resets: it makes the server do so.
+/// The client sends no RST_STREAM, and provokes the server's.
 #[test]
 fn provoked_resets() {
     let server = server("");
@@ -136,7 +137,7 @@ fn provoked_resets() {
         });
         assert_eq!(code, CALM);
     }
-    // Requests that are malformed.
+    // Malformed requests.
     let bad = H2::block(&[(":method", "GET")]);
     let mut next = 1;
     let code = flood(&server, Over::Plain, b"", &mut |_| {
@@ -170,19 +171,19 @@ fn continuation_flood() {
     }
 }
 
-/// A few bytes that stand for many: bounded by what they decode to.
+/// A few bytes that decode to many: the decoded size is bounded.
 #[test]
 fn header_bombs() {
     let server = server("");
     let mut block = get("/");
-    // One entry of 4,000 bytes, kept in the table, then named again and again.
+    // One entry of 4,000 bytes enters the dynamic table and is then referenced 8,000 times.
     block.extend_from_slice(&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e]);
     block.extend_from_slice(&[b'x'; 4_000]);
     block.extend_from_slice(&[0xbe; 8_000]);
     let mut h2 = H2::open(&server, Over::Plain);
     h2.frame(frame::HEADERS, 5, 1, &block);
-    assert_eq!(h2.goes_away(), CALM);
-    // What is merely too large is answered, and the connection goes on.
+    assert_eq!(h2.goaway_code(), CALM);
+    // A header section slightly over the limit gets a response, and the connection goes on.
     let mut h2 = H2::open(&server, Over::Plain);
     let id = h2.ask(
         "GET",
@@ -260,8 +261,8 @@ fn floods_of_small_frames() {
     assert!(server.counter("h2_errors") >= 10);
 }
 
-/// Opens the windows of 100 streams by steps of `bytes`, `rounds` times; returns the code of a GOAWAY.
-/// The initial window is 0, so the server sends no data before.
+/// Opens the windows of 100 streams by steps of `bytes`, `rounds` times; returns the code of a GOAWAY. The
+/// initial window is 0, so the server sends no data before.
 fn open_windows(
     server: &Server,
     over: Over,
@@ -291,7 +292,7 @@ fn open_windows(
                 );
             }
         }
-        // The server's answer to the PING follows the data that the windows allowed.
+        // The server's PING acknowledgement follows the data allowed by the windows.
         push(&mut updates, frame::PING, 0, 0, b"a round.");
         h2.wire.send(updates);
         loop {
@@ -306,8 +307,8 @@ fn open_windows(
     None
 }
 
-/// A client that opens windows byte by byte makes the server send a frame for each byte, and is cut
-/// off. A client that opens windows by small steps as it reads is served on.
+/// A client that opens windows byte by byte makes the server send a frame for each byte, and is cut off. A
+/// client that opens windows by small steps as it reads is served on.
 #[test]
 fn windows_opened_byte_by_byte() {
     let server = server("");
@@ -321,9 +322,9 @@ fn windows_opened_byte_by_byte() {
     assert_eq!(Wire::plain(&server).get("/", "").status, 200);
 }
 
-/// A client that reads nothing is not written to without end either.
+/// The server bounds the replies queued for a client that reads nothing.
 #[test]
-fn a_flood_whose_answers_nobody_reads() {
+fn a_flood_with_unread_responses_is_bounded() {
     let server = server("limits = { write_stall_seconds = 1 }");
     let before = server.resident_kib();
     let mut held = Vec::new();
@@ -345,7 +346,7 @@ fn a_flood_whose_answers_nobody_reads() {
 #[test]
 fn shut_windows_have_a_deadline() {
     let server = server("limits = { write_stall_seconds = 1 }");
-    // One stream's: it alone is reset, whatever else is said meanwhile.
+    // A shut stream window: the server resets the stream alone, even if other frames arrive meanwhile.
     let mut h2 = H2::open_with(&server, Over::Tls, b"\0\x04\0\0\0\0");
     let shut = h2.ask("GET", "/middle.bin", &[], true);
     let started = Instant::now();
@@ -357,17 +358,17 @@ fn shut_windows_have_a_deadline() {
             break;
         }
         std::thread::sleep(Duration::from_millis(20));
-        // By default it would be 30 s.
+        // The default timeout is 30 s.
         assert!(started.elapsed() < Duration::from_secs(20));
     }
     let id = h2.ask("GET", "/empty.txt", &[], true);
     assert_eq!(h2.response(id).status, 200);
-    // The connection's: nothing could go on.
+    // A shut connection window: the server ends the connection.
     let mut h2 = H2::open_with(&server, Over::Tls, b"\0\x04\x00\x10\0\0");
     h2.grants = false;
     h2.ask("GET", "/large.bin", &[], true);
     h2.ask("GET", "/middle.bin", &[], true);
-    assert_eq!(h2.goes_away(), CALM);
+    assert_eq!(h2.goaway_code(), CALM);
 }
 
 #[test]
@@ -375,19 +376,19 @@ fn every_phase_has_a_deadline() {
     let server = server("limits = { head_seconds = 1, handshake_seconds = 1 }");
     let ends = |mut h2: H2, code: Code| {
         let started = Instant::now();
-        // Without a word of ours, not even an acknowledgement.
+        // The client sends nothing, not even an acknowledgement.
         let last = std::iter::from_fn(|| h2.next()).last().expect("a frame");
         assert_eq!((last.kind, last.code()), (frame::GOAWAY, code.0));
-        // By default it would be 10 s.
+        // The default timeout is 10 s.
         assert!(started.elapsed() < Duration::from_secs(9));
     };
-    // Half a preface, and one without SETTINGS.
+    // Half a preface, and a preface without SETTINGS.
     for said in [&PREFACE[..20], &PREFACE[..]] {
         let mut h2 = H2::silent(&server, Over::Tls);
         h2.wire.send(said);
         ends(h2, Code::SETTINGS_TIMEOUT);
     }
-    // Half a frame's header, half a frame, half a block.
+    // Half a frame header, half a frame, and half a field block.
     for said in [
         &b"\0\0\x08\x06"[..],
         b"\0\0\x08\x06\0\0\0\0\0half",
@@ -400,7 +401,7 @@ fn every_phase_has_a_deadline() {
 }
 
 #[test]
-fn more_streams_than_allowed_are_refused() {
+fn streams_over_the_limit_of_a_connection_are_refused() {
     let server = server("");
     let mut h2 = H2::open(&server, Over::Plain);
     let held: Vec<_> = (0..100)
@@ -414,12 +415,12 @@ fn more_streams_than_allowed_are_refused() {
     assert_eq!(h2.get("/").status, 200);
 }
 
-/// The bound is for all connections. A stored page needs no place.
+/// The bound covers all connections of a worker. A stored page does not count.
 #[test]
-fn more_streams_than_a_worker_takes_are_refused() {
+fn streams_over_the_limit_of_a_worker_are_refused() {
     let server = server("limits = { streams = 3 }");
     let mut first = H2::open(&server, Over::Plain);
-    // In memory from now on.
+    // The requests load both pages into memory.
     assert_eq!(first.get("/").status, 200);
     assert_eq!(first.get("/absent").status, 404);
     let held: Vec<_> = (0..3)
@@ -438,9 +439,9 @@ fn more_streams_than_a_worker_takes_are_refused() {
     assert_eq!(second.response(again).status, 200);
 }
 
-/// More body than was granted.
+/// The client sends more body than the granted window.
 #[test]
-fn windows_bound_what_comes() {
+fn windows_bound_received_bodies() {
     let server = server("");
     let mut h2 = H2::open(&server, Over::Plain);
     h2.grants = false;

@@ -1,5 +1,5 @@
-//! HTTP/2 spoken by those who will speak it: curl, nghttp, h2load, Python's h2, Chromium; and h2spec,
-//! which knows the standard by heart.
+//! HTTP/2 with real clients: curl, nghttp, h2load, Python's h2 and Chromium; and the conformance suite
+//! h2spec.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,7 +36,7 @@ fn curl_over_tls_and_with_prior_knowledge() {
         let slow = format!("{url}/slow?lines=3&pause_ms=10");
         assert_eq!(ask(&[&slow]), b"line 0\nline 1\nline 2\n");
         if how == "--http2-prior-knowledge" {
-            // curl 7.88 can't do this without TLS, whoever answers.
+            // curl 7.88 cannot multiplex without TLS, with any server.
             continue;
         }
         let many: Vec<String> = (0..50)
@@ -62,12 +62,12 @@ fn nghttp_and_h2load() {
     }
 }
 
-/// A script that drives Debian's python3-h2.
+/// Runs a script with Debian's python3-h2.
 #[test]
 fn pythons_h2() {
     let server = server("");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/support/h2_client.py");
-    // Debian's own: others may not have its packages.
+    // Debian's own Python: another Python may lack Debian's packages.
     let mut python = Command::new("/usr/bin/python3");
     python.arg(script).arg(server.https_port.to_string());
     let done = finish(python, b"");
@@ -79,7 +79,7 @@ fn pythons_h2() {
     );
 }
 
-/// The example site, by the journal's own configuration but for its ports.
+/// Starts a server with the example site's configuration on other ports.
 fn journal_server(more: &str) -> Server {
     let root = journal().join("public");
     let root = root.to_str().expect("a path");
@@ -126,7 +126,7 @@ fn chromium_loads_the_journal() {
     assert!(old.is_empty(), "{old:?}");
 }
 
-/// tools/setup.sh puts it there.
+/// Returns the path of h2spec, installed by `tools/setup.sh`.
 fn h2spec() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
@@ -138,9 +138,10 @@ fn h2spec() -> PathBuf {
 }
 
 #[test]
-fn h2spec_is_satisfied() {
+fn h2spec_passes() {
     let server = journal_server("h2c = true");
-    // Without TLS the port speaks HTTP/1.1 too, so a wrong preface is answered in it: all but that.
+    // The plain port speaks HTTP/1.1 too and answers an invalid preface with HTTP/1.1, so the tests of
+    // prefaces are left out there.
     let but_prefaces = [
         "generic", "hpack", "http2/4", "http2/5", "http2/6", "http2/7", "http2/8",
     ];

@@ -1,5 +1,5 @@
-//! HTTP/3 spoken by those who will speak it: aioquic, which also does what no good client does;
-//! niquests, which follows Alt-Svc; Chromium.
+//! HTTP/3 with real clients: aioquic, which also plays a faulty client; niquests, which follows Alt-Svc;
+//! and Chromium.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::support::{
     Folder, Server, anthill, eventually, finish, journal, run, server_table, site_table, spawn,
 };
 
-/// Python with what the clients need; tools/setup.sh puts it there.
+/// Returns a command for the Python with the clients' packages, installed by `tools/setup.sh`.
 fn python() -> Command {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
@@ -31,14 +31,13 @@ fn support(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// Plays a scene of tests/support/h3_client.py; what it said.
-pub fn play(server: &Server, scene: &[&str]) -> String {
-    play_at(server.https_port, scene)
+/// Runs a scenario of tests/support/h3_client.py and returns the client's output.
+pub fn run_scenario(server: &Server, scene: &[&str]) -> String {
+    run_scenario_at(server.https_port, scene)
 }
 
-/// Runs a scene of h3_client.py with the server at this port of 127.0.0.1; returns the output of the
-/// client.
-pub fn play_at(port: u16, scene: &[&str]) -> String {
+/// Runs a scenario of h3_client.py against the server at a port of 127.0.0.1. Returns the client's output.
+pub fn run_scenario_at(port: u16, scene: &[&str]) -> String {
     let mut command = python();
     command
         .arg(support("h3_client.py"))
@@ -49,25 +48,25 @@ pub fn play_at(port: u16, scene: &[&str]) -> String {
     done.stdout.trim().to_owned()
 }
 
-/// A client that holds connections, each of which was answered once.
+/// A client program that holds connections open.
 pub struct Holder {
     client: Child,
     said: BufReader<ChildStdout>,
 }
 
 impl Holder {
-    /// With `count` connections.
+    /// Opens `count` connections and makes one request over each.
     pub fn begin(server: &Server, count: u64) -> Holder {
-        Holder::play(server, &["hold", &count.to_string()], "held")
+        Holder::start(server, &["hold", &count.to_string()], "held")
     }
 
-    /// With `count` connections on which the server may not open its control stream.
-    pub fn mute(server: &Server, count: u64) -> Holder {
-        Holder::play(server, &["hold_mute", &count.to_string()], "held")
+    /// Opens `count` connections on which the server may not open its control stream.
+    pub fn without_control_stream(server: &Server, count: u64) -> Holder {
+        Holder::start(server, &["hold_mute", &count.to_string()], "held")
     }
 
-    /// Plays a scene until the client says that it has begun.
-    fn play(server: &Server, scene: &[&str], begun: &str) -> Holder {
+    /// Starts a scenario and waits until the client prints `begun`.
+    fn start(server: &Server, scene: &[&str], begun: &str) -> Holder {
         let mut command = python();
         command
             .arg(support("h3_client.py"))
@@ -82,8 +81,9 @@ impl Holder {
         holder
     }
 
-    /// Waits until `count` of them have ended; how many of them by H3_NO_ERROR.
-    pub fn ended(&mut self, count: u64) -> u64 {
+    /// Waits until `count` connections have ended. Returns the number of connections closed with
+    /// H3_NO_ERROR.
+    pub fn wait_for_ends(&mut self, count: u64) -> u64 {
         let mut input = self.client.stdin.take().expect("a pipe");
         writeln!(input, "{count}").expect("a client that reads");
         self.line().parse().expect("a number")
@@ -105,15 +105,15 @@ impl Drop for Holder {
     }
 }
 
-/// The status that a fresh client gets for `/`.
+/// Returns the status of `/` over a new connection.
 pub fn ask_once(server: &Server) -> String {
-    play(server, &["once"])
+    run_scenario(server, &["once"])
 }
 
 #[test]
-fn answers_are_those_of_other_versions() {
+fn responses_equal_those_of_other_versions() {
     let server = server("");
-    assert_eq!(play(&server, &["pages"]), "13 answers, 100 at once");
+    assert_eq!(run_scenario(&server, &["pages"]), "13 answers, 100 at once");
     assert_eq!(server.counter("h3_connections"), 1);
     assert_eq!(server.counter("h3_errors"), 0);
     let lines = server.output.wait_until(
@@ -136,7 +136,7 @@ fn answers_are_those_of_other_versions() {
 }
 
 #[test]
-fn a_hundred_megabytes() {
+fn a_hundred_megabytes_arrive_whole() {
     let block = large();
     let mut huge = Vec::with_capacity(100 << 20);
     while huge.len() < 100 << 20 {
@@ -149,27 +149,27 @@ fn a_hundred_megabytes() {
     let server = Server::start_in(folder, &(server_table("") + &site_table("")));
     let length = huge.len().to_string();
     assert_eq!(
-        play(&server, &["large", "/huge.bin", &length, &digest]),
+        run_scenario(&server, &["large", "/huge.bin", &length, &digest]),
         "whole"
     );
 }
 
-/// A client that opens windows byte by byte makes the server send a part for each byte, and is cut off.
-/// A client that opens windows by small steps is served on.
+/// A client that opens windows byte by byte makes the server send a frame for each byte, and is cut off. A
+/// client that opens windows by small steps is served on.
 #[test]
 fn windows_opened_byte_by_byte() {
     let server = server("");
-    let ended = play(&server, &["windows", "/large.bin", "1", "1000"]);
+    let ended = run_scenario(&server, &["windows", "/large.bin", "1", "1000"]);
     assert_eq!(ended, "0x107 windows opened byte by byte");
     assert_eq!(
-        play(&server, &["windows", "/large.bin", "256", "300"]),
+        run_scenario(&server, &["windows", "/large.bin", "256", "300"]),
         "open"
     );
     assert_eq!(ask_once(&server), "200");
 }
 
-/// Without a common bound each of these connections holds 4 MiB: its window was opened by the first
-/// download. The server ends each of them, also where QUIC has taken the whole response.
+/// Without a common bound each connection would hold 4 MiB, because the first download opens its window.
+/// The server ends each connection, even if QUIC has accepted the whole response.
 #[test]
 fn clients_that_acknowledge_nothing_hold_little_memory() {
     const COUNT: u64 = 12;
@@ -181,11 +181,11 @@ fn clients_that_acknowledge_nothing_hold_little_memory() {
     let server = Server::start_in(folder, &config);
     let memory = Watch::start(server.pid());
     let (length, count) = (LENGTH.to_string(), COUNT.to_string());
-    let _client = Holder::play(&server, &["silent", "/big.bin", &length, &count], "silent");
+    let _client = Holder::start(&server, &["silent", "/big.bin", &length, &count], "silent");
     eventually("each silent client is late", || {
         (server.counter("deadlines") >= COUNT).then_some(())
     });
-    let most = memory.most();
+    let most = memory.peak_bytes();
     println!("at most {most} bytes of memory");
     assert!(most < 28 << 20, "{most}");
     assert_eq!(server.counter("deadlines"), COUNT);
@@ -195,7 +195,7 @@ fn clients_that_acknowledge_nothing_hold_little_memory() {
 #[test]
 fn live_calls() {
     let server = server("");
-    let said = play(&server, &["live"]);
+    let said = run_scenario(&server, &["live"]);
     assert_eq!(said, "echoed, slow, cancelled, broken off, trailed");
     eventually("two requests without a whole response", || {
         (server.counter("h3_resets") >= 2).then_some(())
@@ -204,9 +204,12 @@ fn live_calls() {
 }
 
 #[test]
-fn a_client_comes_back() {
+fn a_client_resumes_its_session() {
     let server = server("");
-    assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
+    assert_eq!(
+        run_scenario(&server, &["resumption"]),
+        "resumed, no early data"
+    );
     let handshakes = ["handshakes_full", "handshakes_resumed"].map(|name| server.counter(name));
     assert_eq!(handshakes, [1, 1]);
 }
@@ -214,56 +217,63 @@ fn a_client_comes_back() {
 #[test]
 fn requests_under_way_are_bounded_for_all_connections_together() {
     let server = server("limits = { streams = 3 }");
-    assert_eq!(play(&server, &["crowded"]), "refused, then served");
+    assert_eq!(run_scenario(&server, &["crowded"]), "refused, then served");
 }
 
-/// With several workers, so that what comes from the new port must find the right one.
+/// With several workers, packets from the new port must reach the connection's worker.
 #[test]
-fn a_client_moves() {
+fn a_connection_migrates_to_another_port() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let config = server_table("").replace("workers = 1", "workers = 3")
         + &site_table("http = \"serve\"")
         + "[[site.route]]\npath = \"/slow\"\ntest = \"slow\"\n";
     let server = Server::start_in(folder, &config);
     for _ in 0..3 {
-        assert_eq!(play(&server, &["migration"]), "moved");
+        assert_eq!(run_scenario(&server, &["migration"]), "moved");
     }
 }
 
 #[test]
-fn what_breaks_a_rule_is_told_which() {
+fn protocol_errors_get_their_codes() {
     let server = server("");
-    assert_eq!(play(&server, &["broken"]), "29 connections, 8 requests");
+    assert_eq!(
+        run_scenario(&server, &["broken"]),
+        "29 connections, 8 requests"
+    );
     assert_eq!(server.counter("h3_errors"), 29);
     assert_eq!(server.counter("panics"), 0);
 }
 
 #[test]
-fn floods_end() {
+fn floods_are_stopped() {
     let server = server("");
-    assert_eq!(play(&server, &["resets"]), "calmed down");
-    assert_eq!(play(&server, &["garbage"]), "still there");
+    assert_eq!(run_scenario(&server, &["resets"]), "calmed down");
+    assert_eq!(run_scenario(&server, &["garbage"]), "still there");
     assert_eq!(server.counter("panics"), 0);
 }
 
-/// More handshakes at once than are trusted blindly.
+/// More simultaneous handshakes than the server accepts without address validation (Retry, RFC 9000
+/// §8.1.2).
 #[test]
-fn a_crowd_comes_in() {
+fn many_simultaneous_handshakes_succeed() {
     let server = server("limits = { connections_per_address = 400 }");
-    assert_eq!(play(&server, &["crowd", "100"]), "all came in");
+    assert_eq!(run_scenario(&server, &["crowd", "100"]), "all came in");
     assert!(server.counter("h3_retries") >= 100);
 }
 
 #[test]
-fn a_drain_answers_and_closes() {
+fn a_drain_finishes_requests_and_closes() {
     let server = server("");
     let pid = server.pid().to_string();
-    assert_eq!(play(&server, &["drain", &pid]), "answered, then closed");
+    assert_eq!(
+        run_scenario(&server, &["drain", &pid]),
+        "answered, then closed"
+    );
 }
 
-/// Without HTTP/3 nothing is announced, and nobody is there; a reload brings it, and takes it away.
+/// Without HTTP/3 the server sends no Alt-Svc and opens no UDP port. A reload switches HTTP/3 on and off.
 #[test]
-fn it_can_be_switched() {
+fn http_3_is_switched_by_a_reload() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let config = |http3: &str| server_table(http3) + &site_table("http = \"serve\"");
     let server = Server::start_in(folder, &config("http3 = false"));
@@ -276,17 +286,23 @@ fn it_can_be_switched() {
     assert!(!announced());
     server.reload(&config("http3 = true"));
     assert!(announced());
-    assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
+    assert_eq!(
+        run_scenario(&server, &["resumption"]),
+        "resumed, no early data"
+    );
     server.reload(&config("http3 = false"));
     assert!(!announced());
     server.reload(&config(""));
     assert!(announced());
-    assert_eq!(play(&server, &["resumption"]), "resumed, no early data");
+    assert_eq!(
+        run_scenario(&server, &["resumption"]),
+        "resumed, no early data"
+    );
 }
 
-/// Over TLS alone, in HTTP/1.1 and 2, at the port that is reached from outside.
+/// Alt-Svc is sent over TLS alone, in HTTP/1.1 and HTTP/2, and names the public port.
 #[test]
-fn it_is_announced() {
+fn http_3_is_announced_by_alt_svc() {
     let server = server("public_port = 4433");
     for version in ["--http1.1", "--http2"] {
         for path in ["/", "/lost", "/echo", "/old", "/sub/"] {
@@ -306,9 +322,10 @@ fn it_is_announced() {
     );
 }
 
-/// A connection of HTTP/3 can't be asked for a certificate later: such a site isn't there.
+/// HTTP/3 has no client certificate request after the handshake, so a site that requires certificates is
+/// not served.
 #[test]
-fn no_site_that_demands_a_certificate() {
+fn sites_that_require_a_certificate_are_not_served() {
     let folder = Folder::new()
         .with("open/index.html", "open")
         .with("closed/index.html", "closed");
@@ -320,15 +337,16 @@ fn no_site_that_demands_a_certificate() {
         + "[[site]]\nnames = [\"closed.example\"]\nroot = \"closed\"\nclient_ca = \"ca.pem\"\n";
     let server = Server::start_in(folder, &config);
     assert_eq!(
-        play(&server, &["alone", "closed.example", "open.example"]),
+        run_scenario(&server, &["alone", "closed.example", "open.example"]),
         "refused"
     );
 }
 
-/// Somebody else has the UDP port: a warning, and no announcement; an error where HTTP/3 was asked for.
+/// Another process holds the UDP port: the server warns and sends no Alt-Svc. With `http3 = true` the start
+/// fails.
 #[test]
-fn a_udp_port_that_is_taken() {
-    // By TCP it has to be free until the server comes.
+fn a_udp_port_in_use() {
+    // The TCP port has to stay free until the server starts.
     let port = free_port();
     let _taken = std::net::UdpSocket::bind(("127.0.0.1", port)).expect("a port");
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
@@ -378,7 +396,7 @@ fn chromium_loads_the_journal() {
         "--disable-gpu",
         "--disable-dev-shm-usage",
         &format!("--origin-to-force-quic-on={origin}"),
-        // It would try ::1 first, and alone.
+        // Chromium would try ::1 first, and no other address.
         "--host-resolver-rules=MAP localhost 127.0.0.1",
         &format!("--ignore-certificate-errors-spki-list={}", key_pin(&server)),
         "--virtual-time-budget=5000",
@@ -406,7 +424,7 @@ fn chromium_loads_the_journal() {
     assert!(old.is_empty(), "{old:?}");
 }
 
-/// The digest of the server's public key, as Chromium wants it.
+/// Returns the digest of the server's public key in Chromium's format.
 fn key_pin(server: &Server) -> String {
     let made = "openssl s_client -connect \"$0\" </dev/null 2>/dev/null | openssl x509 -pubkey -noout \
         | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | openssl base64";

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 use anthill::limits::UDP_RECEIVE_BYTES;
 
 use crate::h2::server;
-use crate::h3::{ask_once, play_at};
+use crate::h3::{ask_once, run_scenario_at};
 use crate::support::Server;
 use crate::support::lossy::LossyPath;
 
-/// The number of simultaneous connections, and the number of pages that each connection requests.
+/// Numbers of simultaneous connections, and of pages requested over each connection.
 const CONNECTIONS: usize = 20;
 const PAGES: usize = 10;
 
@@ -20,7 +20,7 @@ fn every_request_is_answered_though_datagrams_are_lost_and_reordered() {
         let server = server("");
         let path = LossyPath::begin(server.https_port, seed);
         let scene = ["many", &CONNECTIONS.to_string(), &PAGES.to_string()];
-        let said = play_at(path.port(), &scene);
+        let said = run_scenario_at(path.port(), &scene);
         assert_eq!(said, format!("{} answers", CONNECTIONS * PAGES));
         let counts = path.counts();
         let all = [&counts.lost, &counts.repeated, &counts.reordered];
@@ -31,16 +31,17 @@ fn every_request_is_answered_though_datagrams_are_lost_and_reordered() {
     }
 }
 
-/// The minimum number of datagrams of 1,200 bytes that fit into the server's receive buffer. The kernel
-/// doubles the size that a program asks for, allows no more than `net.core.rmem_max`, and charges 2,304
-/// bytes for each datagram of 1,200 bytes.
-fn room() -> usize {
+/// Returns the minimum number of 1,200-byte datagrams that the server's receive buffer holds. The kernel
+/// doubles the requested size, caps the size at `net.core.rmem_max`, and charges 2,304 bytes for each
+/// 1,200-byte datagram.
+fn receive_buffer_datagrams() -> usize {
     let allowed = std::fs::read_to_string("/proc/sys/net/core/rmem_max").expect("a limit");
     let allowed: usize = allowed.trim().parse().expect("a number");
     2 * allowed.min(UDP_RECEIVE_BYTES) / 2_500
 }
 
-/// Sends datagrams while the server stands still, so that all of them are in the receive buffer at the same time.
+/// Sends datagrams while the server is stopped, so that all datagrams are in the receive buffer at the same
+/// time.
 fn send_while_stopped(server: &Server, count: usize) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket
@@ -57,7 +58,7 @@ fn send_while_stopped(server: &Server, count: usize) {
 #[test]
 fn datagrams_wait_in_the_receive_buffer_while_the_server_is_busy() {
     let server = server("");
-    let room = room();
+    let room = receive_buffer_datagrams();
     assert!(room > 120, "{room}");
     send_while_stopped(&server, room);
     assert_eq!(ask_once(&server), "200");

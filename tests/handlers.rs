@@ -1,5 +1,5 @@
-//! Handlers as parts of a site: its error pages, fields and queries hold for what runs there too, over
-//! every version of HTTP.
+//! Handlers within a site: the site's error pages, fields and queries apply to handlers, over every version
+//! of HTTP.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,8 @@ fn folder(scripts: &[(&str, &str)]) -> Folder {
     folder
 }
 
-/// The same request over HTTP/1.1 and HTTP/2, with and without TLS; and what it is called.
+/// Sends the same request over HTTP/1.1 and HTTP/2, with and without TLS. Returns the responses with their
+/// descriptions.
 fn ask_all(server: &Server, method: &str, path: &str) -> Vec<(String, Response)> {
     let mut all = Vec::new();
     for over in BOTH {
@@ -40,15 +41,15 @@ fn ask_all(server: &Server, method: &str, path: &str) -> Vec<(String, Response)>
     all
 }
 
-/// Over HTTP/3, one line of JSON for each question.
+/// Sends requests over HTTP/3 and returns one line of JSON for each response.
 #[cfg(feature = "http3")]
 fn ask_h3(server: &Server, questions: &[&str]) -> Vec<String> {
-    let said = crate::h3::play(server, &[&["ask"], questions].concat());
+    let said = crate::h3::run_scenario(server, &[&["ask"], questions].concat());
     said.lines().map(str::to_owned).collect()
 }
 
 #[test]
-fn refusals_have_the_pages_of_the_site() {
+fn refusals_use_the_error_pages_of_the_site() {
     let folder = folder(&[
         ("dies", "exit 1"),
         ("silent", "sleep 1000"),
@@ -86,7 +87,7 @@ fn refusals_have_the_pages_of_the_site() {
             assert_eq!(got.field("content-length"), Some(&*length), "{what}");
         }
     }
-    // As if a file were asked for.
+    // The response equals the response for an absent file.
     let mut wire = Wire::plain(&server);
     let [ours, files] = ["/run/none", "/none"].map(|path| {
         let mut fields = wire.get(path, "").fields;
@@ -95,7 +96,7 @@ fn refusals_have_the_pages_of_the_site() {
         fields
     });
     assert_eq!(ours, files);
-    // One that isn't sent at once. The others may take longer than that to say something.
+    // A page too large to be sent at once. Only this part of the test runs with the short timeout.
     let limits = "body_bytes = 1000, script_silent_seconds = 1";
     server.reload(&config.replace("body_bytes = 1000", limits));
     for (what, got) in ask_all(&server, "GET", "/run/silent") {
@@ -107,7 +108,7 @@ fn refusals_have_the_pages_of_the_site() {
         assert_eq!((got.status, got.text().as_str()), (405, PAGE), "{what}");
         assert_eq!(got.field("allow"), Some("GET, HEAD, OPTIONS"), "{what}");
     }
-    // What a script says itself stays as it is.
+    // A script's own response is unchanged.
     for (what, got) in ask_all(&server, "GET", "/run/own") {
         assert_eq!(
             (got.status, got.text().as_str()),
@@ -116,7 +117,7 @@ fn refusals_have_the_pages_of_the_site() {
         );
         assert_eq!(got.field("x-page"), None, "{what}");
     }
-    // A body that is too large, told before or found out.
+    // A body over the limit, with and without a declared length.
     for fields in ["Content-Length: 1001", "Transfer-Encoding: chunked"] {
         for over in BOTH {
             let mut wire = Wire::over(&server, over);
@@ -157,9 +158,9 @@ fn refusals_have_the_pages_of_the_site() {
     }
 }
 
-/// The page isn't in memory when it is needed first, and the client still sends.
+/// The error page is not in memory when it is needed, and the client is still sending.
 #[test]
-fn a_page_is_loaded_while_its_client_waits() {
+fn an_error_page_is_loaded_while_its_client_waits() {
     for over in BOTH {
         for fields in ["Content-Length: 1001", "Transfer-Encoding: chunked"] {
             let site = "http = \"serve\"\nerrors = { 413 = \"error.html\" }\n";
@@ -168,7 +169,7 @@ fn a_page_is_loaded_while_its_client_waits() {
             let server = Server::start_in(folder(&[("deaf", PLAIN)]), &config);
             let mut wire = Wire::over(&server, over);
             let head = format!("POST /run/deaf HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n");
-            // What follows looks like a request, and is none.
+            // The bytes after the body look like a request, and are discarded.
             let next = "GET /index.html HTTP/1.1\r\nHost: localhost\r\n\r\n";
             wire.send(head + "3e9\r\n" + &"x".repeat(1001) + "\r\n0\r\n\r\n" + next);
             let got = wire.response("POST");
@@ -193,23 +194,23 @@ fn a_page_is_loaded_while_its_client_waits() {
     }
 }
 
-/// Over HTTP/3, where the page is loaded first too.
+/// The error page is loaded first over HTTP/3 too.
 #[cfg(feature = "http3")]
 #[test]
-fn a_page_is_loaded_while_its_client_waits_over_http_3() {
+fn an_error_page_is_loaded_while_its_client_waits_over_http_3() {
     let site = "http = \"serve\"\nerrors = { 413 = \"error.html\" }\n";
     let config = server_table("limits = { body_bytes = 1000 }") + &site_table(site) + ROUTE;
     let server = Server::start_in(folder(&[("deaf", PLAIN)]), &config);
     for nth in 1..3 {
-        let said = crate::h3::play(&server, &["withheld", "/run/deaf", "1001"]);
+        let said = crate::h3::run_scenario(&server, &["withheld", "/run/deaf", "1001"]);
         assert_eq!(said, format!("413 {}", PAGE.trim_end()));
         assert_eq!(server.counter("rejects"), nth);
     }
 }
 
-/// It takes longer to send than what is left of the body to come, or ends with it.
+/// The page takes longer to send than the rest of the body, whether the body is cut off or ends.
 #[test]
-fn a_large_page_is_whole_after_a_body_that_is_cut() {
+fn a_large_error_page_is_whole_after_a_cut_body() {
     let folder = folder(&[("reads", &format!("cat > /dev/null\n{PLAIN}"))]);
     folder.write("public/large.html", PAGE.repeat(200_000));
     let site = "http = \"serve\"\nerrors = { 408 = \"large.html\", 413 = \"large.html\" }\n";
@@ -236,9 +237,9 @@ fn a_large_page_is_whole_after_a_body_that_is_cut() {
     }
 }
 
-/// Whatever body comes with it, a login that is wrong is told first.
+/// A wrong login is refused with 401, at any length of the body.
 #[test]
-fn a_wrong_password_is_no_matter_of_length() {
+fn a_wrong_password_gets_a_401_at_any_body_length() {
     for page in ["", "errors = { 401 = \"error.html\" }\n"] {
         let folder = folder(&[("deaf", PLAIN)]);
         folder.write("users", "ant:$1$salt$nobody.knows.this.one.\n");
@@ -258,7 +259,7 @@ fn a_wrong_password_is_no_matter_of_length() {
         {
             let login = "authorization:Basic YW50OnVua25vd24=";
             let scene = ["withheld", "/run/deaf", "2000000", login];
-            let said = crate::h3::play(&server, &scene);
+            let said = crate::h3::run_scenario(&server, &scene);
             assert!(said.starts_with("401 "), "{said}");
             assert_eq!(said.contains("our own page"), !page.is_empty(), "{said}");
         }
@@ -266,8 +267,8 @@ fn a_wrong_password_is_no_matter_of_length() {
 }
 
 #[test]
-fn the_queue_has_the_page_of_the_site() {
-    // Runs until a file is there.
+fn a_full_queue_uses_the_error_page_of_the_site() {
+    // The script runs until a file exists.
     let wait = format!("echo $$ >> pids\nwhile [ ! -e go ]; do sleep 0.05; done\n{PLAIN}");
     let site = "http = \"serve\"\nerrors = { 503 = \"error.html\" }\n";
     let limits = "limits = { scripts = 1, script_queue = 1 }";
@@ -307,7 +308,7 @@ fn fields_config(first: &str, cache: &str) -> String {
 }
 
 #[test]
-fn fields_of_the_site_are_on_what_handlers_answer() {
+fn fields_of_the_site_are_on_responses_of_handlers() {
     let folder = folder(&[
         (
             "a.cgi",
@@ -326,10 +327,10 @@ fn fields_of_the_site_are_on_what_handlers_answer() {
         ("/run/a.cgi", 200, None, Some("run")),
         ("/run/a.cgi/more", 200, None, Some("run")),
         ("/run/same", 304, None, Some("run")),
-        // Those of the page that is sent.
+        // The fields of the target page.
         ("/run/to-page", 200, Some("page"), None),
         ("/run/to-script", 200, Some("script"), None),
-        // Those of the file that is run.
+        // The fields of the executed file.
         ("/", 200, Some("script"), None),
         ("/sub/b.sh", 200, Some("script"), None),
         ("/sub/b.sh/x.html", 200, Some("script"), None),
@@ -377,7 +378,7 @@ fn fields_of_the_site_are_on_what_handlers_answer() {
 }
 
 #[test]
-fn fields_of_the_site_are_on_kept_pages() {
+fn fields_of_the_site_are_on_stored_pages() {
     let cache = "cache = { seconds = 1000 }\n";
     let folder = folder(&[("a.cgi", PLAIN)]);
     folder.write("public/index.sh", PLAIN);
@@ -397,12 +398,12 @@ fn fields_of_the_site_are_on_kept_pages() {
                 }
             }
         }
-        // A page that is known has no more than one that isn't.
+        // A 304 for a stored page has the same site fields as a full response.
         let known = "If-None-Match: \"t\"\r\n";
         let path = "/page?f=ETag:%22t%22&f=X-Own:theirs";
         let got = Wire::plain(&server).get(path, known);
         assert_eq!((got.status, got.field("x-all")), (304, Some(first)));
-        // And who finds that out by a call isn't told otherwise.
+        // A 304 after a call of the handler has the site fields too.
         let path = format!("/page/{first}?f=ETag:%22t%22&f=X-Own:theirs");
         let got = Wire::plain(&server).get(&path, known);
         assert_eq!((got.status, got.field("x-all")), (304, Some(first)));
@@ -410,9 +411,9 @@ fn fields_of_the_site_are_on_kept_pages() {
     }
 }
 
-/// What a handler says of how long its answer is good stands, and what may be said more than once adds up.
+/// A handler's own lifetime takes precedence over the site's, and list-valued fields are combined.
 #[test]
-fn fields_of_the_site_leave_what_handlers_know() {
+fn fields_of_the_site_do_not_replace_lifetimes_of_handlers() {
     let asked_again = "if [ \"$HTTP_IF_NONE_MATCH\" ]; then\n\
         printf 'Status: 304\\nETag: \"t\"\\n\\n'; exit\nfi\n\
         printf 'Content-Type: text/plain\\nETag: \"t\"\\nVary: Accept-Language\\n'\n\
@@ -440,7 +441,7 @@ fn fields_of_the_site_leave_what_handlers_know() {
     let mut wire = Wire::plain(&server);
     for (language, said) in [
         ("en", "fwd=uri-miss"),
-        // Twice, for the second is asked by what the first 304 made of it.
+        // The second revalidation uses the fields updated by the first 304.
         ("en", "fwd=stale"),
         ("en", "fwd=stale"),
         ("de", "fwd=vary-miss"),
@@ -453,7 +454,7 @@ fn fields_of_the_site_leave_what_handlers_know() {
         assert!(status.contains(said), "{language}: {got:?}");
         assert_eq!(all(&got, "link"), ["</b>", "</a>"], "{got:?}");
         let mut vary = all(&got, "vary");
-        // That is ours.
+        // The server itself adds `Accept-Encoding`.
         vary.retain(|value| value != "Accept-Encoding");
         assert_eq!(vary, ["Accept-Language", "X-Y"], "{got:?}");
         let control = all(&got, "cache-control");
@@ -540,7 +541,7 @@ fn a_query_goes_with_try_and_rewrite() {
             assert!(lines[0].contains("q=/no/such&x|/no/such?x"), "{lines:?}");
             assert!(lines[1].contains("|title=A&x|/wiki/A?x"), "{lines:?}");
         }
-        // A page is kept by what was asked for.
+        // A page is stored under its requested path.
         let mut wire = Wire::plain(&server);
         for (path, is_kept) in [("/wiki/A", true), ("/wiki/A?z", false), ("/wiki/B", false)] {
             let got = wire.get(path, "");
@@ -548,7 +549,7 @@ fn a_query_goes_with_try_and_rewrite() {
             assert_eq!(said.contains("hit"), is_kept, "{path}: {got:?}");
         }
     }
-    // A script of the site that gets the path behind its name.
+    // A script of the site, with the requested path behind its name.
     for (last, query) in [
         ("/app.sh$path?$query&q=1", "x=%20&q=1"),
         ("/app.sh$path", "x=%20"),
@@ -580,7 +581,7 @@ fn a_query_goes_with_try_and_rewrite() {
             assert!(!got.text().contains("app.sh"), "{path}: {got:?}");
         }
     }
-    // And one of another route, though its name is like that of a script of the site.
+    // A script of another route with the name of a script among the site's files.
     let folder = folder(&[("app.sh", &format!("{PLAIN}{TELL}"))]);
     let site = "http = \"serve\"\ntry = [\"$path\", \"/run/app.sh$path\"]";
     let config = server_table("")
@@ -590,7 +591,7 @@ fn a_query_goes_with_try_and_rewrite() {
     let server = Server::start_in(folder, &config);
     let got = Wire::plain(&server).get("/no/such", "");
     assert_eq!(got.text(), "/run/app.sh|/no/such||/no/such\n");
-    // What is only a file needs no query.
+    // A query on a file's path is ignored.
     let server = start("/page.html?x=$path");
     assert_eq!(Wire::plain(&server).get("/none", "").text(), "page");
 }

@@ -1,4 +1,5 @@
-//! Hit counts from outside: what counts as a view, where it is shown, and that it is kept.
+//! Hit counts, end to end: the requests that count as views, the output of the counts, and their
+//! persistence.
 
 use std::time::Duration;
 
@@ -27,14 +28,14 @@ fn config(site: &str) -> String {
         + "[[site.route]]\npath = \"/views/\"\nhits = true\n"
 }
 
-/// What `anthill hits --json` says of all sites.
+/// Returns the output of `anthill hits --json` for all sites.
 fn hits(server: &Server) -> String {
     let done = server.ask(&["hits", "--json", "*"]);
     assert_eq!(done.code, Some(0), "{done:?}");
     done.stdout
 }
 
-/// `views/bots` of a page in that.
+/// Returns a page's `views/bots` from the output.
 fn of_page(said: &str, path: &str) -> String {
     let begin = format!("{{\"path\":\"{path}\",\"views\":");
     let Some((_, rest)) = said.split_once(&begin) else {
@@ -49,7 +50,7 @@ fn of_page(said: &str, path: &str) -> String {
 }
 
 #[test]
-fn views_are_counted_once_whichever_way_they_come() {
+fn views_are_counted_once_over_every_transport() {
     let server = Server::start_in(folder(), &config(""));
     for over in [Over::Plain, Over::Tls] {
         let mut wire = Wire::over(&server, over);
@@ -66,13 +67,13 @@ fn views_are_counted_once_whichever_way_they_come() {
         }
         wire.get("/a.html", BOT);
         wire.get("/a.html", "");
-        // None of these is a view.
+        // None of the requests counts as a view.
         wire.ask("HEAD", "/a.html", BROWSER);
         wire.ask("POST", "/live", BROWSER);
         wire.get("/nowhere", BROWSER);
         wire.get("/a.html", &format!("{BROWSER}Range: bytes=0-0\r\n"));
         wire.get("/live?status=500", BROWSER);
-        // But who has the page already sees it again.
+        // A 304 counts as a view.
         let tag = wire.get("/", BROWSER);
         let tag = tag.field("etag").expect("a tag");
         let fields = format!("{BROWSER}If-None-Match: {tag}\r\n");
@@ -118,13 +119,13 @@ fn views_are_counted_once_whichever_way_they_come() {
 
 #[cfg(feature = "http3")]
 #[test]
-fn views_over_http_3_count_too() {
+fn views_over_http_3_are_counted() {
     let server = Server::start_in(folder(), &config(""));
     let questions = ["/", "/live", "/kept", "/kept", "/large.html"];
     let questions = questions.map(|path| format!("GET {path} user-agent:Firefox"));
     let mut scene = vec!["ask"];
     scene.extend(questions.iter().map(String::as_str));
-    crate::h3::play(&server, &scene);
+    crate::h3::run_scenario(&server, &scene);
     let said = hits(&server);
     for (path, expected) in [
         ("/", "1/0"),
@@ -141,7 +142,7 @@ fn counts_outlive_restarts() {
     let mut server = Server::start_in(folder(), &config(""));
     Wire::plain(&server).get("/a.html", BROWSER);
     assert_eq!(of_page(&hits(&server), "/a.html"), "1/0");
-    // A reload lets go of nothing.
+    // A reload keeps all counts.
     server.reload(&config(""));
     Wire::plain(&server).get("/a.html", BROWSER);
     for expected in ["3/0", "4/0"] {
@@ -194,7 +195,7 @@ fn a_page_reads_its_own_counts() {
 }
 
 #[test]
-fn a_site_may_go_uncounted() {
+fn counting_can_be_switched_off() {
     let server = Server::start_in(folder(), &config("hits = false"));
     Wire::plain(&server).get("/a.html", BROWSER);
     assert_eq!(of_page(&hits(&server), "/a.html"), "none");

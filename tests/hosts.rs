@@ -1,12 +1,12 @@
-//! Sites by name: which one answers, where a client under another name is sent, and which
-//! connection may carry what.
+//! Virtual hosts: the choice of the site by name, redirects between names, and the hosts that a TLS
+//! connection may be used for.
 
 use crate::clients::{Answer, Authority, Session, ask, curl, visit, visit_with};
 use crate::support::{Folder, Server, server_table};
 
-/// Sites in folders of their own, each with a page that says which it is and an error page of its
-/// own, and a CA whose leafs are for their names.
-fn town(config: &str) -> Server {
+/// Starts a server with sites in folders of their own, each with a page and an error page that name the
+/// site, and with certificates of a test CA.
+fn start(config: &str) -> Server {
     let authority = Authority::new("anthill's test CA");
     let mut folder = Folder::new().with("ca.pem", &authority.pem);
     for (site, names) in [
@@ -30,7 +30,7 @@ fn site(names: &str, root: &str, more: &str) -> String {
     )
 }
 
-fn three() -> String {
+fn three_sites() -> String {
     site(
         r#"["www.a.test", "a.test"]"#,
         "a",
@@ -42,7 +42,7 @@ fn three() -> String {
 #[test]
 fn the_name_chooses_the_site() {
     let plain = "http = \"serve\"";
-    let server = town(
+    let server = start(
         &(site(r#"["www.a.test"]"#, "a", plain)
             + &site(r#"["*.b.test"]"#, "b", plain)
             + &site(r#"["deep.b.test"]"#, "c", plain)),
@@ -75,14 +75,14 @@ fn the_name_chooses_the_site() {
         assert!(!answer.body.contains("error of"), "{host:?}: {answer:?}");
         assert!(!answer.head.contains("ETag"), "{host:?}: {answer:?}");
     }
-    // The target's authority counts, whatever Host says (RFC 9112 §3.2.2).
+    // The target's authority takes precedence over Host (RFC 9112 §3.2.2).
     let request = b"GET http://x.b.test/ HTTP/1.1\r\nHost: www.a.test\r\nConnection: close\r\n\r\n";
     assert_eq!(Answer::parse(&server.http_raw(request)).body, "site b");
 }
 
 #[test]
-fn the_start_names_what_is_answered_to() {
-    let named = town(
+fn the_start_message_lists_the_served_names() {
+    let named = start(
         &(site(
             r#"["www.a.test", "a.test"]"#,
             "a",
@@ -105,7 +105,7 @@ fn the_start_names_what_is_answered_to() {
         assert!(said.contains(&url), "no {url} in {said}");
     }
     assert!(!said.contains("localhost"), "{said}");
-    let any = town(&site(r#"["*"]"#, "any", ""));
+    let any = start(&site(r#"["*"]"#, "any", ""));
     let said = any.errors.all().join("\n");
     let url = format!("https://localhost:{}\n", any.https_port);
     assert!(said.contains(&url), "no {url} in {said}");
@@ -113,12 +113,12 @@ fn the_start_names_what_is_answered_to() {
 
 #[test]
 fn a_trailing_dot_is_the_same_name() {
-    let server = town(&site(
+    let server = start(&site(
         r#"["www.a.test", "a.test"]"#,
         "a",
         "certificate = \"a.pem\"\nhttp = \"serve\"",
     ));
-    // Whether it is sent to the name without dot or served is one; it is never unknown.
+    // The name with a dot is redirected or served, and is never unknown.
     for host in ["www.a.test.", "a.test.", "A.TEST.:80"] {
         let answer = ask(&server, host, "/page?x=1");
         assert_eq!(answer.status, 308, "{host}: {answer:?}");
@@ -131,8 +131,8 @@ fn a_trailing_dot_is_the_same_name() {
 }
 
 #[test]
-fn the_star_takes_the_rest() {
-    let server = town(&three());
+fn the_star_site_serves_all_other_names() {
+    let server = start(&three_sites());
     for (name, body) in [
         ("www.a.test", "site a"),
         ("x.b.test", "site b"),
@@ -142,12 +142,12 @@ fn the_star_takes_the_rest() {
         let answer = visit(&server, name, "/");
         assert_eq!((answer.status, &*answer.body), (200, body), "{name}");
     }
-    // A name that no certificate covers: the handshake succeeds, judging is the client's.
+    // A name without a matching certificate: the handshake succeeds, and verification is the client's task.
     let answer = visit_with(&server, "y.x.b.test", "/", &["-k"]);
     assert_eq!(answer.body, "site any");
     let nameless = Session::open(server.https_port, "anything.test", &["-noservername"]);
     assert!(nameless.text.contains("site any"), "{}", nameless.text);
-    // Plain: everybody is sent to where they asked for.
+    // Plain HTTP redirects to the requested name.
     let answer = ask(&server, "whoever.test:8080", "/x");
     assert_eq!(answer.status, 308);
     let expected = format!("https://whoever.test:{}/x", server.https_port);
@@ -156,7 +156,7 @@ fn the_star_takes_the_rest() {
 
 #[test]
 fn an_unknown_name_sees_nothing_of_any_site() {
-    let server = town(
+    let server = start(
         &(site(
             r#"["www.a.test"]"#,
             "a",
@@ -174,7 +174,7 @@ fn an_unknown_name_sees_nothing_of_any_site() {
     assert!(!answer.body.contains("error of"), "{answer:?}");
     assert_eq!(answer.field("strict-transport-security"), None);
 
-    // Nobody answers to this server name, so there is no certificate to show.
+    // No site has the server name, so no certificate is presented.
     for name in ["evil.test", "a.test", "b.test", "y.x.b.test", "localhost"] {
         let session = Session::open(server.https_port, name, &[]);
         assert!(!session.connected, "{name}: {}", session.text);
@@ -184,7 +184,8 @@ fn an_unknown_name_sees_nothing_of_any_site() {
             session.errors
         );
     }
-    // No server name at all: the self-signed certificate, over which no site with another answers.
+    // Without a server name the server presents the self-signed certificate, and no site with another
+    // certificate is served over the connection.
     let nameless = Session::open(server.https_port, "www.a.test", &["-noservername"]);
     assert!(
         nameless.text.contains("anthill, self-signed"),
@@ -197,7 +198,7 @@ fn an_unknown_name_sees_nothing_of_any_site() {
 
 #[test]
 fn upper_case_and_dotted_server_names_are_the_same() {
-    let server = town(&site(r#"["www.a.test"]"#, "a", "certificate = \"a.pem\""));
+    let server = start(&site(r#"["www.a.test"]"#, "a", "certificate = \"a.pem\""));
     for name in ["WWW.A.TEST", "www.a.test"] {
         let session = Session::open(server.https_port, name, &[]);
         assert!(
@@ -212,7 +213,7 @@ fn upper_case_and_dotted_server_names_are_the_same() {
 #[test]
 fn misdirected_only_where_certificate_files_or_demands_differ() {
     let shared = "certificate = \"c.pem\"";
-    let server = town(
+    let server = start(
         &(site(r#"["c.test"]"#, "c", shared)
             + &site(r#"["d.test"]"#, "b", shared)
             + &site(
@@ -242,7 +243,7 @@ fn misdirected_only_where_certificate_files_or_demands_differ() {
         ("www.a.test", "c.test"),
         ("c.test", "self.test"),
         ("self.test", "c.test"),
-        // The same certificate, but who may come in is another matter.
+        // The certificate is the same, and the access requirements differ.
         ("c.test", "d2.test"),
     ] {
         let answer = over(sni, host);
@@ -252,8 +253,8 @@ fn misdirected_only_where_certificate_files_or_demands_differ() {
 }
 
 #[test]
-fn one_redirect_to_https_and_the_canonical_name() {
-    let server = town(
+fn one_redirect_leads_to_https_and_the_canonical_name() {
+    let server = start(
         &(site(
             r#"["www.a.test", "a.test"]"#,
             "a",
@@ -277,7 +278,8 @@ fn one_redirect_to_https_and_the_canonical_name() {
             "/%41?%41",
             format!("https://www.a.test:{port}/%41?%41"),
         ),
-        // HSTS: the same host first, so that the browser learns the policy for it too.
+        // With HSTS the redirect keeps the host at first, so that the browser learns the policy for the
+        // host too.
         ("d.test", "/x", format!("https://d.test:{port}/x")),
         ("c.test", "/x", format!("https://c.test:{port}/x")),
     ] {
@@ -304,7 +306,7 @@ fn one_redirect_to_https_and_the_canonical_name() {
     assert_eq!(visit(&server, "c.test", "/").field(field), hsts);
     assert_eq!(visit(&server, "c.test", "/nothing").field(field), hsts);
     assert_eq!(visit(&server, "www.a.test", "/").field(field), None);
-    // curl follows it all to the page.
+    // curl follows the redirects to the page.
     let url = format!("http://a.test:{}/", server.http_port);
     let followed = curl(&server.folder, &["-L", &url]);
     assert!(followed.success, "{}", followed.errors());
@@ -314,7 +316,7 @@ fn one_redirect_to_https_and_the_canonical_name() {
 
 #[test]
 fn redirects_to_https_stay_on_the_host() {
-    let server = town(
+    let server = start(
         &(site(r#"["www.a.test"]"#, "a", "certificate = \"a.pem\"") + &site(r#"["*"]"#, "any", "")),
     );
     let port = server.https_port;
@@ -337,7 +339,7 @@ fn redirects_to_https_stay_on_the_host() {
             "{target}"
         );
     }
-    // What is no host name at all never comes so far.
+    // An invalid host name is refused before the redirect.
     for host in [
         "evil.example/",
         "evil.example#",
@@ -350,7 +352,7 @@ fn redirects_to_https_stay_on_the_host() {
         assert_eq!(answer.status, 400, "{host}: {answer:?}");
         assert_eq!(answer.field("location"), None, "{host}");
     }
-    // Nobody to redirect to: plain HTTP shows nothing either.
+    // Without a host no redirect is possible, and plain HTTP serves no content.
     for request in [
         &b"GET / HTTP/1.0\r\n\r\n"[..],
         b"GET / HTTP/1.1\r\nHost:\r\nConnection: close\r\n\r\n",
@@ -359,7 +361,7 @@ fn redirects_to_https_stay_on_the_host() {
         assert_eq!(answer.status, 400, "{answer:?}");
         assert!(!answer.body.contains("site any"), "{answer:?}");
     }
-    // HEAD and POST too: the method stays what it was.
+    // The redirect keeps the method, for HEAD and POST too.
     for method in ["HEAD", "POST", "OPTIONS"] {
         let request =
             format!("{method} /x HTTP/1.1\r\nHost: www.a.test\r\nConnection: close\r\n\r\n");
@@ -397,8 +399,8 @@ fn redirects_name_the_public_port() {
 }
 
 #[test]
-fn plain_http_serves_where_it_is_told_to() {
-    let server = town(
+fn plain_http_serves_where_configured() {
+    let server = start(
         &(site(
             r#"["www.a.test", "a.test"]"#,
             "a",
@@ -408,7 +410,7 @@ fn plain_http_serves_where_it_is_told_to() {
     let answer = ask(&server, "www.a.test", "/");
     assert_eq!((answer.status, &*answer.body), (200, "site a"));
     assert_eq!(answer.field("strict-transport-security"), None);
-    // The other name stays on plain HTTP, on the port it came by.
+    // The alias stays on plain HTTP and on its port.
     let answer = ask(&server, "a.test:8080", "/x");
     assert_eq!(answer.location(), "http://www.a.test:8080/x");
     assert_eq!(

@@ -1,5 +1,5 @@
-//! HTTP/1.1 as the wire sees it: which bytes are a request, what each is answered, and what becomes
-//! of the connection.
+//! HTTP/1.1 byte by byte: valid and malformed requests, their responses, and the state of the connection
+//! afterwards.
 
 use std::os::unix::fs::symlink;
 
@@ -30,7 +30,7 @@ fn server_with(server: &str, site: &str) -> Server {
     Server::start_in(folder, &(config + site))
 }
 
-/// The one response to these bytes, after which the connection is over whatever else was sent.
+/// Returns the only response to the bytes sent. The connection must end after the response.
 fn refused(wire: &mut Wire, what: &str) -> Response {
     let response = wire.response("GET");
     assert!(response.closes(), "{what}: {response:?}");
@@ -43,7 +43,7 @@ fn refused(wire: &mut Wire, what: &str) -> Response {
     response
 }
 
-/// Request lines, each with what it is answered; `Host` follows.
+/// Request lines with their statuses; `Host` follows.
 const LINES: [(&str, u16); 27] = [
     ("GET /page.html", 400),
     ("GET  /page.html HTTP/1.1", 400),
@@ -74,7 +74,7 @@ const LINES: [(&str, u16); 27] = [
     ("GET /full%5cindex.html HTTP/1.1", 400),
 ];
 
-/// Field lines after a sound request line and `Host`, each with what the request is answered.
+/// Field lines after a valid request line and `Host`, with their statuses.
 const FIELDS: [(&str, u16); 46] = [
     ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", 400),
     ("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", 400),
@@ -130,7 +130,7 @@ const FIELDS: [(&str, u16); 46] = [
     ),
 ];
 
-/// Whole heads that are refused, each with its answer.
+/// Whole heads with their statuses.
 const HEADS: [(&str, u16); 16] = [
     ("GET /page.html HTTP/1.1\r\n\r\n", 400),
     ("GET /page.html HTTP/1.1\r\nHost:\r\n\r\n", 400),
@@ -156,7 +156,7 @@ const HEADS: [(&str, u16); 16] = [
     ("\x16\x03\x01\x02\x00\x01\x00\x01\u{7c}\x03\x03", 400),
 ];
 
-/// Chunked bodies that are refused, each with its answer.
+/// Chunked bodies with their statuses.
 const CHUNKS: [(&str, u16); 22] = [
     ("5\nhello\r\n0\r\n\r\n", 400),
     ("5\r\nhello0\r\n\r\n", 400),
@@ -182,7 +182,7 @@ const CHUNKS: [(&str, u16); 22] = [
     ("5\r\nhello\r\n0\r\nA: b\n\r\n", 400),
 ];
 
-/// Everything malformed, with its answer.
+/// Returns all malformed requests with their statuses.
 fn malformed() -> Vec<(Vec<u8>, u16)> {
     let mut all = Vec::new();
     let mut add = |text: String, status| all.push((text.into_bytes(), status));
@@ -223,7 +223,7 @@ fn malformed() -> Vec<(Vec<u8>, u16)> {
 }
 
 #[test]
-fn what_is_malformed_is_refused_and_nothing_after_it_is_a_request() {
+fn malformed_requests_are_refused_and_end_the_connection() {
     let server = server();
     for (bytes, status) in malformed() {
         let shown = lossy(&bytes[..bytes.len().min(160)]);
@@ -236,9 +236,9 @@ fn what_is_malformed_is_refused_and_nothing_after_it_is_a_request() {
 }
 
 #[test]
-fn what_is_malformed_is_refused_alike_after_a_good_request_and_over_tls() {
+fn malformed_requests_are_refused_alike_after_a_good_request_and_over_tls() {
     let server = server();
-    // A TLS handshake for each would take long in a debug build.
+    // The test uses a sample, because a TLS handshake for each request takes long in a debug build.
     for (bytes, status) in malformed().into_iter().step_by(9) {
         let shown = lossy(&bytes[..bytes.len().min(160)]);
         for over in BOTH {
@@ -257,7 +257,7 @@ fn what_is_malformed_is_refused_alike_after_a_good_request_and_over_tls() {
 }
 
 #[test]
-fn a_refusal_does_not_depend_on_how_the_bytes_are_cut() {
+fn a_refusal_does_not_depend_on_the_segmentation() {
     let server = server();
     let cases: Vec<_> = malformed()
         .into_iter()
@@ -273,7 +273,7 @@ fn a_refusal_does_not_depend_on_how_the_bytes_are_cut() {
     }
 }
 
-/// Method, target, status, and what the response must have of fields; all on one connection.
+/// Method, target, status and expected fields; all requests on one connection.
 #[test]
 fn statuses() {
     let server = server();
@@ -327,7 +327,7 @@ fn statuses() {
             assert!(response.field("date").is_some(), "{method} {target}");
             assert!(!response.text().contains("secret"), "{method} {target}");
         }
-        // What follows a CONNECT is not HTTP, even if it looks like it.
+        // Bytes after a CONNECT are not HTTP, even if the bytes look like a request.
         wire.send(format!(
             "CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n{NEXT}"
         ));
@@ -370,7 +370,7 @@ fn ten_requests_in_one_write_are_answered_in_order() {
                 assert_eq!(response.status, status, "{nth} over {over:?}: {response:?}");
             }
         }
-        // And the same transcript, one byte at a time.
+        // All requests once more, one byte at a time.
         if over == Over::Plain {
             wire.drip(requests.concat());
             for (nth, status) in expected.into_iter().enumerate() {
@@ -382,7 +382,7 @@ fn ten_requests_in_one_write_are_answered_in_order() {
 }
 
 #[test]
-fn keep_alive_is_what_the_client_asks_for() {
+fn keep_alive_follows_the_request() {
     let server = server();
     for (version, field, kept) in [
         ("1.1", "", true),
@@ -416,7 +416,7 @@ fn keep_alive_is_what_the_client_asks_for() {
             }
         }
     }
-    // Before names came into requests.
+    // HTTP/1.0 without Host.
     let mut wire = Wire::plain(&server);
     wire.send("GET /page.html HTTP/1.0\r\n\r\n");
     assert_eq!(wire.response("GET").text(), PAGE);
@@ -434,7 +434,7 @@ fn one_empty_line_may_precede_each_request() {
 }
 
 #[test]
-fn an_absolute_target_counts_before_host() {
+fn an_absolute_target_takes_precedence_over_host() {
     let server = server();
     let mut wire = Wire::plain(&server);
     for target in [
@@ -454,7 +454,7 @@ fn an_absolute_target_counts_before_host() {
 }
 
 #[test]
-fn a_body_on_a_stored_page_is_thrown_away_and_the_connection_goes_on() {
+fn a_body_sent_to_a_stored_page_is_discarded_and_the_connection_stays_open() {
     let server = server();
     let fixed = "Content-Length: 5\r\n\r\nhello";
     let chunked = "Transfer-Encoding: chunked\r\n\r\n3;x=\"y\"\r\nhel\r\n002\r\nlo\r\n0\r\nTrailer: t\r\n\r\n";
@@ -487,7 +487,7 @@ fn a_body_on_a_stored_page_is_thrown_away_and_the_connection_goes_on() {
     }
 }
 
-/// The first request for a page has to wait for its file, with a body behind it or not.
+/// The first request for a page waits for the file, with and without a body behind the head.
 #[test]
 fn a_body_behind_the_first_request_for_a_page() {
     for body in [
@@ -530,7 +530,7 @@ fn a_body_may_be_large_only_up_to_the_limit() {
         assert_eq!(wire.response("POST").status, 405);
         assert_eq!(wire.response("GET").text(), PAGE);
 
-        // Said beforehand: no byte of it need come.
+        // The length is declared, so the refusal precedes the body.
         wire.send(post.to_owned() + &length(100_001));
         assert_eq!(refused(&mut wire, "a long body").status, 413);
         let mut wire = Wire::over(&server, over);
@@ -542,7 +542,7 @@ fn a_body_may_be_large_only_up_to_the_limit() {
     }
 }
 
-/// A stored page needs no body: who waits for our word before sending it gets the final one.
+/// A stored page needs no body, so a client that expects 100 Continue gets the final status at once.
 #[test]
 fn an_expectation_on_a_stored_page_is_answered_at_once() {
     let server = server();
@@ -554,11 +554,11 @@ fn an_expectation_on_a_stored_page_is_answered_at_once() {
         let response = wire.response("POST");
         assert_eq!(response.status, status, "{response:?}");
         assert!(response.closes(), "{response:?}");
-        // Whether the body comes all the same can't be known, so it is no request.
+        // The client may send the body or not, so the following bytes are no request.
         wire.send(format!("hello{NEXT}"));
         wire.ends();
     }
-    // HTTP/1.0 knows no expectations, and with no body there is none to wait for.
+    // HTTP/1.0 has no expectations (RFC 9110 §10.1.1), and a request without a body needs no 100 Continue.
     let mut wire = Wire::plain(&server);
     wire.send("POST /page.html HTTP/1.0\r\nHost: localhost\r\nConnection: keep-alive\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello");
     assert_eq!(wire.response("POST").status, 405);
@@ -569,9 +569,9 @@ fn an_expectation_on_a_stored_page_is_answered_at_once() {
     assert_eq!(wire.get("/page.html", "").status, 200);
 }
 
-/// Who has sent all and ends its side still gets its answers.
+/// A client that shuts its sending side down after its requests still gets the responses.
 #[test]
-fn a_client_may_end_its_side_before_it_reads() {
+fn a_client_may_half_close_before_reading() {
     let server = server();
     let mut wire = Wire::plain(&server);
     wire.send(NEXT.repeat(3));
@@ -580,7 +580,7 @@ fn a_client_may_end_its_side_before_it_reads() {
         assert_eq!(wire.response("GET").text(), PAGE);
     }
     wire.ends();
-    // Half a request is none.
+    // An incomplete request gets no response.
     let mut wire = Wire::plain(&server);
     wire.send(format!("{NEXT}{}", &NEXT[..20]));
     wire.finish();
@@ -590,7 +590,7 @@ fn a_client_may_end_its_side_before_it_reads() {
 
 /// Responses to many pipelined requests stay in order when the client reads late.
 #[test]
-fn a_pipeline_that_is_read_late_comes_whole() {
+fn a_pipeline_that_is_read_late_arrives_whole() {
     let server = server();
     server
         .folder

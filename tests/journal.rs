@@ -1,11 +1,12 @@
-//! The example site is what the documents say: small, whole, and fit for benchmarks.
+//! The example site has the properties stated in the documentation: small, complete, and fit for
+//! benchmarks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::support::journal;
 
-/// Every file below `folder`.
+/// Returns every file below `folder`.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a readable folder") {
@@ -19,7 +20,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What the attributes `href` and `src` of a page name, and nothing beyond this site.
+/// Returns the values of a page's `href` and `src` attributes that stay within the site.
 fn links(page: &str) -> Vec<String> {
     let after = |mark: &'static str| page.split(mark).skip(1);
     let named = after(" href=\"")
@@ -31,7 +32,7 @@ fn links(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// Weighed with what the figures in docs/performance.md were taken.
+/// The figures in docs/performance.md were measured with a page of 5,100 bytes.
 #[test]
 fn the_benchmark_page_weighs_5100_bytes() {
     assert_eq!(
@@ -68,7 +69,7 @@ fn the_first_page_weighs_about_70_kilobytes() {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_resolves() {
     for page in files(&journal().join("public"))
         .iter()
         .filter(|path| path.extension().is_some_and(|e| e == "html"))

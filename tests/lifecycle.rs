@@ -1,5 +1,5 @@
-//! From the start to the end of a server: reloads and stops under load, whose process it is, what
-//! the service manager passes in, what is asked over the control socket, and full disks.
+//! The lifecycle of a server: reloads and stops under load, users and privileges, sockets passed in by a
+//! service manager, the control socket, and full disks.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ use crate::support::{
     Folder, KeepAlive, Server, anthill, eventually, finish, run, server_table, site_table, tool,
 };
 
-/// More than any of these tests takes on a busy machine, and than a stop that cuts off who is left.
+/// Deadline of every wait: longer than the slowest step on a busy machine and the drain of a stop.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn config(server: &str, site: &str) -> String {
@@ -27,7 +27,7 @@ fn two_workers(config: &str) -> String {
     config.replace("workers = 1", "workers = 2")
 }
 
-/// `anthill status --json`, as Python reads it: `look` is an expression over `status`.
+/// Evaluates `look`, a Python expression over `status`, on the output of `anthill status --json`.
 fn status(server: &Server, look: &str) -> String {
     let done = server.ask(&["status", "--json"]);
     assert_eq!(done.code, Some(0), "{done:?}");
@@ -44,8 +44,8 @@ pub fn is_root() -> bool {
         == "0"
 }
 
-/// Asks until told to stop; how often it was answered.
-fn ask_on<S: Read + Write>(mut client: KeepAlive<S>, done: &AtomicBool) -> usize {
+/// Sends requests until `done` is set, and returns the number of responses.
+fn request_until<S: Read + Write>(mut client: KeepAlive<S>, done: &AtomicBool) -> usize {
     let mut answers = 0;
     while !done.load(Ordering::Relaxed) {
         let got = client.get("/");
@@ -59,18 +59,25 @@ fn ask_on<S: Read + Write>(mut client: KeepAlive<S>, done: &AtomicBool) -> usize
 fn reloads_under_load_fail_no_request_and_close_no_connection() {
     let text = two_workers(&config("", ""));
     let server = Server::start(&text);
-    let mut idle: Vec<_> = (0..10).map(|_| server.keep()).collect();
-    let mut idle_tls: Vec<_> = (0..10).map(|_| server.keep_tls()).collect();
+    let mut idle: Vec<_> = (0..10).map(|_| server.keep_alive()).collect();
+    let mut idle_tls: Vec<_> = (0..10).map(|_| server.keep_alive_tls()).collect();
     idle.iter_mut().for_each(|client| drop(client.get("/")));
     idle_tls.iter_mut().for_each(|client| drop(client.get("/")));
     let done = AtomicBool::new(false);
     let answers = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..3 {
-            scope.spawn(|| answers.fetch_add(ask_on(server.keep(), &done), Ordering::Relaxed));
+            scope.spawn(|| {
+                answers.fetch_add(request_until(server.keep_alive(), &done), Ordering::Relaxed)
+            });
         }
         for _ in 0..2 {
-            scope.spawn(|| answers.fetch_add(ask_on(server.keep_tls(), &done), Ordering::Relaxed));
+            scope.spawn(|| {
+                answers.fetch_add(
+                    request_until(server.keep_alive_tls(), &done),
+                    Ordering::Relaxed,
+                )
+            });
         }
         for round in 0..20 {
             let age = format!("cache = [{{ files = \"*\", max_age = \"{round}s\" }}]");
@@ -107,7 +114,7 @@ fn a_reload_returns_when_every_worker_serves_it() {
         let set = format!("headers = [{{ files = \"*\", set = {{ \"X-Round\" = \"{round}\" }} }}]");
         server.reload(&two_workers(&config("", &set)));
         for _ in 0..50 {
-            let got = server.keep().get("/");
+            let got = server.keep_alive().get("/");
             assert_eq!(got.text(), format!("round {round}"));
             assert!(
                 got.head.contains(&format!("X-Round: {round}\r\n")),
@@ -121,7 +128,7 @@ fn a_reload_returns_when_every_worker_serves_it() {
 #[test]
 fn a_reload_adds_and_drops_addresses_and_sites() {
     let server = Server::start(&config("", ""));
-    let mut kept = server.keep();
+    let mut kept = server.keep_alive();
     kept.get("/");
     server.folder.write("other/index.html", "another site");
     let address = |ip: &str| {
@@ -151,7 +158,7 @@ fn a_reload_adds_and_drops_addresses_and_sites() {
     eventually("the end of the address", || {
         TcpStream::connect(&second).err()
     });
-    // Who was there already stays, and meets the sites of now.
+    // A connection from before the reload stays open and reaches the new sites.
     let request = "GET / HTTP/1.1\r\nHost: other.test\r\nConnection: close\r\n\r\n";
     there.write_all(request.as_bytes()).expect("asked");
     let mut answer = String::new();
@@ -161,7 +168,7 @@ fn a_reload_adds_and_drops_addresses_and_sites() {
 }
 
 #[test]
-fn a_moved_https_address_is_what_redirects_name() {
+fn redirects_follow_a_moved_https_address() {
     let redirects = server_table("") + &site_table("");
     let server = Server::start(&redirects);
     server.reload(&redirects.replace("https = [\"127.0.0.1:0\"]", "https = [\"127.0.0.3:0\"]"));
@@ -169,15 +176,15 @@ fn a_moved_https_address_is_what_redirects_name() {
         &server,
         "[l['address'] for l in status['listening'] if l['tls']][0].split(':')[1]",
     );
-    let got = server.keep().get("/page?q");
+    let got = server.keep_alive().get("/page?q");
     let to = format!("Location: https://localhost:{port}/page?q\r\n");
     assert!(got.head.contains(&to), "{}", got.head);
 }
 
 #[test]
-fn a_broken_configuration_is_refused_and_the_old_one_goes_on() {
+fn a_broken_configuration_is_refused_and_the_old_configuration_stays() {
     let server = Server::start(&config("", ""));
-    let mut kept = server.keep();
+    let mut kept = server.keep_alive();
     kept.get("/");
     let refused = |config: &str, words: &[&str]| {
         server.folder.write("anthill.toml", config);
@@ -186,7 +193,7 @@ fn a_broken_configuration_is_refused_and_the_old_one_goes_on() {
         for word in words {
             assert!(done.stderr.contains(word), "no {word} in {}", done.stderr);
         }
-        server.keep().get("/")
+        server.keep_alive().get("/")
     };
     refused(
         &(config("", "") + "lisiting = true\n"),
@@ -196,7 +203,7 @@ fn a_broken_configuration_is_refused_and_the_old_one_goes_on() {
         &config("", "").replace("\"public\"", "\"publik\""),
         &["publik", "did you mean"],
     );
-    // An address that was bound before something else failed is let go.
+    // An address bound before a later failure is released.
     let before = status(&server, "len(status['listening'])");
     let late = config("", "try = [\"$oops\"]").replace("http = [", "http = [\"127.0.0.2:0\", ");
     refused(&late, &["$oops"]);
@@ -217,7 +224,7 @@ fn a_broken_configuration_is_refused_and_the_old_one_goes_on() {
 }
 
 #[test]
-fn what_takes_a_restart_is_said_each_time() {
+fn keys_that_need_a_restart_are_reported_at_each_reload() {
     let server = Server::start(&config("", ""));
     let changed = config("memory_max = \"9 MiB\"", "")
         .replace("workers = 1", "workers = 3")
@@ -232,8 +239,8 @@ fn what_takes_a_restart_is_said_each_time() {
     assert!(!server.reload(&config("", "")).contains("changed"));
 }
 
-/// Asks until the connection is closed; what comes must come whole.
-fn ask_to_the_end<S: Read + Write>(mut client: KeepAlive<S>, answers: &AtomicUsize) {
+/// Sends requests until the server closes the connection. Every response must be complete.
+fn request_until_closed<S: Read + Write>(mut client: KeepAlive<S>, answers: &AtomicUsize) {
     while let Some(got) = client.try_get("/") {
         assert_eq!((got.status, got.text().as_str()), (200, "<p>hello</p>\n"));
         answers.fetch_add(1, Ordering::Relaxed);
@@ -241,19 +248,19 @@ fn ask_to_the_end<S: Read + Write>(mut client: KeepAlive<S>, answers: &AtomicUsi
 }
 
 #[test]
-fn sigterm_and_sigint_under_load_end_it_in_order() {
+fn sigterm_and_sigint_under_load_end_the_server_in_order() {
     for signal in ["TERM", "INT"] {
         let mut server = Server::start(&two_workers(&config("", "")));
-        let mut idle: Vec<_> = (0..5).map(|_| server.keep()).collect();
-        let mut idle_tls: Vec<_> = (0..5).map(|_| server.keep_tls()).collect();
+        let mut idle: Vec<_> = (0..5).map(|_| server.keep_alive()).collect();
+        let mut idle_tls: Vec<_> = (0..5).map(|_| server.keep_alive_tls()).collect();
         idle.iter_mut().for_each(|client| drop(client.get("/")));
         idle_tls.iter_mut().for_each(|client| drop(client.get("/")));
         let answers = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..3 {
-                scope.spawn(|| ask_to_the_end(server.keep(), &answers));
+                scope.spawn(|| request_until_closed(server.keep_alive(), &answers));
             }
-            scope.spawn(|| ask_to_the_end(server.keep_tls(), &answers));
+            scope.spawn(|| request_until_closed(server.keep_alive_tls(), &answers));
             eventually("some load", || {
                 (answers.load(Ordering::Relaxed) > 50).then_some(())
             });
@@ -263,13 +270,13 @@ fn sigterm_and_sigint_under_load_end_it_in_order() {
         assert!(idle_tls.iter_mut().all(KeepAlive::is_closed));
         assert_eq!(server.wait(PATIENCE), Some(0), "{signal}");
         assert!(!server.folder.path("anthill.sock").exists());
-        // All had left, and nobody had to be cut off.
+        // All connections ended by themselves, and none was cut off.
         let said = server.errors.all();
         assert!(!said.iter().any(|line| line.contains("still open")));
     }
 }
 
-/// Begins to read a file too large for what the kernel takes at once, and stops.
+/// Starts to download a file larger than the kernel's buffers, and pauses.
 fn begin_download(server: &Server) -> (TcpStream, Vec<u8>) {
     let mut stream = server.connect();
     let request = b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -287,7 +294,7 @@ fn with_large_file() -> Folder {
         .with("public/large", vec![b'x'; LARGE])
 }
 
-fn stopping(server: &Server) {
+fn wait_until_stopping(server: &Server) {
     server
         .errors
         .wait_for("the end to begin", |line| line.contains("stopping"));
@@ -300,14 +307,14 @@ fn stop_waits_for_a_download_that_ends_in_time() {
     let (mut stream, mut got) = begin_download(&server);
     thread::scope(|scope| {
         let asked = scope.spawn(|| server.ask(&["stop"]));
-        stopping(&server);
-        // Who asks for it as well waits for the same end. It is asked before what follows, and so heard
-        // before the end.
+        wait_until_stopping(&server);
+        // A second `stop` waits for the same end. The command is sent before the later commands, so the
+        // server reads it before the end.
         let socket = server.folder.path("anthill.sock");
         let mut again = UnixStream::connect(socket).expect("a connection");
         again.set_read_timeout(Some(PATIENCE)).expect("set");
         again.write_all(b"stop\n").expect("asked");
-        // It still tells what it does, but takes nothing new.
+        // The server answers `status` and refuses `reload`.
         assert_eq!(server.ask(&["status"]).code, Some(0));
         let refused = server.ask(&["reload"]);
         assert_eq!(refused.code, Some(1));
@@ -342,18 +349,18 @@ fn a_download_that_does_not_end_is_cut_at_the_deadline() {
     let (mut stream, mut got) = begin_download(&server);
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
-    // Either end is an end, as long as it isn't a whole file.
+    // The connection may end in any manner, but not with the whole file.
     let _ = stream.read_to_end(&mut got);
     assert!(got.len() < LARGE);
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_server_at_once() {
     let limits = "limits = { drain_seconds = 3600 }";
     let mut server = Server::start_in(with_large_file(), &config(limits, ""));
     let held = begin_download(&server);
     server.signal("INT");
-    stopping(&server);
+    wait_until_stopping(&server);
     server.signal("INT");
     assert_eq!(server.wait(PATIENCE), Some(0));
     drop(held);
@@ -378,7 +385,7 @@ fn a_call_under_way_is_finished() {
     assert_eq!(server.wait(PATIENCE), Some(0));
 }
 
-/// The numbers after `Uid:` of every thread.
+/// Returns the numbers after `Uid:` of every thread.
 fn uids(pid: u32) -> Vec<String> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
     let of = |thread: std::io::Result<fs::DirEntry>| {
@@ -390,7 +397,7 @@ fn uids(pid: u32) -> Vec<String> {
     threads.filter_map(of).collect()
 }
 
-/// A free port that only root may bind.
+/// Returns a free port that only root may bind.
 pub fn low_port() -> u16 {
     (600..1_000)
         .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
@@ -421,7 +428,7 @@ fn root_becomes_the_user_after_binding() {
         &format!("http = [\"127.0.0.1:{port}\"]"),
     ) + "[log]\naccess = \"logs/access.log\"\nerrors = \"logs/errors.log\"\n";
     let text = text.replace("control = \"anthill.sock\"\n", "");
-    // What root has made in a run without `user` is the user's only if somebody gives it to them.
+    // Files made by root in a run without `user` belong to the user only after a chown by the operator.
     let ran_as_root = text.replace("user = \"nobody\"", "").replace("logs/", "");
     let mut first = Server::start_in(folder, &ran_as_root);
     first.signal("TERM");
@@ -437,8 +444,8 @@ fn root_becomes_the_user_after_binding() {
     fs::remove_dir_all(folder.path("state")).expect("removed");
     let mut server = Server::start_in(folder, &text);
     assert_eq!(server.http_port, port);
-    assert_eq!(server.keep().get("/").status, 200);
-    server.keep_tls().get("/");
+    assert_eq!(server.keep_alive().get("/").status, 200);
+    server.keep_alive_tls().get("/");
     let expected = [NOBODY.to_string().as_str(); 4].join(" ");
     let uids = uids(server.pid());
     let state = server.folder.path("state");
@@ -458,7 +465,7 @@ fn root_becomes_the_user_after_binding() {
 
     server.folder.write("public/index.html", "changed");
     assert!(server.reload(&text).contains("is served"));
-    let got = server.keep().get("/");
+    let got = server.keep_alive().get("/");
     assert_eq!(
         got.text(),
         "changed",
@@ -478,7 +485,7 @@ fn root_becomes_the_user_after_binding() {
     eventually("the new file", || {
         server.folder.path("logs/access.log").exists().then_some(())
     });
-    server.keep().get("/?after");
+    server.keep_alive().get("/?after");
     eventually("a line in it", || {
         log("logs/access.log").contains("/?after").then_some(())
     });
@@ -516,21 +523,21 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
     let text = fs::read_to_string(server.folder.path("anthill.toml")).expect("the configuration");
     assert!(text.contains(&format!("https = [\"127.0.0.1:{}\"]", server.https_port)));
     for _ in 0..5 {
-        assert_eq!(server.keep().get("/").text(), "<p>hello</p>\n");
-        assert_eq!(server.keep_tls().get("/").text(), "<p>hello</p>\n");
+        assert_eq!(server.keep_alive().get("/").text(), "<p>hello</p>\n");
+        assert_eq!(server.keep_alive_tls().get("/").text(), "<p>hello</p>\n");
     }
-    // They stay, whatever a reload says, and nothing else is bound.
+    // Passed-in sockets stay across reloads, and the server binds no other socket.
     let other = text.replace("http = [", "http = [\"127.0.0.2:0\", ");
     server.reload(&other);
     assert_eq!(status(&server, "len(status['listening'])"), "2");
-    assert_eq!(server.keep().get("/").status, 200);
+    assert_eq!(server.keep_alive().get("/").status, 200);
     server.signal("TERM");
     assert_eq!(server.wait(PATIENCE), Some(0));
 }
 
-/// One that is bound by UDP to the same address is for HTTP/3.
+/// A UDP socket bound to the address of a passed-in TCP socket is used for HTTP/3.
 #[test]
-fn datagram_sockets_are_passed_in_too() {
+fn datagram_sockets_that_are_passed_in_serve_http_3() {
     const STARTER: &str = "
 import os, socket, sys
 binary, folder = sys.argv[1:]
@@ -564,21 +571,21 @@ os.execv(binary, [binary, 'serve', folder + '/anthill.toml'])
     let server = Server::launch(folder, command);
     assert_eq!(crate::h3::ask_once(&server), "200");
     assert_eq!(server.counter("h3_connections"), 1);
-    // Nothing else is bound, by UDP either.
+    // The server binds no other socket, UDP included.
     let table = fs::read_to_string(format!("/proc/{}/net/udp", server.pid())).expect("a table");
     let port = format!(":{:04X} ", server.https_port);
     assert_eq!(table.lines().filter(|line| line.contains(&port)).count(), 1);
 }
 
 #[test]
-fn the_service_manager_is_told() {
+fn the_service_manager_is_notified() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     folder.write("anthill.toml", config("", ""));
     let socket = UnixDatagram::bind(folder.path("notify")).expect("a socket");
     socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     let told = || {
         let mut bytes = [0; 1_000];
-        let length = socket.recv(&mut bytes).expect("a word");
+        let length = socket.recv(&mut bytes).expect("a message");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
@@ -617,9 +624,9 @@ fn a_stale_control_socket_is_replaced_and_a_second_server_refused() {
     assert_eq!(second.code, Some(1), "{second:?}");
     assert!(second.stderr.contains("running already"), "{second:?}");
     assert!(second.stderr.contains("anthill reload"), "{second:?}");
-    // The first one never noticed.
+    // The first server is unaffected.
     assert_eq!(server.ask(&["status"]).code, Some(0));
-    assert_eq!(server.keep().get("/").status, 200);
+    assert_eq!(server.keep_alive().get("/").status, 200);
 }
 
 #[test]
@@ -637,7 +644,7 @@ fn a_long_state_path_works() {
 }
 
 #[test]
-fn nobody_at_the_control_socket_holds_the_server_up() {
+fn clients_of_the_control_socket_do_not_block_the_server() {
     let server = Server::start(&config("", ""));
     let socket = server.folder.path("anthill.sock");
     let silent: Vec<_> = (0..10)
@@ -647,7 +654,7 @@ fn nobody_at_the_control_socket_holds_the_server_up() {
     slow.write_all(b"stat").expect("half a question");
     let answer = |question: &[u8]| {
         let mut stream = UnixStream::connect(&socket).expect("a connection");
-        // It needn't be read to its end.
+        // The server may close before it has read the whole command.
         let _ = stream.write_all(question);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -666,25 +673,25 @@ fn nobody_at_the_control_socket_holds_the_server_up() {
     }
     let huge = answer(&vec![b'x'; 4 << 20]);
     assert!(huge.is_empty() || huge.starts_with("error\n"), "{huge:?}");
-    // All these still wait, and nothing else does.
+    // The silent connections still wait, and further commands are answered.
     assert_eq!(server.ask(&["status"]).code, Some(0));
     assert!(answer(b"status\nreload\n").starts_with("ok\nanthill"));
     server.folder.write("public/index.html", "changed");
     eventually("the change", || {
-        (server.keep().get("/").text() == "changed").then_some(())
+        (server.keep_alive().get("/").text() == "changed").then_some(())
     });
     drop((silent, slow));
 }
 
 #[test]
-fn status_counts_what_is_there() {
+fn status_counts_connections_and_requests() {
     let server = Server::start(&config("", ""));
-    let mut clients: Vec<_> = (0..3).map(|_| server.keep()).collect();
+    let mut clients: Vec<_> = (0..3).map(|_| server.keep_alive()).collect();
     for client in &mut clients {
         client.get("/");
         client.get("/nothing");
     }
-    server.keep_tls().get("/");
+    server.keep_alive_tls().get("/");
     eventually("four connections, three open", || {
         let look = "[status['connections'], status['counters']['connections_opened'], \
                     status['counters']['connections_closed'], status['counters']['requests'], \
@@ -704,7 +711,8 @@ fn status_counts_what_is_there() {
     assert!(text.contains("days left, self-signed"), "{text}");
 }
 
-/// A server in a mount namespace of its own, in which `mounts` (a shell's words) was run first.
+/// Returns a command that runs a server in a mount namespace of its own, after the shell commands in
+/// `mounts`.
 pub fn in_own_mounts(folder: &Folder, mounts: &str) -> Command {
     let mut command = Command::new(tool("unshare"));
     command
@@ -748,7 +756,7 @@ fn a_state_folder_that_fills_up_does_not_stop_serving() {
     );
     let command = in_own_mounts(&folder, "mount -t tmpfs -o size=64k none state");
     let server = Server::launch(folder, command);
-    // Its own view of the file system.
+    // The server's view of the file system.
     let state = format!(
         "/proc/{}/root{}",
         server.pid(),
@@ -758,20 +766,20 @@ fn a_state_folder_that_fills_up_does_not_stop_serving() {
     assert_eq!(full.expect_err("full").kind(), ErrorKind::StorageFull);
     server.folder.write("public/index.html", "changed");
     eventually("the change", || {
-        (server.keep().get("/").text() == "changed").then_some(())
+        (server.keep_alive().get("/").text() == "changed").then_some(())
     });
     server.signal("HUP");
     server
         .errors
         .wait_for("a reload", |line| line.contains("reloaded"));
-    assert_eq!(server.keep_tls().get("/").text(), "changed");
+    assert_eq!(server.keep_alive_tls().get("/").text(), "changed");
 }
 
 #[test]
 fn logs_that_cannot_be_written_are_lost_and_counted() {
     let logs = "[log]\naccess = \"/dev/full\"\nerrors = \"/dev/full\"\n";
     let server = Server::start(&(config("", "") + logs));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for _ in 0..50 {
         assert_eq!(client.get("/").status, 200);
     }
@@ -790,7 +798,7 @@ fn logs_that_cannot_be_written_are_lost_and_counted() {
 #[test]
 fn an_idle_server_sleeps() {
     let server = Server::start(&two_workers(&config("", "")));
-    server.keep().get("/");
+    server.keep_alive().get("/");
     let wakes = || -> u64 {
         let threads = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("a process");
         let of = |thread: fs::DirEntry| {
@@ -802,7 +810,7 @@ fn an_idle_server_sleeps() {
         };
         threads.filter_map(|thread| of(thread.ok()?)).sum()
     };
-    // Quiet comes within a few seconds of work; then there are three seconds with few wake-ups.
+    // The start is followed by a few seconds of work, and then by three seconds with few wake-ups.
     eventually("three quiet seconds", || {
         let before = wakes();
         thread::sleep(Duration::from_secs(3));

@@ -1,5 +1,5 @@
-//! What a peer may keep us waiting for, and how much of us it may take. A limit of a second is given
-//! ten to show itself: these tests say that it does, not how exactly.
+//! Deadlines towards slow peers, and limits on the resources of one peer. A limit of one second gets ten
+//! seconds to take effect: the tests check that a limit takes effect, not its precision.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
@@ -13,11 +13,11 @@ use crate::support::wire::{BOTH, Response, Wire, wait_until};
 use crate::support::{Folder, Server, server_table, site_table, tool};
 
 const NEXT: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-/// What is not answered to its end while a test runs.
+/// A request that stays unfinished for the whole test.
 const UNENDING: &str = "GET /slow?lines=1000&pause_ms=60000 HTTP/1.1\r\nHost: localhost\r\n\r\n";
-/// Ten times the limits below.
+/// Ten times the limits of the tests.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What is neither in memory nor in any socket's buffer.
+/// Size of a file too large for memory and for the socket buffers.
 const LARGE: usize = 40_000_000;
 
 fn config(limits: &str, more: &str) -> String {
@@ -36,7 +36,7 @@ fn server(limits: &str) -> Server {
     Server::start_in(folder, &config(limits, ""))
 }
 
-fn last_word(wire: &mut Wire, what: &str) -> Response {
+fn final_response(wire: &mut Wire, what: &str) -> Response {
     wire.patience(PATIENCE);
     let response = wire.response("GET");
     assert!(response.closes(), "{what}: {response:?}");
@@ -44,48 +44,49 @@ fn last_word(wire: &mut Wire, what: &str) -> Response {
     response
 }
 
-/// A client that does something for a while. It isn't waited for: it is what is tested.
-fn meanwhile<T: Send + 'static>(
+/// Runs a client in a thread. The test waits for the server's reaction, not for the thread.
+fn in_background<T: Send + 'static>(
     what: impl FnOnce() -> T + Send + 'static,
 ) -> thread::JoinHandle<T> {
     thread::spawn(what)
 }
 
 #[test]
-fn a_head_must_come_in_time() {
+fn a_head_must_arrive_in_time() {
     let server = server("head_seconds = 1");
     for over in BOTH {
         let mut wire = Wire::over(&server, over);
         wire.send(&NEXT[..20]);
-        assert_eq!(last_word(&mut wire, "half a head").status, 408);
+        assert_eq!(final_response(&mut wire, "half a head").status, 408);
         let mut wire = Wire::over(&server, over);
         wire.send(format!("{NEXT}{}", &NEXT[..3]));
         assert_eq!(wire.response("GET").status, 200);
-        assert_eq!(last_word(&mut wire, "half a second head").status, 408);
+        assert_eq!(final_response(&mut wire, "half a second head").status, 408);
     }
 }
 
 #[test]
-fn a_head_that_drips_is_no_faster() {
+fn a_dripping_head_has_the_same_deadline() {
     let server = server("head_seconds = 1");
     let mut dripping = Wire::plain(&server);
     let started = Instant::now();
     while dripping.send("G") && started.elapsed() < PATIENCE {
-        // Each byte well before the deadline.
+        // Each byte arrives well before the deadline.
         thread::sleep(Duration::from_millis(100));
     }
     assert!(started.elapsed() < PATIENCE, "it dripped for {PATIENCE:?}");
 }
 
-/// The deadline is each head's own: a client that always has a bit of the next one under way isn't
-/// late with any.
+/// Each head has a deadline of its own. A client that always has a part of the next head in flight meets
+/// all deadlines.
 #[test]
-fn the_next_head_has_time_of_its_own() {
+fn each_head_has_its_own_deadline() {
     let server = server("head_seconds = 8");
     let mut wire = Wire::plain(&server);
     let (begin, end) = NEXT.split_at(20);
     wire.send(begin);
-    // Longer than a head may take, at a pace that no head is late with, even where we are held up.
+    // In all longer than the deadline of one head, and fast enough for every single head, even on a busy
+    // machine.
     for _ in 0..14 {
         wire.send(format!("{end}{begin}"));
         assert_eq!(wire.response("GET").status, 200);
@@ -96,7 +97,7 @@ fn the_next_head_has_time_of_its_own() {
 }
 
 #[test]
-fn a_silent_connection_is_closed_without_a_word() {
+fn a_silent_connection_is_closed_without_a_response() {
     let server = server("idle_seconds = 2");
     for over in BOTH {
         let mut asked = Wire::over(&server, over);
@@ -121,7 +122,7 @@ fn a_silent_connection_is_closed_without_a_word() {
 }
 
 #[test]
-fn who_takes_nothing_of_a_response_is_cut_off() {
+fn a_client_that_reads_nothing_is_cut_off() {
     let server = server("write_stall_seconds = 1");
     let mut stalled = Vec::new();
     for target in ["/large.bin", "/endless"] {
@@ -140,17 +141,16 @@ fn who_takes_nothing_of_a_response_is_cut_off() {
     }
 }
 
-/// A reader may be slow for longer than that, as long as it reads.
+/// A client that reads slowly may take longer than the deadline.
 #[test]
-fn a_slow_reader_is_none_that_takes_nothing() {
+fn a_slow_reader_is_not_cut_off() {
     let server = server("write_stall_seconds = 8");
     let reader = |over| {
         let mut wire = Wire::over(&server, over);
-        meanwhile(move || {
+        in_background(move || {
             wire.send("GET /large.bin HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
             let mut taken = 0;
-            // About ten seconds in all, and no pause so long that we seem to take nothing where we are
-            // held up.
+            // About 10 s in all, without a pause near the deadline, even on a busy machine.
             loop {
                 match wire.take(1_000_000).len() {
                     0 => return taken,
@@ -165,8 +165,8 @@ fn a_slow_reader_is_none_that_takes_nothing() {
     }
 }
 
-/// Starts a server on listening sockets whose connections have small send buffers. The kernel enlarges
-/// those of other sockets to megabytes, and then takes no less than 10 KB at a time.
+/// Starts a server on listening sockets with small send buffers for their connections. The kernel enlarges
+/// the buffers of other sockets to megabytes, and then takes at least 10 KB at a time.
 const SMALL_BUFFERS: &str = "
 import os, socket, sys
 binary, path = sys.argv[1:]
@@ -183,10 +183,10 @@ os.environ.update(LISTEN_FDS='2', LISTEN_PID=str(os.getpid()))
 os.execv(binary, [binary, 'serve', path])
 ";
 
-/// A client that takes a little of a response before each deadline doesn't hold its connection for ever:
-/// a response makes progress by 8 KiB.
+/// A client that reads a few bytes before each deadline does not keep its connection for ever: progress
+/// means at least 8 KiB.
 #[test]
-fn a_response_that_is_taken_in_drips_is_cut_off() {
+fn a_response_that_is_read_in_drips_is_cut_off() {
     let folder = Folder::new().with("public/large.bin", vec![b'x'; LARGE]);
     folder.write("anthill.toml", config("write_stall_seconds = 4", ""));
     let mut command = Command::new(tool("python3"));
@@ -206,7 +206,7 @@ fn a_response_that_is_taken_in_drips_is_cut_off() {
         stream
     };
     let mut dripping = ["/large.bin", "/endless"].map(ask);
-    // The server can send 2 KB every 2 seconds.
+    // The clients read 2 KB every 2 s.
     wait_until(3 * PATIENCE, "cut off", || {
         for stream in &mut dripping {
             let _ = stream.read(&mut [0; 100]);
@@ -221,7 +221,7 @@ fn a_response_that_is_taken_in_drips_is_cut_off() {
 fn a_handshake_must_end_in_time() {
     let server = server("handshake_seconds = 1");
     let address = ("127.0.0.1", server.https_port);
-    // Nothing, and the beginning of a ClientHello.
+    // An empty handshake, and the beginning of a ClientHello.
     for hello in [&b""[..], b"\x16\x03\x01\x02\x00\x01\x00"] {
         let mut stream = TcpStream::connect(address).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("patience");
@@ -237,7 +237,7 @@ fn a_handshake_must_end_in_time() {
 }
 
 #[test]
-fn a_body_must_come_at_some_rate() {
+fn a_body_must_arrive_at_a_minimum_rate() {
     let server = server("body_rate_bytes_per_second = 1000");
     let mut waiting = Vec::new();
     for over in BOTH {
@@ -260,7 +260,7 @@ fn a_body_must_come_at_some_rate() {
         if target == "/" {
             assert_eq!(response.status, 408, "{response:?}");
         } else {
-            // The echo had begun.
+            // The echo has begun.
             assert_eq!(
                 (response.status, response.whole),
                 (200, false),
@@ -271,9 +271,9 @@ fn a_body_must_come_at_some_rate() {
     }
 }
 
-/// Idle ones make way for it: see `given_up`. These have requests under way.
+/// Connections with requests under way are not evicted. `given_up` tests the eviction of idle connections.
 #[test]
-fn one_connection_too_many_waits_for_another_to_leave() {
+fn a_connection_over_the_limit_waits_for_a_free_place() {
     let server = server("connections = 2");
     let [mut first, mut second] = BOTH.map(|over| Wire::over(&server, over));
     for wire in [&mut first, &mut second] {
@@ -290,7 +290,7 @@ fn one_connection_too_many_waits_for_another_to_leave() {
 }
 
 #[test]
-fn an_address_has_so_many_connections_whoever_serves_them() {
+fn the_limit_per_address_covers_all_workers() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let config = config("connections_per_address = 3", "").replace("workers = 1", "workers = 2");
     let server = Server::start_in(folder, &config);
@@ -303,7 +303,7 @@ fn an_address_has_so_many_connections_whoever_serves_them() {
         }
     }
     assert_eq!(open.len(), 3);
-    // Somebody else is not concerned.
+    // A client with another address is not affected.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let from: SocketAddr = "127.0.0.2:0".parse().expect("an address");
     socket.bind(&from.into()).expect("another address");
@@ -319,17 +319,17 @@ fn an_address_has_so_many_connections_whoever_serves_them() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer:?}");
-    // Who leaves makes room.
+    // A closed connection makes room.
     open.pop();
-    wait_until(PATIENCE, "let in", || {
+    wait_until(PATIENCE, "an accepted connection", || {
         let mut wire = Wire::plain(&server);
         wire.send(NEXT);
         wire.next_response("GET")
     });
 }
 
-/// Out of descriptors, and without an idle connection, accepting pauses; it neither spins nor forgets the
-/// connections that wait.
+/// Without descriptors and without an idle connection, the server pauses accepting. The server does not
+/// spin, and later serves the waiting connections.
 #[test]
 fn without_descriptors_accepting_pauses() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
@@ -338,7 +338,7 @@ fn without_descriptors_accepting_pauses() {
     command.args(["-c", "ulimit -n 48; exec \"$0\" \"$@\"", binary]);
     let server = Server::start_by(command, folder, &config("idle_seconds = 600", ""));
     let started = Instant::now();
-    // What is accepted has asked already, and so is never idle.
+    // Each accepted connection already has a request, so no connection is idle.
     server.signal("STOP");
     let mut waiting: Vec<Wire> = (0..60).map(|_| Wire::plain(&server)).collect();
     for wire in &mut waiting {
@@ -346,9 +346,11 @@ fn without_descriptors_accepting_pauses() {
         wire.send(UNENDING);
     }
     server.signal("CONT");
-    server.errors.wait_for("a word on the lack", |line| {
-        line.contains("accepting pauses")
-    });
+    server
+        .errors
+        .wait_for("a message about missing descriptors", |line| {
+            line.contains("accepting pauses")
+        });
     let before = server.cpu_ticks();
     thread::sleep(Duration::from_secs(2));
     let spent = server.cpu_ticks() - before;
@@ -356,7 +358,7 @@ fn without_descriptors_accepting_pauses() {
         spent < 40,
         "{spent} ticks of 10 ms in two seconds of waiting"
     );
-    // Those that are in are served, and those that leave make room for the others.
+    // Accepted connections are served, and closed connections make room for the waiting ones.
     for mut wire in waiting {
         assert_eq!(wire.take(12), b"HTTP/1.1 200");
     }
@@ -366,7 +368,7 @@ fn without_descriptors_accepting_pauses() {
         .iter()
         .filter(|line| line.contains("accepting pauses"))
         .count();
-    // Once a second, and we may be held up for many.
+    // The log has at most one line a second, and the test itself may be delayed by many seconds.
     let seconds = started.elapsed().as_secs() as usize;
     assert!(
         said <= 2 + seconds,

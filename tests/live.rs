@@ -1,4 +1,5 @@
-//! Live calls: bodies both ways at once, each waiting for who takes it, and whoever leaves.
+//! Live calls: simultaneous bodies in both directions, back-pressure in each direction, and clients that
+//! leave.
 
 use std::io::Write;
 use std::thread;
@@ -29,7 +30,7 @@ fn post(framing: &str) -> String {
     format!("POST /echo HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n")
 }
 
-/// No two stretches of it are alike.
+/// Returns `count` MiB without repetition.
 fn megabytes(count: usize) -> Vec<u8> {
     let numbers = 0..(count as u64) << 17;
     numbers
@@ -77,7 +78,7 @@ fn curl_gets_ten_megabytes_back() {
 }
 
 #[test]
-fn ten_megabytes_both_ways_at_once_and_the_connection_goes_on() {
+fn ten_megabytes_in_both_directions_at_once_and_the_connection_stays_open() {
     let server = server();
     let body = megabytes(10);
     for over in BOTH {
@@ -97,8 +98,8 @@ fn ten_megabytes_both_ways_at_once_and_the_connection_goes_on() {
                 ]
                 .concat()
             };
-            // TLS has one state for both ways, so there the writing must not wait for the reading:
-            // what fits into the buffers goes first, then both in turn.
+            // The test's TLS client has one state for both directions, so writing must not wait for
+            // reading: the client first sends the bytes that fit into the buffers, and then alternates.
             let response = match over {
                 Over::Plain => {
                     let mut socket = wire.socket.try_clone().expect("a second descriptor");
@@ -111,7 +112,7 @@ fn ten_megabytes_both_ways_at_once_and_the_connection_goes_on() {
                     response
                 }
                 Over::Tls => {
-                    // Small enough for the buffers on the way.
+                    // The body fits into the buffers on the path.
                     let small = &body[..200_000];
                     let head = if in_chunks {
                         "Transfer-Encoding: chunked\r\n"
@@ -145,7 +146,7 @@ fn ten_megabytes_both_ways_at_once_and_the_connection_goes_on() {
                 !in_chunks,
                 "{what}"
             );
-            // The whole body was read, so what follows is a request.
+            // The server has read the whole body, so the next bytes are a request.
             assert_eq!(wire.response("GET").text(), HELLO, "{what}");
         }
     }
@@ -199,7 +200,7 @@ fn a_slow_call_arrives_line_by_line() {
 }
 
 #[test]
-fn old_clients_get_a_body_that_the_end_ends() {
+fn http_1_0_clients_get_a_body_ended_by_the_close() {
     let server = server();
     for field in ["", "Connection: keep-alive\r\n"] {
         let mut wire = Wire::plain(&server);
@@ -211,7 +212,7 @@ fn old_clients_get_a_body_that_the_end_ends() {
         assert_eq!(response.field("transfer-encoding"), None);
         assert!(response.closes(), "{response:?}");
     }
-    // A known length needs no end.
+    // A response with a known length keeps the connection open.
     let mut wire = Wire::plain(&server);
     wire.send("POST /echo HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 5\r\n\r\nhello");
     let response = wire.response("POST");
@@ -234,7 +235,7 @@ fn head_has_no_body() {
 }
 
 #[test]
-fn a_client_is_told_to_go_on() {
+fn a_client_gets_100_continue() {
     let server = server();
     for over in BOTH {
         for framing in ["Content-Length: 5\r\n", "Transfer-Encoding: chunked\r\n"] {
@@ -259,7 +260,7 @@ fn a_client_is_told_to_go_on() {
             );
             assert_eq!(wire.get("/", "").text(), HELLO);
         }
-        // Who doesn't wait needs no telling.
+        // A client that sends its body without waiting gets no 100 Continue.
         let mut wire = Wire::over(&server, over);
         wire.send(post("Content-Length: 5\r\nExpect: 100-continue\r\n") + "hello");
         let response = wire.response("POST");
@@ -271,9 +272,9 @@ fn a_client_is_told_to_go_on() {
     }
 }
 
-/// When its response has ended, the request's body has too, however late it came.
+/// A late body is read to its end, and the connection goes on.
 #[test]
-fn a_body_that_comes_late_does_not_end_the_connection() {
+fn a_late_body_does_not_end_the_connection() {
     let server = server();
     for (framing, parts) in [
         ("Content-Length: 10\r\n", &["", "hello", "hello"][..]),
@@ -286,7 +287,7 @@ fn a_body_that_comes_late_does_not_end_the_connection() {
         let mut wire = Wire::plain(&server);
         wire.send(post(framing) + parts[0]);
         for part in &parts[1..] {
-            // The parts arrive apart: the server has answered this in between.
+            // The exchange on another connection separates the parts of the body in time.
             assert_eq!(Wire::plain(&server).get("/", "").status, 200);
             wire.send(part);
         }
@@ -297,9 +298,9 @@ fn a_body_that_comes_late_does_not_end_the_connection() {
     }
 }
 
-/// A response that ends before the request's body: what still comes of it is no request.
+/// The response ends before the request's body, and later body bytes are no request.
 #[test]
-fn a_body_that_nobody_reads_ends_the_connection() {
+fn an_unread_body_ends_the_connection() {
     let server = server();
     for target in ["/slow?lines=2&pause_ms=1", "/slow?lines=0"] {
         let mut wire = Wire::plain(&server);
@@ -309,7 +310,7 @@ fn a_body_that_nobody_reads_ends_the_connection() {
         assert!(response.whole, "{response:?}");
         wire.send(NEXT.repeat(10));
         wire.ends();
-        // With nothing to be streamed it is known beforehand, and said.
+        // For a response without content the server announces the end of the connection.
         let mut wire = Wire::plain(&server);
         wire.send(head.replace("POST", "HEAD") + "Content-Length: 1000\r\n\r\nhello");
         assert!(wire.response("HEAD").closes());
@@ -321,7 +322,7 @@ fn a_body_that_nobody_reads_ends_the_connection() {
 fn a_body_beyond_the_limit_is_refused() {
     let server = server_with("limits = { body_bytes = 1000 }");
     for over in BOTH {
-        // Said beforehand: nothing of it is asked for, and nothing of it is a request.
+        // A declared length over the limit is refused at once, and later bytes are no request.
         for expect in ["", "Expect: 100-continue\r\n"] {
             let mut wire = Wire::over(&server, over);
             wire.send(post(&format!("Content-Length: 1001\r\n{expect}")));
@@ -331,7 +332,8 @@ fn a_body_beyond_the_limit_is_refused() {
             wire.send(NEXT.repeat(30));
             wire.ends();
         }
-        // Not said: it comes as far as the limit, and no end is made of it.
+        // A body without a declared length is read up to the limit, and the handler never sees a regular
+        // end.
         let mut wire = Wire::over(&server, over);
         wire.send(post("Transfer-Encoding: chunked\r\n"));
         wire.send(chunked(&[b'x'; 1001], 100));
@@ -365,7 +367,7 @@ fn a_broken_body_breaks_the_response() {
 }
 
 #[test]
-fn half_a_body_is_never_taken_for_a_whole_one() {
+fn half_a_body_is_never_taken_for_a_whole_body() {
     let server = server();
     for framing in [
         "Content-Length: 10\r\n\r\nhello",
@@ -381,12 +383,12 @@ fn half_a_body_is_never_taken_for_a_whole_one() {
         }
         wire.ends();
     }
-    wait_until(PATIENCE, "over", || {
+    wait_until(PATIENCE, "the end of the call", || {
         (server.counter("connections_closed") == 2).then_some(())
     });
 }
 
-/// Nobody is left to write for when the client has gone.
+/// A call without a client ends.
 #[test]
 fn an_endless_call_ends_with_its_client() {
     let server = server();
@@ -396,7 +398,7 @@ fn an_endless_call_ends_with_its_client() {
         wire.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert_eq!(wire.take(1_000_000).len(), 1_000_000);
         drop(wire);
-        wait_until(PATIENCE, "over", || {
+        wait_until(PATIENCE, "the end of the call", || {
             (server.counter("connections_closed") > closed).then_some(())
         });
     }
@@ -405,11 +407,11 @@ fn an_endless_call_ends_with_its_client() {
         thread::sleep(Duration::from_millis(300));
         (server.cpu_ticks() - before <= 1).then_some(())
     };
-    wait_until(PATIENCE, "quiet", quiet);
+    wait_until(PATIENCE, "an idle server", quiet);
     assert_eq!(server.body("/"), HELLO.as_bytes());
 }
 
-/// A slow call whose client goes between two lines is noticed at once, not at the next line.
+/// The server notices the end of a client between two lines of a slow call at once, not at the next line.
 #[test]
 fn a_client_that_leaves_a_silent_call_is_noticed() {
     let server = server();
@@ -420,15 +422,16 @@ fn a_client_that_leaves_a_silent_call_is_noticed() {
         let first = lossy(&wire.take(12));
         assert!(first.starts_with("HTTP/1.1 200"), "{first}");
         drop(wire);
-        wait_until(PATIENCE, "over", || {
+        wait_until(PATIENCE, "the end of the call", || {
             (server.counter("connections_closed") > closed).then_some(())
         });
     }
 }
 
-/// What nobody reads isn't made: forty readers that don't read cost a pipe and a buffer each.
+/// A handler writes only as fast as its client reads: 40 clients that do not read cost one pipe and one
+/// buffer each.
 #[test]
-fn a_reader_that_does_not_read_holds_the_writer() {
+fn a_client_that_does_not_read_stops_the_handler() {
     let server = server();
     for over in BOTH {
         let before = server.resident_kib();
@@ -437,8 +440,8 @@ fn a_reader_that_does_not_read_holds_the_writer() {
             wire.send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
             assert!(lossy(&wire.take(12)).starts_with("HTTP/1.1 200"));
         }
-        // All has come to rest when no time is spent any more.
-        wait_until(PATIENCE, "at rest", || {
+        // The server is idle once it uses no more processor time.
+        wait_until(PATIENCE, "an idle server", || {
             let before = server.cpu_ticks();
             thread::sleep(Duration::from_millis(300));
             (server.cpu_ticks() - before <= 1).then_some(())
@@ -449,14 +452,14 @@ fn a_reader_that_does_not_read_holds_the_writer() {
             "{each} KiB for each reader that doesn't read, over {over:?}"
         );
         drop(wires);
-        wait_until(PATIENCE, "over", || {
+        wait_until(PATIENCE, "the end of the call", || {
             (server.counter("connections_closed") == server.counter("connections_opened"))
                 .then_some(())
         });
     }
 }
 
-/// An upload whose echo nobody reads comes to a halt, and costs no more than its pipes.
+/// An upload with an unread echo stops, and occupies only its pipes.
 #[test]
 fn an_upload_waits_for_its_echo() {
     let server = server();
@@ -471,8 +474,8 @@ fn an_upload_waits_for_its_echo() {
         .take_while(|_| wire.socket.write_all(&block).is_ok())
         .count();
     assert!(sent < 95, "all was taken");
-    // It may have been held up when our patience ended, and go on for a moment.
-    wait_until(PATIENCE, "at rest", || {
+    // A delayed worker may go on for a moment after the client's timeout.
+    wait_until(PATIENCE, "an idle server", || {
         let ticks = server.cpu_ticks();
         thread::sleep(Duration::from_millis(300));
         (server.cpu_ticks() - ticks <= 1).then_some(())

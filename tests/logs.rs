@@ -1,4 +1,4 @@
-//! What is written of each request and of what went wrong, and that no log can stop the serving.
+//! The access log and the error log, and independence of the service from slow or failing logs.
 
 use std::fs;
 use std::io::{BufRead, BufReader, PipeReader, Read, Write};
@@ -11,10 +11,10 @@ use std::time::Duration;
 use crate::clients::{anthill, ask, command, reload, visit, visit_with, wait_until};
 use crate::support::{Folder, Server, lossy, run, server_table, site_table, spawn};
 
-/// Longer than a stop or a line takes on a busy machine.
+/// Deadline of every wait: longer than a stop or a log line takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn furnished() -> Folder {
+fn site_folder() -> Folder {
     Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
         .with("public/large.bin", vec![7; 3_000_000])
@@ -25,8 +25,8 @@ fn config(log: &str, site: &str) -> String {
     format!("{}[log]\n{log}\n{}", server_table(""), site_table(&plain))
 }
 
-/// Waits until the file has so many lines, the last of them whole; all of them.
-fn lines(folder: &Folder, name: &str, count: usize) -> Vec<String> {
+/// Waits until the file has `count` complete lines, and returns all lines.
+fn wait_for_lines(folder: &Folder, name: &str, count: usize) -> Vec<String> {
     wait_until(&format!("{count} lines in {name}"), || {
         let text = fs::read_to_string(folder.path(name)).ok()?;
         let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -34,13 +34,13 @@ fn lines(folder: &Folder, name: &str, count: usize) -> Vec<String> {
     })
 }
 
-/// One plain request as it is; the answer.
+/// Sends one plain request byte by byte as given, and returns the response.
 fn send(server: &Server, request: &str) -> String {
     lossy(&server.http_raw(request.as_bytes()))
 }
 
-/// Every kind of exchange, in an order that the log must keep, with what a line of the combined
-/// log says of it between the time and the end.
+/// Makes every kind of exchange in a fixed order. Returns the part of each combined log line between the
+/// time and the line's end.
 fn exchanges(server: &Server) -> Vec<String> {
     let get = |target: &str, more: &str| {
         format!("GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n")
@@ -79,7 +79,7 @@ fn exchanges(server: &Server) -> Vec<String> {
         nobody,
     );
     exchange(get("/", "").replace("GET", "OPTIONS"), 204, "-", nobody);
-    // Pages that the server makes itself, however long they are.
+    // Responses made by the server, of any length.
     let mut refused = |request: String, status: u16, rule: u16| {
         let answer = send(server, &request);
         assert!(
@@ -111,8 +111,8 @@ const ROUTES: &str = "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\n\
                       [[site.route]]\npath = \"/old\"\nredirect = \"/\"\n";
 
 #[test]
-fn combined_lines_tell_each_exchange() {
-    let server = Server::start_in(furnished(), &config("", ROUTES));
+fn combined_lines_describe_each_exchange() {
+    let server = Server::start_in(site_folder(), &config("", ROUTES));
     let expected = exchanges(&server);
     let said = server
         .output
@@ -124,15 +124,15 @@ fn combined_lines_tell_each_exchange() {
         assert!(before.starts_with("127.0.0.1 - - ["), "{line}");
         assert_eq!(rest, expected, "{line}");
         let time = before.split_once('[').expect("a time").1;
-        // 20/Nov/2026:19:53:29 +0000
+        // Format: 20/Nov/2026:19:53:29 +0000
         assert!(time.len() == 26 && time.ends_with(" +0000"), "{line}");
     }
 }
 
 #[test]
-fn json_lines_are_json_and_tell_more() {
+fn json_lines_are_json_and_have_more_fields() {
     let server = Server::start_in(
-        furnished(),
+        site_folder(),
         &config("access = \"access.json\"\nformat = \"json\"", ROUTES),
     );
     let expected = exchanges(&server);
@@ -143,7 +143,7 @@ fn json_lines_are_json_and_tell_more() {
         "/large.bin",
         &["--tls-max", "1.2", "-o", "/dev/null", "-D", "-"],
     );
-    let said = lines(&server.folder, "access.json", expected.len() + 2);
+    let said = wait_for_lines(&server.folder, "access.json", expected.len() + 2);
     let check = r#"
 import json, sys
 for line in sys.stdin:
@@ -179,13 +179,13 @@ for line in sys.stdin:
 }
 
 #[test]
-fn a_broken_off_download_is_logged_with_what_went_out() {
-    let server = Server::start_in(furnished(), &config("", ""));
+fn an_aborted_download_is_logged_with_the_bytes_sent() {
+    let server = Server::start_in(site_folder(), &config("", ""));
     let mut client = server.connect();
     client
         .write_all(b"GET /large.bin HTTP/1.1\r\nHost: x\r\n\r\n")
         .expect("a request");
-    client.read_exact(&mut [0; 1000]).expect("some of it");
+    client.read_exact(&mut [0; 1000]).expect("the first bytes");
     drop(client);
     let line = server
         .output
@@ -199,7 +199,7 @@ fn a_broken_off_download_is_logged_with_what_went_out() {
 }
 
 #[test]
-fn each_site_has_its_log_and_the_rest_goes_to_the_servers() {
+fn each_site_has_its_log_and_other_lines_go_to_the_servers_log() {
     let site = |name: &str, log: &str| {
         format!("[[site]]\nnames = [\"{name}\"]\nroot = \"public\"\nhttp = \"serve\"\n{log}\n")
     };
@@ -208,7 +208,7 @@ fn each_site_has_its_log_and_the_rest_goes_to_the_servers() {
         + &site("b.test", "log = \"./a.log\"")
         + &site("c.test", "")
         + &site("d.test", "log = \"off\"");
-    let server = Server::start_in(furnished(), &(table + &sites));
+    let server = Server::start_in(site_folder(), &(table + &sites));
     for (host, target) in [
         ("a.test", "/a"),
         ("b.test", "/b"),
@@ -224,20 +224,20 @@ fn each_site_has_its_log_and_the_rest_goes_to_the_servers() {
         lines.iter().filter_map(request).collect()
     };
     assert_eq!(
-        targets(lines(&server.folder, "a.log", 2)),
+        targets(wait_for_lines(&server.folder, "a.log", 2)),
         ["GET /a HTTP/1.1", "GET /b HTTP/1.1"]
     );
     assert_eq!(
-        targets(lines(&server.folder, "rest.log", 3)),
+        targets(wait_for_lines(&server.folder, "rest.log", 3)),
         ["GET /c HTTP/1.1", "GET /u HTTP/1.1", "nonsense"]
     );
-    let last = lines(&server.folder, "rest.log", 3);
+    let last = wait_for_lines(&server.folder, "rest.log", 3);
     assert!(last[1].ends_with(" rule=401"), "{last:?}");
 }
 
 #[test]
 fn nothing_that_a_client_sends_can_steer_a_terminal_or_forge_a_line() {
-    let server = Server::start_in(furnished(), &config("", ""));
+    let server = Server::start_in(site_folder(), &config("", ""));
     let agents = [
         ("quote\" 200 5 \"-", "quote\\\" 200 5 \\\"-"),
         ("back\\slash", "back\\\\slash"),
@@ -255,7 +255,7 @@ fn nothing_that_a_client_sends_can_steer_a_terminal_or_forge_a_line() {
             .output
             .wait_for(logged, |line| line.ends_with(&format!(" \"{logged}\"")));
     }
-    // These are refused, and their lines are written all the same.
+    // The requests are refused, and are logged all the same.
     for (bytes, logged) in [
         (
             &b"GET /\x1b[31m\x07 HTTP/1.1\r\nHost: x\r\n\r\n"[..],
@@ -281,30 +281,33 @@ fn nothing_that_a_client_sends_can_steer_a_terminal_or_forge_a_line() {
 }
 
 #[test]
-fn renamed_logs_are_begun_anew_on_sigusr1() {
+fn renamed_logs_are_reopened_on_sigusr1() {
     let log = "access = \"logs/access.log\"\nerrors = \"logs/errors.log\"";
     let config = config(log, "");
-    let server = Server::start_in(furnished().with("logs/.keep", ""), &config);
+    let server = Server::start_in(site_folder().with("logs/.keep", ""), &config);
     let at = |name: &str| server.folder.path("logs").join(name);
     ask(&server, "x", "/one");
-    lines(&server.folder, "logs/access.log", 1);
+    wait_for_lines(&server.folder, "logs/access.log", 1);
     fs::rename(at("access.log"), at("access.log.1")).expect("a rename");
     fs::rename(at("errors.log"), at("errors.log.1")).expect("a rename");
-    // Until it is told, the renamed one is written to.
+    // Until the signal, lines go to the renamed file.
     ask(&server, "x", "/two");
-    lines(&server.folder, "logs/access.log.1", 2);
+    wait_for_lines(&server.folder, "logs/access.log.1", 2);
     assert!(!at("access.log").exists());
     server.signal("USR1");
     wait_until("new logs", || {
         (at("access.log").exists() && at("errors.log").exists()).then_some(())
     });
     ask(&server, "x", "/three");
-    let new = lines(&server.folder, "logs/access.log", 1);
+    let new = wait_for_lines(&server.folder, "logs/access.log", 1);
     assert!(new[0].contains("GET /three "), "{new:?}");
-    assert_eq!(lines(&server.folder, "logs/access.log.1", 2).len(), 2);
+    assert_eq!(
+        wait_for_lines(&server.folder, "logs/access.log.1", 2).len(),
+        2
+    );
     server.folder.write("anthill.toml", config + "nonsense");
     assert_eq!(command(&server, "reload").code, Some(1));
-    let refused = lines(&server.folder, "logs/errors.log", 1);
+    let refused = wait_for_lines(&server.folder, "logs/errors.log", 1);
     assert!(refused[0].contains("reload refused"), "{refused:?}");
 }
 
@@ -320,42 +323,44 @@ fn lines_lost(folder: &Folder) -> u64 {
 }
 
 #[test]
-fn a_full_disk_loses_lines_and_nothing_else() {
+fn a_full_disk_loses_only_log_lines() {
     let server = Server::start_in(
-        furnished(),
+        site_folder(),
         &config("access = \"/dev/full\"\nerrors = \"/dev/full\"", ""),
     );
     for _ in 0..20 {
         assert_eq!(ask(&server, "x", "/").status, 200);
     }
-    // The error log's own disk is full too, so it says that on standard error.
-    server.errors.wait_for("word of a full disk", |line| {
-        line.contains("log /dev/full: No space left on device")
-    });
+    // The error log's own disk is full too, so the server reports the failure on standard error.
+    server
+        .errors
+        .wait_for("an error about the full disk", |line| {
+            line.contains("log /dev/full: No space left on device")
+        });
     wait_until("count of lost lines", || {
         (lines_lost(&server.folder) >= 20).then_some(())
     });
     let people = command(&server, "status");
     assert!(people.stdout.contains("log lines lost"), "{people:?}");
-    // A log that works is taken with the next reload; what was lost stays counted.
+    // The next reload switches to a working log, and the count of lost lines stays.
     reload(&server, &config("access = \"access.log\"", ""));
     ask(&server, "x", "/after");
-    let after = lines(&server.folder, "access.log", 1);
+    let after = wait_for_lines(&server.folder, "access.log", 1);
     assert!(after[0].contains("/after"), "{after:?}");
     assert!(lines_lost(&server.folder) >= 20);
 }
 
-/// A server whose output nobody reads after its start.
-struct Mute {
+/// A server with output that is not read after the start.
+struct PipedServer {
     child: Child,
     folder: Folder,
     http_port: u16,
     output: PipeReader,
 }
 
-impl Mute {
-    /// Standard output and, where `both`, standard error are the pipe.
-    fn start(folder: Folder, config: &str, both: bool) -> Mute {
+impl PipedServer {
+    /// Starts a server with a pipe as its standard output and, if `both`, as its standard error.
+    fn start(folder: Folder, config: &str, both: bool) -> PipedServer {
         folder.write("anthill.toml", config);
         let (output, writer) = std::io::pipe().expect("a pipe");
         let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
@@ -369,7 +374,7 @@ impl Mute {
             command.stderr(Stdio::piped());
         }
         let mut child = spawn(command.stdout(writer)).expect("the server's binary");
-        // The pipe's last writer is the server: its end would be seen here.
+        // The server is the pipe's only writer, so the test sees the server's end.
         drop(command);
         let mut said: Box<dyn BufRead> = match child.stderr.take() {
             Some(errors) => Box::new(BufReader::new(errors)),
@@ -379,13 +384,16 @@ impl Mute {
         let mut line = String::new();
         while !line.starts_with("ready") {
             line.clear();
-            assert!(said.read_line(&mut line).expect("a line") > 0, "it ended");
+            assert!(
+                said.read_line(&mut line).expect("a line") > 0,
+                "the output ended"
+            );
             if let Some(address) = line.trim().strip_prefix("http://localhost:") {
                 let port = address.split(' ').next().expect("a port");
                 http_port = port.parse().expect("a port");
             }
         }
-        Mute {
+        PipedServer {
             child,
             folder,
             http_port,
@@ -393,7 +401,8 @@ impl Mute {
         }
     }
 
-    /// So many requests on one connection, each with a line of 4 KB; all of them are answered.
+    /// Sends `count` requests on one connection, each with a log line of 4 KB. All requests must be
+    /// answered.
     fn flood(&self, count: usize) {
         let mut stream = TcpStream::connect(("127.0.0.1", self.http_port)).expect("a connection");
         stream
@@ -419,7 +428,7 @@ impl Mute {
     }
 }
 
-impl Drop for Mute {
+impl Drop for PipedServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -427,36 +436,36 @@ impl Drop for Mute {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_stops_nothing() {
+fn an_unread_log_pipe_stops_no_request() {
     for both in [false, true] {
-        let server = Mute::start(furnished(), &config("", ""), both);
-        // Twice what may wait for a log.
+        let server = PipedServer::start(site_folder(), &config("", ""), both);
+        // Twice the number of lines that a log's queue holds.
         server.flood(2_000);
         let lost = lines_lost(&server.folder);
         assert!((1..2_000).contains(&lost), "{lost} lines lost");
-        // Stopping waits for nobody either.
+        // A stop does not wait for the pipe either.
         let stopped = anthill(&server.folder.path("."), &["stop", "anthill.toml"]);
         assert_eq!(stopped.code, Some(0), "{stopped:?}");
     }
 }
 
 #[test]
-fn a_pipe_that_is_read_again_tells_what_it_lost() {
-    let server = Mute::start(furnished(), &config("errors = \"errors.log\"", ""), false);
+fn a_log_pipe_that_is_read_again_reports_lost_lines() {
+    let server = PipedServer::start(site_folder(), &config("errors = \"errors.log\"", ""), false);
     server.flood(2_000);
-    let said = lines(&server.folder, "errors.log", 1);
+    let said = wait_for_lines(&server.folder, "errors.log", 1);
     assert!(
         said[0].contains("log standard output: too slow, lines are dropped"),
         "{said:?}"
     );
-    // How many were lost is known when all have gone their way: the last may be lost or not.
+    // The number of lost lines is final only after all lines have left the queue.
     let output = BufReader::new(server.output.try_clone().expect("a pipe"));
     let (told, tells) = mpsc::channel();
     thread::spawn(move || {
         let mut lines = output.lines().map_while(Result::ok);
         lines.try_for_each(|line| told.send(line))
     });
-    let said = lines(&server.folder, "errors.log", 2);
+    let said = wait_for_lines(&server.folder, "errors.log", 2);
     let lost = said[1]
         .split_once("log standard output: works again, ")
         .and_then(|(_, rest)| rest.strip_suffix(" lines were lost")?.parse().ok());
@@ -474,7 +483,7 @@ fn a_pipe_that_is_read_again_tells_what_it_lost() {
 #[test]
 fn the_error_log_is_a_file_with_a_line_for_each_error() {
     let good = config("errors = \"errors.log\"", "");
-    let server = Server::start_in(furnished(), &good);
+    let server = Server::start_in(site_folder(), &good);
     let bad = good.replace("root = ", "rot = ");
     server.folder.write("anthill.toml", &bad);
     let refused = command(&server, "reload");
@@ -484,7 +493,7 @@ fn the_error_log_is_a_file_with_a_line_for_each_error() {
         "the whole, with carets: {refused:?}"
     );
     server.signal("HUP");
-    let said = lines(&server.folder, "errors.log", 2);
+    let said = wait_for_lines(&server.folder, "errors.log", 2);
     let at = bad
         .lines()
         .position(|line| line.starts_with("rot"))
@@ -507,7 +516,7 @@ fn the_error_log_is_a_file_with_a_line_for_each_error() {
 #[test]
 fn logs_that_are_off_write_nothing() {
     let config = config("access = \"off\"\nerrors = \"off\"", "");
-    let mut server = Server::start_in(furnished(), &config);
+    let mut server = Server::start_in(site_folder(), &config);
     ask(&server, "x", "/");
     server.folder.write("anthill.toml", config + "nonsense");
     assert_eq!(command(&server, "reload").code, Some(1));

@@ -1,4 +1,5 @@
-//! End to end: the real binary, spoken to by real clients; and what holds the house together.
+//! End-to-end tests: each test runs the real `anthill` binary and speaks to the server with real clients.
+//! Further modules check the source tree (layers) and the documentation.
 
 mod access;
 mod acme;

@@ -1,4 +1,4 @@
-//! A real client takes the whole example site over HTTPS, and gets it byte for byte.
+//! A real client mirrors the whole example site over HTTPS, byte for byte.
 
 use std::fs;
 

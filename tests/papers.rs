@@ -1,18 +1,18 @@
-//! The guide has what the program has.
+//! The guide matches the program.
 
 use std::fs;
 use std::path::Path;
 
 use anthill::wire::reject::Reject;
 
-fn paper(name: &str) -> String {
+fn document(name: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
     fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
 #[test]
 fn every_refusal_is_in_the_guide() {
-    let guide = paper("docs/src/rejects.md");
+    let guide = document("docs/src/rejects.md");
     for reject in Reject::ALL {
         let row = format!(
             "| {} | {} | {} |",
@@ -27,8 +27,8 @@ fn every_refusal_is_in_the_guide() {
 
 #[test]
 fn every_limit_is_in_the_guide() {
-    let guide = paper("docs/src/limits.md");
-    let source = paper("server/src/limits.rs");
+    let guide = document("docs/src/limits.md");
+    let source = document("server/src/limits.rs");
     let fields = source
         .split_once("pub struct Limits {")
         .and_then(|(_, rest)| rest.split_once('}'));
@@ -44,7 +44,7 @@ fn every_limit_is_in_the_guide() {
     }
 }
 
-/// Whatever is linked from the papers is there.
+/// Every link target of the guide and the other documents exists.
 #[test]
 fn no_link_is_broken() {
     let pages =
@@ -63,7 +63,7 @@ fn no_link_is_broken() {
     ]
     .map(String::from);
     for name in papers.into_iter().chain(pages) {
-        for link in paper(&name)
+        for link in document(&name)
             .split("](")
             .skip(1)
             .filter_map(|tail| tail.split(')').next())
@@ -82,9 +82,9 @@ fn no_link_is_broken() {
     }
 }
 
-/// What the guide shows of a configuration is one: what is left out around it is put there.
+/// Every configuration example of the guide passes `anthill check`, completed with the omitted tables.
 #[test]
-fn every_example_of_a_configuration_is_right() {
+fn every_configuration_example_passes_check() {
     let folder = crate::support::Folder::new().with("users.htpasswd", "");
     for name in [
         "public",
@@ -134,7 +134,7 @@ fn every_example_of_a_configuration_is_right() {
     assert!(checked > 12, "{checked} examples");
 }
 
-/// Examples that need what only their reader has, and why they aren't checked.
+/// Keys of examples that need files only the operator has, with the missing file.
 const NOT_ALONE: [(&str, &str); 8] = [
     ("certificate", "a certificate"),
     ("client_ca", "a certificate of a CA"),

@@ -1,5 +1,5 @@
-//! Requests under way by client: one address takes neither all places nor the memory for heads, a
-//! response that its client holds makes progress or ends, and what was held goes back to the system.
+//! Requests under way by client: shares of one address in the request slots and in the memory for heads,
+//! deadlines of responses held by a client, and the release of memory.
 
 use std::net::Ipv4Addr;
 use std::thread;
@@ -13,7 +13,7 @@ use crate::support::h2::{Frame, H2};
 use crate::support::wire::{Over, Wire, wait_until};
 use crate::support::{Folder, Server, run, server_table, site_table};
 
-/// SETTINGS_INITIAL_WINDOW_SIZE of 0: no response has a byte of its body sent.
+/// SETTINGS_INITIAL_WINDOW_SIZE of 0: the server sends no byte of a response body.
 const NO_WINDOW: &[u8] = b"\0\x04\0\0\0\0";
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -21,12 +21,12 @@ fn address(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, last)
 }
 
-/// Asks for a page whose body the window holds; its stream.
+/// Requests a page with its body held back by the window. Returns the stream.
 fn hold(h2: &mut H2) -> u32 {
     h2.ask("GET", "/middle.bin", &[], true)
 }
 
-/// The streams that have been reset so far, with their codes.
+/// Returns the streams reset so far, with their error codes.
 fn resets(h2: &mut H2) -> Vec<(u32, u32)> {
     h2.frame(frame::PING, 0, 0, b"are you?");
     let mut resets = Vec::new();
@@ -41,7 +41,7 @@ fn resets(h2: &mut H2) -> Vec<(u32, u32)> {
 }
 
 #[test]
-fn one_address_cannot_take_all_places() {
+fn one_address_cannot_take_all_slots() {
     let server = server("limits = { streams = 40 }");
     let mut victim = H2::open_from(&server, address(3));
     for path in ["/", "/middle.bin"] {
@@ -63,16 +63,16 @@ fn one_address_cannot_take_all_places() {
         );
         refused += resets.len();
     }
-    // Three quarters of 40 were taken, and 80 requests came.
+    // One address gets three quarters of the 40 slots, and 80 requests were sent.
     assert_eq!(refused, 50);
     assert_eq!(server.counter("streams_refused"), 50);
-    // The connection that was refused most often is still served: the refusals cost it nothing.
+    // The connection with the most refusals is still served: refusals are not counted against a connection.
     let h2 = &mut connections[3];
     h2.frame(frame::SETTINGS, 0, 0, b"\0\x04\0\0\xff\xff");
     h2.settle();
     let id = h2.ask("GET", "/", &[], true);
     assert_eq!(h2.response(id).status, 200);
-    // Another address has room for what needs a place.
+    // Another address still has slots.
     assert_eq!(victim.get("/").status, 200);
     assert_eq!(victim.get("/middle.bin").body.len(), 100_000);
     let call = victim.ask("POST", "/echo", &[], true);
@@ -86,7 +86,7 @@ fn at_the_bound_the_longest_stalled_request_of_the_largest_holder_ends() {
     assert_eq!(H2::open(&server, Over::Tls).get("/middle.bin").status, 200);
     let open = |last| H2::open_from_with(&server, address(last), NO_WINDOW);
     let (mut greedy, mut second) = (open(2), open(2));
-    // The first of them has stood still for longer than those of another connection.
+    // The oldest response has been stalled for longer than the responses of the other connection.
     let oldest = hold(&mut greedy);
     greedy.settle();
     thread::sleep(Duration::from_millis(20));
@@ -98,7 +98,7 @@ fn at_the_bound_the_longest_stalled_request_of_the_largest_holder_ends() {
         hold(&mut greedy);
     }
     assert_eq!(resets(&mut greedy), []);
-    // Two small holders fill the rest.
+    // Two small holders fill the remaining slots.
     let mut small = [open(3), open(4)];
     for h2 in &mut small {
         let held = [hold(h2), hold(h2)];
@@ -121,38 +121,38 @@ fn at_the_bound_the_longest_stalled_request_of_the_largest_holder_ends() {
 
 #[test]
 #[cfg(feature = "http3")]
-fn places_are_shared_over_http_3() {
+fn slots_are_shared_over_http_3() {
     let server = server("limits = { streams = 16 }");
-    assert_eq!(crate::h3::play(&server, &["shared"]), "shared");
+    assert_eq!(crate::h3::run_scenario(&server, &["shared"]), "shared");
     assert!(server.counter("streams_refused") >= 4);
 }
 
-/// One byte of window now and then is no progress, whether it is a stream's or the connection's.
+/// One byte of window now and then is no progress, neither of a stream's window nor of the connection's.
 #[test]
-fn a_response_that_is_granted_byte_by_byte_ends() {
+fn a_response_with_window_granted_byte_by_byte_ends() {
     let server = server("limits = { write_stall_seconds = 1 }");
     let mut h2 = H2::open_from_with(&server, address(2), NO_WINDOW);
     h2.grants = false;
     let drip = hold(&mut h2);
-    let got = drip_until(&mut h2, drip, frame::RST_STREAM);
+    let got = grant_bytes_until(&mut h2, drip, frame::RST_STREAM);
     assert!(got > 0, "it was granted, and sent");
-    // The stream alone has ended.
+    // Only the stream has ended.
     h2.grant(0, 1_000_000);
     h2.frame(frame::SETTINGS, 0, 0, b"\0\x04\0\0\xff\xff");
     let id = h2.ask("GET", "/", &[], true);
     assert_eq!(h2.response(id).status, 200);
-    // 65,535 bytes for all streams, and no more.
+    // A connection window of 65,535 bytes for all streams.
     let mut h2 = H2::open_from_with(&server, address(2), b"\0\x04\x00\x10\0\0");
     h2.grants = false;
     hold(&mut h2);
-    drip_until(&mut h2, 0, frame::GOAWAY);
+    grant_bytes_until(&mut h2, 0, frame::GOAWAY);
 }
 
-/// Grants a byte at a time, far longer than a response may stand still, until a frame of this type
-/// comes; the bytes that came meanwhile.
-fn drip_until(h2: &mut H2, id: u32, kind: u8) -> usize {
+/// Grants one byte at a time for far longer than the write deadline, until a frame of the type arrives.
+/// Returns the number of body bytes received meanwhile.
+fn grant_bytes_until(h2: &mut H2, id: u32, kind: u8) -> usize {
     let mut got = 0;
-    // At least 50 s, of which 1 is allowed.
+    // At least 50 s, against a deadline of 1 s.
     for _ in 0..1_000 {
         h2.grant(id, 1);
         if id != 0 {
@@ -173,7 +173,8 @@ fn drip_until(h2: &mut H2, id: u32, kind: u8) -> usize {
     panic!("it went on for {got} bytes")
 }
 
-/// A field of 3,900 bytes that the server remembers, and requests that name it four times.
+/// A connection with a field of 3,900 bytes in the dynamic table, for requests that reference the field
+/// four times.
 struct Amplified {
     h2: H2,
     sent: usize,
@@ -181,10 +182,10 @@ struct Amplified {
 }
 
 impl Amplified {
-    /// A connection whose first request puts the field into the dynamic table.
+    /// Connects and sends a first request that inserts the field into the dynamic table.
     fn open(server: &Server, settings: &[u8]) -> Amplified {
         let mut h2 = H2::open_from_with(server, address(2), settings);
-        // Literal with incremental indexing (RFC 7541 §6.2.1): `x-large`, and its value's length.
+        // Literal with incremental indexing (RFC 7541 §6.2.1): `x-large` and the length of its value.
         let mut block = Amplified::pseudo_fields("GET", "/");
         block.extend_from_slice(b"\x40\x07x-large\x7f");
         block.extend_from_slice(&[0xbd, 0x1d]);
@@ -211,10 +212,10 @@ impl Amplified {
         ])
     }
 
-    /// Requests whose heads have 15.6 KB each, and whose bodies never end.
+    /// Sends requests with heads of 15.6 KB and endless bodies.
     fn ask(&mut self, count: usize, method: &str, path: &str, flags: u8) {
         let mut block = Amplified::pseudo_fields(method, path);
-        // The newest entry of the dynamic table (RFC 7541 §2.3.3), four times.
+        // Four references to the newest entry of the dynamic table (RFC 7541 §2.3.3).
         block.extend_from_slice(&[0x80 | 62; 4]);
         for _ in 0..count {
             self.h2.frame(
@@ -229,7 +230,7 @@ impl Amplified {
     }
 }
 
-/// A server with 1 MiB for the heads of waiting requests.
+/// Starts a server with 1 MiB for the heads of waiting requests.
 fn small_server() -> Server {
     server("memory_max = \"16 MiB\"\n")
 }
@@ -237,10 +238,10 @@ fn small_server() -> Server {
 const HEADS: usize = 20 * 99;
 const HEAD_BYTES: usize = 4 * 3_900;
 
-/// 31 MB of heads that a few bytes each stand for: where no handler wants the body, all are answered
-/// and nothing is kept of them.
+/// Heads of 31 MB in all, encoded in a few bytes each. Requests without an interest in the body are
+/// answered, and their heads are released.
 #[test]
-fn heads_of_requests_that_are_answered_are_not_kept() {
+fn heads_of_answered_requests_are_released() {
     let server = small_server();
     assert_eq!(H2::open(&server, Over::Tls).get("/").status, 200);
     let before = server.resident_kib();
@@ -248,13 +249,13 @@ fn heads_of_requests_that_are_answered_are_not_kept() {
     for it in &mut all {
         it.ask(99, "POST", "/", 0);
         let last = it.next - 2;
-        // The last is answered, so all are.
+        // The last request is answered, and so are all requests before.
         assert_eq!(it.h2.response(last).status, 405);
         it.h2.settle();
     }
     let sent: usize = all.iter().map(|it| it.sent).sum();
     let held = server.resident_kib().saturating_sub(before) as usize * 1024;
-    // Nothing of the 15.6 KB of a head is there any more: each stream has its entry in a table.
+    // The 15.6 KB of each head have been released: each stream has only its entry in a table.
     assert!(held < HEADS * HEAD_BYTES / 8, "{held} bytes are held");
     assert!(
         held < 20 * sent,
@@ -263,9 +264,9 @@ fn heads_of_requests_that_are_answered_are_not_kept() {
     assert_eq!(server.counter("heads_refused"), 0);
 }
 
-/// The same where they wait: for a body, for a password, for the window.
+/// Heads of requests that wait for a body, for a password check, or for the window.
 #[test]
-fn heads_of_requests_that_wait_are_bounded_and_given_back() {
+fn heads_of_waiting_requests_are_bounded_and_released() {
     let server = small_server();
     assert_eq!(H2::open(&server, Over::Tls).get("/middle.bin").status, 200);
     let before = server.resident_kib();
@@ -308,9 +309,9 @@ fn heads_of_requests_that_wait_are_bounded_and_given_back() {
     }
 }
 
-/// Heads of HTTP/1.1 that don't end: 16 KB each, which their client has to send.
+/// Unfinished HTTP/1.1 heads of 16 KB each, sent in full by the client.
 #[test]
-fn unfinished_heads_are_bounded_too() {
+fn unfinished_heads_are_bounded() {
     let server = small_server();
     let head = format!(
         "GET / HTTP/1.1\r\nHost: localhost\r\nX-Large: {}",
@@ -322,7 +323,7 @@ fn unfinished_heads_are_bounded_too() {
         wire.send(&head);
         wires.push(wire);
     }
-    // Three quarters of 1 MiB are 52 of them.
+    // Three quarters of 1 MiB hold 52 heads.
     let refused = || (server.counter("heads_refused") >= 48).then_some(());
     wait_until(PATIENCE, "48 refusals", refused);
     let mut victim = Wire::tls_from(&server, address(3), "localhost", &[]);
@@ -335,14 +336,16 @@ fn unfinished_heads_are_bounded_too() {
     let answered: Vec<u16> = answered.collect();
     assert_eq!(answered.iter().filter(|status| **status == 503).count(), 48);
     assert_eq!(answered.iter().filter(|status| **status == 408).count(), 52);
-    let lines = server.output.wait_until(PATIENCE, "the log", |lines| {
-        (lines.len() >= 101).then(|| lines.to_vec())
-    });
+    let lines = server
+        .output
+        .wait_until(PATIENCE, "the log lines", |lines| {
+            (lines.len() >= 101).then(|| lines.to_vec())
+        });
     assert!(lines.iter().any(|line| line.contains(" 503 ")), "{lines:?}");
 }
 
-/// POSTs with heads of 15 KB whose bodies go on for ever hold their heads. Where several addresses hold
-/// nearly all, one of theirs ends for a client that holds nothing.
+/// POSTs with heads of 15 KB and endless bodies keep their heads. If several addresses hold nearly all of
+/// the memory, one of their requests ends for a client without a request.
 #[test]
 fn heads_of_http_1_make_room_for_other_clients() {
     let server = small_server();
@@ -357,7 +360,7 @@ fn heads_of_http_1_make_room_for_other_clients() {
             wires.push(wire);
         }
     }
-    // 240 of them were sent, and 69 are 1 MiB.
+    // The clients sent 240 heads, and 69 heads fill 1 MiB.
     let refused = || (server.counter("heads_refused") >= 160).then_some(());
     wait_until(PATIENCE, "refusals", refused);
     for last in 3..8 {
@@ -370,10 +373,10 @@ fn heads_of_http_1_make_room_for_other_clients() {
     }
 }
 
-/// A request that finds no room behind a response that is on its way ends the connection, and leaves the
-/// response as it is.
+/// A pipelined request without room for its head ends the connection only after the response in progress is
+/// complete.
 #[test]
-fn a_refusal_never_stands_within_a_response() {
+fn a_refusal_never_appears_within_a_response() {
     let server = small_server();
     let mut warm = Wire::plain(&server);
     let large = warm.get("/large.bin", "").body;
@@ -391,7 +394,7 @@ fn a_refusal_never_stands_within_a_response() {
     }
     let refused = || (server.counter("heads_refused") >= 40).then_some(());
     wait_until(PATIENCE, "refusals", refused);
-    // Its own share is taken as well, so that nothing is ended for it.
+    // The client's own share is full too, so no other request ends for the client.
     let mut own: Vec<Wire> = Vec::new();
     for _ in 0..20 {
         let mut wire = Wire::of(&server, address(20).into());
@@ -407,9 +410,9 @@ fn a_refusal_never_stands_within_a_response() {
     assert!(got.whole && got.body == large, "{} bytes", got.body.len());
 }
 
-/// A listing is made as its client takes it: one that takes a byte of each holds little.
+/// A listing is rendered as its client reads, so clients that read one byte of each hold little memory.
 #[test]
-fn listings_that_nobody_takes_hold_little() {
+fn unread_listings_use_little_memory() {
     let server = server("limits = { streams = 1000 }");
     for nth in 0..1_000 {
         let name = format!("public/sub/{}-{nth:04}.txt", "n".repeat(100));
@@ -435,16 +438,16 @@ fn listings_that_nobody_takes_hold_little() {
     assert!(held < 8 * 90 * 12, "{held} KiB are held by 720 listings");
 }
 
-/// A body that comes while the password is checked reaches the handler, over each version of HTTP.
+/// A body received during the password check reaches the handler, over each version of HTTP.
 #[test]
-fn a_body_that_comes_during_a_login_reaches_its_handler() {
+fn a_body_received_during_a_login_reaches_its_handler() {
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     let config = server_table("")
         + &site_table("")
         + "[[site.route]]\npath = \"/echo\"\ntest = \"echo\"\nusers = \"users\"\n";
     let mut users = String::new();
     for user in ["first", "second"] {
-        // Slow on purpose, so that the body is there before the password is checked.
+        // The hash is slow, so that the body arrives before the password is checked.
         let ran = run("openssl", &["passwd", "-6", "-stdin"], b"hill");
         users += &format!("{user}:{}\n", ran.text().trim());
     }

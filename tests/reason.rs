@@ -37,7 +37,7 @@ fn get(server: &Server, path: &str) -> String {
 }
 
 #[test]
-fn programs() {
+fn programs_set_the_reason_phrase() {
     let folder = folder();
     let long = "y".repeat(300);
     let heads = [
@@ -80,7 +80,7 @@ fn programs() {
 }
 
 #[test]
-fn php() {
+fn php_sets_the_reason_phrase() {
     let folder = folder()
         .with(
             "public/own.php",
@@ -95,7 +95,7 @@ fn php() {
 }
 
 #[test]
-fn scgi() {
+fn scgi_backends_set_the_reason_phrase() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
     thread::spawn(move || {
@@ -115,7 +115,7 @@ fn scgi() {
 /// A stored page keeps the script's phrase in its own status line; a 304 or a 206 of the page has the
 /// phrase of the IANA registry.
 #[test]
-fn kept_pages() {
+fn stored_pages_keep_the_reason_phrase() {
     let folder = folder();
     let page = "#!/bin/sh\nprintf 'Status: 200 As good as new\\nContent-Type: text/plain\\nETag: \"a\"\\n\\n'\n\
         seq 2000\n";

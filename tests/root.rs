@@ -1,8 +1,9 @@
-//! Commands that root runs in folders of other users: what those users have prepared there must not
-//! change, or show, a file outside of the command's target. And what programs of a server inherit.
+//! Commands run by root in folders of other users: links prepared by the users must not make a command
+//! change or reveal a file outside of the command's target. And privileges inherited by the server's
+//! programs.
 //!
-//! The tests need root, because they act as root and as other users. Without root they do nothing: run
-//! `sudo -E make test`, or leave them to the continuous integration, which runs as root.
+//! The tests act as root and as other users, so they need root. Without root the tests do nothing: run
+//! `sudo -E make test`, or leave the tests to the continuous integration, which runs as root.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -21,20 +22,21 @@ use crate::support::{
     Done, Folder, Server, anthill, eventually, finish, server_table, site_table, spawn, tool,
 };
 
-/// The user that owns the site's folder, and sets the traps.
+/// The owner of the site's folder, and the attacker.
 const OWNER: u32 = 65_534;
 /// A third user.
 const OTHER: u32 = 12_345;
 
-fn mode(path: &Path, mode: u32) {
+fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
 }
 
-fn own(path: &Path, uid: u32) {
+fn set_owner(path: &Path, uid: u32) {
     lchown(path, Some(uid), Some(uid)).expect("an owner");
 }
 
-/// A site in `home/public`, and `victim`, which is root's. All belongs to root, and every user may enter.
+/// Returns a folder with a site in `home/public` and root's files in `victim`. Root owns all files, and
+/// every user may enter.
 fn folder() -> Folder {
     let config = server_table("") + &site_table("http = \"serve\"");
     let folder = Folder::new()
@@ -47,23 +49,24 @@ fn folder() -> Folder {
         .with("home/public/z/inner/deep.html", "<p>deep</p>\n")
         .with("home/public/z/large", noise())
         .with("home/public/z/late.html", "<p>late</p>\n")
-        // The same names, so that what is done to the site's files by path is done to these.
+        // The names equal the names in the site, so that a command misled by a link would change these
+        // files.
         .with("victim/page.html", "of root")
         .with("victim/large", "of root")
         .with("victim/late.html", "of root")
         .with("victim/inner/deep.html", "of root");
-    mode(&folder.path(""), 0o755);
-    mode(&folder.path("home/public/z/inner"), 0o777);
+    set_mode(&folder.path(""), 0o755);
+    set_mode(&folder.path("home/public/z/inner"), 0o777);
     for name in ["victim", "victim/inner"] {
-        mode(&folder.path(name), 0o755);
+        set_mode(&folder.path(name), 0o755);
     }
     for name in ["page.html", "large", "late.html", "inner/deep.html"] {
-        mode(&folder.path("victim").join(name), 0o600);
+        set_mode(&folder.path("victim").join(name), 0o600);
     }
     folder
 }
 
-/// Bytes that do not compress, more than a decoder holds back.
+/// Returns incompressible bytes, more than a decoder buffers.
 fn noise() -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let next = |_| {
@@ -75,19 +78,19 @@ fn noise() -> Vec<u8> {
     (0..400_000).map(next).collect()
 }
 
-/// The site's folder belongs to [`OWNER`], with all that is in it.
-fn given(folder: &Folder) {
-    for (path, ..) in all(&folder.path("home/public")) {
-        own(&path, OWNER);
+/// Gives the site's folder and its content to [`OWNER`].
+fn give_to_owner(folder: &Folder) {
+    for (path, ..) in entries(&folder.path("home/public")) {
+        set_owner(&path, OWNER);
     }
 }
 
-/// Everything at and below a path: owner, mode, and content or target.
-fn all(top: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
+/// Returns everything at and below a path: owner, mode, and content or link target.
+fn entries(top: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
     let mut found = Vec::new();
     let mut todo = vec![top.to_owned()];
     while let Some(path) = todo.pop() {
-        let stat = path.symlink_metadata().expect("what is there");
+        let stat = path.symlink_metadata().expect("the metadata");
         let content = if stat.is_dir() {
             let children = fs::read_dir(&path).expect("a folder");
             todo.extend(children.map(|child| child.expect("an entry").path()));
@@ -132,11 +135,11 @@ fn saved() -> Folder {
     let folder = folder();
     let done = backup(&folder);
     assert_eq!(done.code, Some(0), "{done:?}");
-    given(&folder);
+    give_to_owner(&folder);
     folder
 }
 
-/// The archive, unpacked to tar.
+/// Returns the archive decompressed to tar.
 fn tar(folder: &Folder) -> Vec<u8> {
     let bytes = fs::read(folder.path("site.tar.gz")).expect("the archive");
     let mut tar = Vec::new();
@@ -145,11 +148,11 @@ fn tar(folder: &Folder) -> Vec<u8> {
     tar
 }
 
-/// A process that is ended when it is dropped.
+/// A process that ends on drop.
 struct Running(Child);
 
 impl Running {
-    /// A script of [`OWNER`], which says by `home/ready` that it has begun.
+    /// Starts a script as [`OWNER`]. The script creates `home/ready` once running.
     fn attacker(folder: &Folder, script: &str) -> Running {
         let mut command = Command::new(tool("setpriv"));
         let uid = OWNER.to_string();
@@ -167,23 +170,23 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // So that its own children end too.
+        // SIGTERM lets the script end its own children.
         let _ = Command::new("kill").arg(self.0.id().to_string()).status();
         let _ = self.0.wait();
     }
 }
 
-/// As soon as the owner may enter the new folder, a link to root's files takes the place of a folder in
-/// it. strace holds the command up at each change of an owner, so that there is time.
+/// As soon as the owner may enter the new folder, a link to root's files replaces a folder inside. strace
+/// delays the command at each change of an owner, to give the attacker time.
 #[test]
 fn restore_changes_nothing_through_a_link_that_the_owner_puts_into_the_new_folder() {
     if !is_root() {
         return;
     }
     let folder = saved();
-    let before = all(&folder.path("victim"));
-    // The attacker can say that it is there, and the folder above the site's stays root's.
-    mode(&folder.path("home"), 0o1777);
+    let before = entries(&folder.path("victim"));
+    // The attacker can create its ready file, and the folder above the site's stays root's.
+    set_mode(&folder.path("home"), 0o1777);
     let attack = "touch home/ready; while :; do for draft in home/.public.restore-*; do \
         mv $draft/z $draft/moved && ln -s \"$PWD/victim\" $draft/z; done; done 2>/dev/null";
     let attacker = Running::attacker(&folder, attack);
@@ -197,31 +200,31 @@ fn restore_changes_nothing_through_a_link_that_the_owner_puts_into_the_new_folde
         .arg(env!("CARGO_BIN_EXE_anthill"));
     let done = finish(restore_with(strace, &folder), b"");
     drop(attacker);
-    assert_eq!(all(&folder.path("victim")), before, "{done:?}");
+    assert_eq!(entries(&folder.path("victim")), before, "{done:?}");
     assert_eq!(done.code, Some(0), "{done:?}");
-    for (path, uid, ..) in all(&folder.path("home/public")) {
+    for (path, uid, ..) in entries(&folder.path("home/public")) {
         assert_eq!(uid, OWNER, "{}", path.display());
     }
 }
 
-/// The owner of the folder above moves the unpacked folder away, and puts a link to root's files there.
-/// The archive comes through a pipe, which stands still meanwhile.
+/// The owner of the folder above moves the unpacked folder away, and puts a link to root's files in its
+/// place. The archive comes through a pipe, which pauses meanwhile.
 #[test]
 fn restore_writes_nothing_through_a_link_in_the_place_of_the_new_folder() {
     if !is_root() {
         return;
     }
     let folder = saved();
-    let before = all(&folder.path("victim"));
-    let site = all(&folder.path("home/public"));
-    own(&folder.path("home"), OWNER);
+    let before = entries(&folder.path("victim"));
+    let site = entries(&folder.path("home/public"));
+    set_owner(&folder.path("home"), OWNER);
     let tar = tar(&folder);
     let name = b"root/z/large";
     let cut = tar
         .windows(name.len())
         .position(|bytes| bytes == name)
         .expect("the large file");
-    // What follows in the archive is written when the trap stands.
+    // The test sends the rest of the archive after the link is in place.
     let cut = cut + 200_000;
     let pipe = folder.path("site.tar.gz");
     fs::remove_file(&pipe).expect("removed");
@@ -243,14 +246,14 @@ fn restore_writes_nothing_through_a_link_in_the_place_of_the_new_folder() {
     fs::create_dir(home.join("trap")).expect("a folder");
     symlink(folder.path("victim"), home.join("trap/z")).expect("a link");
     fs::rename(home.join("trap"), &draft).expect("a trap");
-    own(&draft, OWNER);
+    set_owner(&draft, OWNER);
     gzip.write_all(&tar[cut..]).expect("written");
     gzip.finish().expect("written");
     let done = running.join().expect("restored");
-    assert_eq!(all(&folder.path("victim")), before, "{done:?}");
+    assert_eq!(entries(&folder.path("victim")), before, "{done:?}");
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.stderr.contains("was moved away meanwhile"), "{done:?}");
-    assert_eq!(all(&folder.path("home/public")), site);
+    assert_eq!(entries(&folder.path("home/public")), site);
 }
 
 #[test]
@@ -261,13 +264,13 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
     let folder = saved();
     let home = folder.path("home");
     let archive = folder.path("site.tar.gz");
-    let site = all(&folder.path("home/public"));
+    let site = entries(&folder.path("home/public"));
     let refused = |who: &str| {
         let done = restore(&folder);
         assert_eq!(done.code, Some(1), "{who}: {done:?}");
         let what = format!("{} can be changed by {who}", home.display());
         assert!(done.stderr.contains(&what), "{who}: {done:?}");
-        // The command for the site's owner comes first, and no other mode for a folder is proposed.
+        // The help names the command for the site's owner first, and proposes no other mode for a folder.
         let program = env!("CARGO_BIN_EXE_anthill");
         let help = format!("sudo -u nobody {program} restore {}", archive.display());
         let help =
@@ -275,41 +278,41 @@ fn restore_refuses_a_folder_above_that_other_users_can_change() {
         assert!(done.stderr.contains(&help), "{who}: {done:?}");
         let is_changed = ["chown", "chmod"].map(|word| done.stderr.contains(word));
         assert_eq!(is_changed, [false, false], "{who}: {done:?}");
-        assert_eq!(all(&home).len(), site.len() + 1, "{who}");
-        assert_eq!(all(&folder.path("home/public")), site, "{who}");
+        assert_eq!(entries(&home).len(), site.len() + 1, "{who}");
+        assert_eq!(entries(&folder.path("home/public")), site, "{who}");
     };
-    mode(&home, 0o777);
+    set_mode(&home, 0o777);
     refused("every user");
-    mode(&home, 0o755);
-    own(&home, OTHER);
+    set_mode(&home, 0o755);
+    set_owner(&home, OTHER);
     refused(&format!("user {OTHER}"));
-    // Of a group that the machine doesn't know, it isn't known who is in it.
+    // The members of a group unknown to the machine are unknown too.
     chown(&home, Some(0), Some(OTHER)).expect("an owner");
-    mode(&home, 0o775);
+    set_mode(&home, 0o775);
     refused(&format!("group {OTHER}"));
-    // No user can exchange what is root's or the owner's there.
-    mode(&home, 0o1777);
+    // With the sticky bit, no user can replace entries of root or of the owner.
+    set_mode(&home, 0o1777);
     let done = restore(&folder);
     assert_eq!(done.code, Some(0), "{done:?}");
-    // The folder above is the owner's own.
-    own(&home, OWNER);
-    mode(&home, 0o755);
+    // The folder above belongs to the owner.
+    set_owner(&home, OWNER);
+    set_mode(&home, 0o755);
     let done = restore(&folder);
     assert_eq!(done.code, Some(0), "{done:?}");
-    for (path, uid, ..) in all(&folder.path("home/public")) {
+    for (path, uid, ..) in entries(&folder.path("home/public")) {
         assert_eq!(uid, OWNER, "{}", path.display());
     }
 }
 
 #[test]
-fn restore_and_backup_do_not_go_where_the_owner_leads_them() {
+fn restore_and_backup_do_not_follow_the_owners_links() {
     if !is_root() {
         return;
     }
     let folder = saved();
     let archive = fs::read(folder.path("site.tar.gz")).expect("the archive");
-    let before = all(&folder.path("victim"));
-    own(&folder.path("home"), OWNER);
+    let before = entries(&folder.path("victim"));
+    set_owner(&folder.path("home"), OWNER);
     fs::rename(folder.path("home/public"), folder.path("home/moved")).expect("moved");
     symlink(folder.path("victim"), folder.path("home/public")).expect("a link");
     for done in [restore(&folder), backup(&folder)] {
@@ -325,10 +328,10 @@ fn restore_and_backup_do_not_go_where_the_owner_leads_them() {
         let help = format!("remove {} or name its target instead", link.display());
         assert!(done.stderr.contains(&help), "{done:?}");
     }
-    assert_eq!(all(&folder.path("victim")), before);
+    assert_eq!(entries(&folder.path("victim")), before);
     let names = |path: &str| fs::read_dir(folder.path(path)).expect("a folder").count();
     assert_eq!((names("home"), names("victim")), (2, 4));
-    // Nor into a new folder, which is made where the path leads.
+    // Restore into a new folder, with a link on the folder's path.
     symlink(folder.path("victim"), folder.path("home/led")).expect("a link");
     let done = anthill(&[
         "restore".as_ref(),
@@ -349,12 +352,12 @@ fn a_backup_has_no_file_that_the_owner_has_linked_to() {
         return;
     }
     let folder = folder();
-    given(&folder);
+    give_to_owner(&folder);
     let public = folder.path("home/public");
-    // The kernel lets a user link to such a file unless fs.protected_hardlinks is 1.
+    // The kernel allows a hard link to another user's file unless fs.protected_hardlinks is 1.
     fs::hard_link(folder.path("victim/page.html"), public.join("stolen")).expect("a hard link");
     fs::write(public.join("twice"), "mine").expect("a file");
-    own(&public.join("twice"), OWNER);
+    set_owner(&public.join("twice"), OWNER);
     fs::hard_link(public.join("twice"), public.join("again")).expect("a hard link");
     let pipe = public.join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
@@ -375,11 +378,11 @@ fn passwd(folder: &Folder, file: &str) -> Done {
     finish(command, b"honey\n")
 }
 
-/// An ACL that lets one more user write, as `setfacl -m u:64321:rwx` makes it.
+/// Sets an ACL that gives one more user write access, like `setfacl -m u:64321:rwx`.
 fn let_user_write(folder: &Path, uid: u32) {
     const ANY: u32 = u32::MAX;
-    // linux/posix_acl_xattr.h: version 2, then (tag, permissions, id), of the owner, the user, the
-    // group, the mask and other users.
+    // linux/posix_acl_xattr.h: version 2, then (tag, permissions, id), of the owner, the user, the group,
+    // the mask and other users.
     let entries = [
         (0x01, 7, ANY),
         (0x02, 7, uid),
@@ -404,23 +407,23 @@ fn a_folder_with_an_acl_counts_as_changeable_by_every_user() {
     }
     let folder = folder();
     let home = folder.path("home");
-    // The group has no members besides root: its bits alone let no other user write.
+    // The group has no members besides root: its mode bits alone give no other user write access.
     chown(&home, Some(0), Some(0)).expect("an owner");
-    mode(&home, 0o775);
+    set_mode(&home, 0o775);
     assert_eq!(passwd(&folder, "home/users").code, Some(0));
-    mode(&home, 0o755);
+    set_mode(&home, 0o755);
     let_user_write(&home, OTHER);
     symlink(folder.path("victim/page.html"), home.join("link")).expect("a link");
-    let before = all(&folder.path("victim"));
+    let before = entries(&folder.path("victim"));
     for file in ["home/users", "home/link", "home/new"] {
         let done = passwd(&folder, file);
         assert_eq!(done.code, Some(1), "{file}: {done:?}");
         let why = "can be changed by every user";
         assert!(done.stderr.contains(why), "{file}: {done:?}");
     }
-    assert_eq!(all(&folder.path("victim")), before);
-    // The mask takes the right to write away from every user that the ACL names.
-    mode(&home, 0o755);
+    assert_eq!(entries(&folder.path("victim")), before);
+    // The mask removes write access from every user of the ACL.
+    set_mode(&home, 0o755);
     assert_eq!(passwd(&folder, "home/users").code, Some(0));
 }
 
@@ -430,9 +433,9 @@ fn passwd_changes_and_reads_no_file_outside_of_the_owners_folder() {
         return;
     }
     let folder = folder();
-    let before = all(&folder.path("victim"));
+    let before = entries(&folder.path("victim"));
     let home = folder.path("home");
-    own(&home, OWNER);
+    set_owner(&home, OWNER);
     symlink(folder.path("victim/page.html"), home.join("link")).expect("a link");
     symlink(folder.path("victim"), home.join("led")).expect("a link");
     mknodat(CWD, home.join("pipe"), FileType::Fifo, Mode::RUSR, 0).expect("a pipe");
@@ -445,17 +448,17 @@ fn passwd_changes_and_reads_no_file_outside_of_the_owners_folder() {
         let done = passwd(&folder, file);
         assert_eq!(done.code, Some(1), "{file}: {done:?}");
         assert!(done.stderr.contains(why), "{file}: {done:?}");
-        assert_eq!(all(&folder.path("victim")), before, "{file}");
+        assert_eq!(entries(&folder.path("victim")), before, "{file}");
     }
     let hard = home.join("hard");
     fs::hard_link(folder.path("victim/page.html"), &hard).expect("a hard link");
     let done = passwd(&folder, "home/hard");
     assert_eq!(done.code, Some(1), "{done:?}");
     assert!(done.stderr.contains("is a hard link"), "{done:?}");
-    assert_eq!(all(&folder.path("victim")), before);
-    // A file of the owner's own stays the owner's, also behind a link of the owner's.
+    assert_eq!(entries(&folder.path("victim")), before);
+    // The owner's file keeps its owner, behind a link of the owner too.
     fs::write(home.join("users"), "bee:x\n").expect("a file");
-    own(&home.join("users"), OWNER);
+    set_owner(&home.join("users"), OWNER);
     symlink("users", home.join("mine")).expect("a link");
     for file in ["home/users", "home/mine", "home/new"] {
         let done = passwd(&folder, file);
@@ -485,7 +488,7 @@ fn passwd_keeps_the_rights_of_a_file_and_gives_a_new_one_to_the_owner_of_its_fol
     ] {
         let path = folder.path(file);
         if let Some(before) = before {
-            mode(&path, before);
+            set_mode(&path, before);
         }
         let done = passwd(&folder, file);
         assert_eq!(done.code, Some(0), "{file}: {done:?}");
@@ -507,9 +510,9 @@ fn passwd_proposes_no_other_mode_for_a_sticky_folder() {
         return;
     }
     let folder = folder().with("tmp/users", "bee:x\n");
-    mode(&folder.path("tmp"), 0o1777);
+    set_mode(&folder.path("tmp"), 0o1777);
     let users = folder.path("tmp/users");
-    own(&users, OWNER);
+    set_owner(&users, OWNER);
     let done = passwd(&folder, "tmp/users");
     assert_eq!(done.code, Some(1), "{done:?}");
     let users = users.display();
@@ -521,7 +524,7 @@ fn passwd_proposes_no_other_mode_for_a_sticky_folder() {
     assert_eq!(is_changed, [false, false], "{done:?}");
 }
 
-/// A command of [`OWNER`].
+/// Runs a command as [`OWNER`].
 fn by_owner(arguments: &[&std::ffi::OsStr]) -> Done {
     let mut command = Command::new(tool("setpriv"));
     let uid = OWNER.to_string();
@@ -530,22 +533,22 @@ fn by_owner(arguments: &[&std::ffi::OsStr]) -> Done {
     finish(command, b"")
 }
 
-/// The control socket and the state folder are in a folder that belongs to the server's account.
+/// The control socket and the state folder are in a folder of the server's account.
 #[test]
 fn the_owner_saves_and_restores_a_site_without_access_to_the_server() {
     if !is_root() {
         return;
     }
     let folder = folder().with("state/hits", "").with("closed/file", "");
-    given(&folder);
-    own(&folder.path("home"), OWNER);
-    own(&folder.path("closed"), OTHER);
-    mode(&folder.path("closed"), 0o700);
+    give_to_owner(&folder);
+    set_owner(&folder.path("home"), OWNER);
+    set_owner(&folder.path("closed"), OTHER);
+    set_mode(&folder.path("closed"), 0o700);
     let config = folder.path("anthill.toml");
-    let text = fs::read_to_string(&config).expect("it");
+    let text = fs::read_to_string(&config).expect("readable");
     let closed = folder.path("closed").display().to_string();
     let archive = folder.path("home/site.tar.gz");
-    // The socket alone, then the state folder alone.
+    // First the socket alone is inaccessible, then the state folder alone.
     for (from, to) in [
         ("\"anthill.sock\"", "\"closed/x.sock\""),
         ("\"state\"", "\"closed/state\""),
@@ -590,18 +593,18 @@ fn restore_by_root_keeps_the_group_of_new_files_in_a_folder() {
         return;
     }
     let folder = folder();
-    given(&folder);
+    give_to_owner(&folder);
     let (shared, file) = (
         folder.path("home/public/z"),
         folder.path("home/public/z/page.html"),
     );
-    mode(&shared, 0o2775);
-    mode(&file, 0o6755);
+    set_mode(&shared, 0o2775);
+    set_mode(&file, 0o6755);
     for done in [backup(&folder), restore(&folder)] {
         assert_eq!(done.code, Some(0), "{done:?}");
     }
     let found = |path: &Path| {
-        let stat = path.symlink_metadata().expect("it");
+        let stat = path.symlink_metadata().expect("readable");
         (stat.uid(), stat.gid(), stat.mode() & 0o7777)
     };
     assert_eq!(found(&shared), (OWNER, OWNER, 0o2775));
@@ -609,17 +612,17 @@ fn restore_by_root_keeps_the_group_of_new_files_in_a_folder() {
     assert_eq!(found(&folder.path("home/public")), (OWNER, OWNER, 0o755));
 }
 
-/// `check` of root and `reload` of the server, which has another account, say the same.
+/// `check` run by root and `reload` of the server, which runs as another account, print the same error.
 #[test]
-fn a_user_file_that_the_server_cannot_read_is_told_with_the_command_that_helps() {
+fn an_unreadable_user_file_is_reported_with_the_command_that_helps() {
     if !is_root() {
         return;
     }
     let folder = folder();
     fs::write(folder.path("users"), "").expect("a file");
-    mode(&folder.path("users"), 0o640);
+    set_mode(&folder.path("users"), 0o640);
     let user = "workers = 1\nuser = \"nobody\"";
-    let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
+    let text = fs::read_to_string(folder.path("anthill.toml")).expect("readable");
     let text = text.replace("workers = 1", user);
     let text = text.replace("\"anthill.sock\"", "\"state/x.sock\"");
     let server = Server::start_in(folder, &text);
@@ -635,8 +638,8 @@ fn a_user_file_that_the_server_cannot_read_is_told_with_the_command_that_helps()
         assert!(done.stderr.contains(&help), "{command}: {done:?}");
     }
     server.folder.write("closed/users", "");
-    mode(&server.folder.path("closed"), 0o700);
-    let text = fs::read_to_string(server.folder.path("anthill.toml")).expect("it");
+    set_mode(&server.folder.path("closed"), 0o700);
+    let text = fs::read_to_string(server.folder.path("anthill.toml")).expect("readable");
     let text = text.replace("\"users\"", "\"closed/users\"");
     server.folder.write("anthill.toml", text);
     let closed = server.folder.path("closed").display().to_string();
@@ -647,22 +650,22 @@ fn a_user_file_that_the_server_cannot_read_is_told_with_the_command_that_helps()
     }
 }
 
-/// What a server does as root before it becomes its account, and what one does that stays root.
+/// File creation by a server as root before its change of user, and by a server that stays root.
 #[test]
-fn a_server_that_starts_as_root_makes_nothing_where_another_user_leads_it() {
+fn a_server_that_starts_as_root_creates_nothing_through_links_of_another_user() {
     if !is_root() {
         return;
     }
     let folder = folder();
-    let before = all(&folder.path("victim"));
+    let before = entries(&folder.path("victim"));
     let home = folder.path("home");
-    own(&home, OWNER);
+    set_owner(&home, OWNER);
     symlink(folder.path("victim"), home.join("led")).expect("a link");
     symlink(folder.path("victim/page.html"), home.join("log")).expect("a link");
     fs::hard_link(folder.path("victim/page.html"), home.join("hard")).expect("a hard link");
     fs::write(home.join("file"), "kept").expect("a file");
-    let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
-    let before = (before, all(&folder.path("victim")).len());
+    let text = fs::read_to_string(folder.path("anthill.toml")).expect("readable");
+    let before = (before, entries(&folder.path("victim")).len());
     let state = |to: &str| text.replace("state = \"state\"", &format!("state = \"{to}\""));
     let control = |to: &str| text.replace("\"anthill.sock\"", &format!("\"{to}\""));
     let log = |to: &str| format!("{text}[log]\naccess = \"{to}\"\n");
@@ -681,12 +684,15 @@ fn a_server_that_starts_as_root_makes_nothing_where_another_user_leads_it() {
         let done = anthill(&["serve".as_ref(), folder.path("anthill.toml").as_os_str()]);
         assert_eq!(done.code, Some(2), "{config}: {done:?}");
         assert!(done.stderr.contains(why), "{config}: {done:?}");
-        assert_eq!(all(&folder.path("victim")).len(), before.1, "{config}");
+        assert_eq!(entries(&folder.path("victim")).len(), before.1, "{config}");
     }
     fs::remove_file(home.join("hard")).expect("removed");
-    assert_eq!(all(&folder.path("victim")), before.0);
-    assert_eq!(fs::read_to_string(home.join("file")).expect("it"), "kept");
-    // In the owner's own folder all of it works, and the owner gets the state folder.
+    assert_eq!(entries(&folder.path("victim")), before.0);
+    assert_eq!(
+        fs::read_to_string(home.join("file")).expect("readable"),
+        "kept"
+    );
+    // In a folder of the owner everything works, and the owner gets the state folder.
     let config = user(state("home/state")).replace("\"anthill.sock\"", "\"home/state/x.sock\"");
     let server = Server::start_in(folder, &config);
     let of = |name: &str| {
@@ -704,8 +710,8 @@ fn a_server_that_stays_root_warns_and_works_in_a_folder_of_another_user() {
         return;
     }
     let folder = folder();
-    own(&folder.path("home"), OWNER);
-    let text = fs::read_to_string(folder.path("anthill.toml")).expect("it");
+    set_owner(&folder.path("home"), OWNER);
+    let text = fs::read_to_string(folder.path("anthill.toml")).expect("readable");
     let text = text.replace("\"anthill.sock\"", "\"home/x.sock\"");
     let text = text.replace("\"state\"", "\"home/state\"") + "[log]\naccess = \"home/log\"\n";
     let mut server = Server::start_in(folder, &text);
@@ -716,7 +722,7 @@ fn a_server_that_stays_root_warns_and_works_in_a_folder_of_another_user() {
     let stat = socket.symlink_metadata().expect("there");
     assert_eq!(stat.mode() & 0o777, 0o600);
     assert_eq!(server.ask(&["status"]).code, Some(0));
-    server.keep().get("/");
+    server.keep_alive().get("/");
     eventually("a line", || {
         let log = fs::read_to_string(server.folder.path("home/log"));
         log.is_ok_and(|log| log.contains("GET /")).then_some(())
@@ -726,11 +732,11 @@ fn a_server_that_stays_root_warns_and_works_in_a_folder_of_another_user() {
     assert!(!socket.exists());
 }
 
-/// A program that tells its capabilities, as a CGI script.
+/// A CGI script that prints its capabilities.
 const TELLS: &str =
     "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\ngrep Cap /proc/self/status\n";
 
-/// The capability sets of a process, by name, without the bounding set.
+/// Returns the capability sets of a process by name, without the bounding set.
 fn capabilities(status: &str) -> Vec<(String, u64)> {
     let lines = status.lines().filter_map(|line| line.split_once(":\t"));
     let sets = lines.filter(|(name, _)| name.starts_with("Cap") && *name != "CapBnd");
@@ -741,7 +747,7 @@ fn capabilities(status: &str) -> Vec<(String, u64)> {
     .collect()
 }
 
-/// As systemd starts it with `User=` and `AmbientCapabilities=CAP_NET_BIND_SERVICE`.
+/// The server is started like a systemd unit with `User=` and `AmbientCapabilities=CAP_NET_BIND_SERVICE`.
 #[test]
 fn a_script_inherits_no_capability_and_a_reload_still_binds_low_ports() {
     if !is_root() {
@@ -749,7 +755,7 @@ fn a_script_inherits_no_capability_and_a_reload_still_binds_low_ports() {
     }
     let folder = Folder::new().with("public/index.html", "<p>hello</p>\n");
     folder.program("scripts/tells", TELLS);
-    own(&folder.path(""), OWNER);
+    set_owner(&folder.path(""), OWNER);
     let text = server_table("")
         + &site_table("http = \"serve\"")
         + "[[site.route]]\npath = \"/run\"\ncgi = \"scripts\"\n";
@@ -776,8 +782,8 @@ fn a_script_inherits_no_capability_and_a_reload_still_binds_low_ports() {
     assert!(connected.is_ok(), "{connected:?}");
 }
 
-/// The example of docs/src/cgi.md, with accounts that every Debian has: the server is `nobody`, and the
-/// application `daemon`.
+/// The example of docs/src/cgi.md, with accounts that exist on every Debian system: the server runs as
+/// `nobody`, and the application as `daemon`.
 #[test]
 fn a_backend_under_its_own_account_reaches_neither_keys_nor_the_control_socket() {
     if !is_root() {
@@ -800,7 +806,7 @@ fn a_backend_under_its_own_account_reaches_neither_keys_nor_the_control_socket()
             path("fpm.sock"),
         ),
     );
-    mode(&folder.path(""), 0o755);
+    set_mode(&folder.path(""), 0o755);
     let mut fpm = Command::new(tool("php-fpm8.2"));
     fpm.stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -818,6 +824,6 @@ fn a_backend_under_its_own_account_reaches_neither_keys_nor_the_control_socket()
         (got.status == 200).then(|| got.text())
     });
     assert_eq!(got, "1 false false");
-    // The socket is there, and answers its own account.
+    // The socket exists, and answers its own account.
     assert_eq!(server.ask(&["status"]).code, Some(0));
 }

@@ -1,4 +1,5 @@
-//! Files of the server's own in a served folder: no client gets them, by whatever name and target.
+//! The server's own files in a served folder: no client gets their content, by any name and from any
+//! target.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,8 +9,8 @@ use crate::git::git;
 use crate::support::wire::Wire;
 use crate::support::{Folder, Server, run};
 
-/// The folder of the configuration is the site's root, the root of a route, a folder of scripts and one
-/// of repositories.
+/// The folder of the configuration is the site's root, the root of a route, a folder of scripts and a
+/// folder of repositories.
 const CONFIG: &str = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\n\
     state = \".state\"\ncontrol = \".control\"\nworkers = 1\n\
     [log]\nerrors = \"errors.log\"\n\
@@ -26,7 +27,7 @@ const CONFIG: &str = "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0
     [[site.route]]\npath = \"/\"\ninterpreter = { \".script\" = \"/bin/cat\" }\n\
     [[site.route]]\npath = \"/git/\"\ngit = \".\"\nexport = \"all\"\n";
 
-/// Words of every file that is to be kept back.
+/// Words from the protected files.
 const SECRETS: [&str; 5] = [
     "[[site]]",
     "$1$",
@@ -79,7 +80,7 @@ fn folder() -> Folder {
     folder
 }
 
-/// Names of what is the server's own, below the root.
+/// Names of the server's own files, relative to the root.
 const OWN: &[&str] = &[
     "anthill.toml",
     "anthill",
@@ -102,7 +103,7 @@ const OWN: &[&str] = &[
     "state-page.html",
 ];
 
-fn is_kept_back(wire: &mut Wire, path: &str) {
+fn assert_hidden(wire: &mut Wire, path: &str) {
     for (method, fields) in [("GET", ""), ("GET", "Range: bytes=0-9\r\n"), ("HEAD", "")] {
         let got = wire.ask(method, path, fields);
         assert_eq!(got.status, 404, "{method} {path} {got:?}");
@@ -118,10 +119,10 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
     let mut wire = Wire::plain(&server);
     for own in OWN {
         for prefix in ["/", "/all/", "/old/"] {
-            is_kept_back(&mut wire, &format!("{prefix}{own}"));
+            assert_hidden(&mut wire, &format!("{prefix}{own}"));
         }
     }
-    // As a script of the site, as one of a folder, and as a page of the site for an error.
+    // Requests for a script of the site, for a script of a folder, and for an error page of the site.
     for path in [
         "/conf.script",
         "/run/anthill.toml",
@@ -132,12 +133,12 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
         "/run/kept/tickets",
         "/run/anthill.toml/more",
     ] {
-        is_kept_back(&mut wire, path);
+        assert_hidden(&mut wire, path);
     }
     let denied = wire.get("/denied", "");
     assert_eq!(denied.status, 403);
     assert!(!denied.text().contains("[[site]]"), "{denied:?}");
-    // As what stands for a folder, and in lists.
+    // Requests for an index page, and for listings.
     let sub = wire.get("/sub/", "");
     assert_eq!(sub.status, 200);
     assert!(
@@ -159,7 +160,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
         {
             let is_there = [format!("\"./{own}\""), format!("\"./{own}/\"")];
             let is_there = !own.is_empty() && is_there.iter().any(|it| list.text().contains(it));
-            // The root has a page of this name as well.
+            // The root has an unprotected page with the same name.
             assert!(
                 !is_there || own == "page.html",
                 "{path} {own} {}",
@@ -167,12 +168,12 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
             );
         }
     }
-    // As a repository.
+    // Requests for a repository.
     for path in [
         "/git/state/of-state/",
         "/git/state/of-state.git/plain/README.md",
     ] {
-        is_kept_back(&mut wire, path);
+        assert_hidden(&mut wire, path);
     }
     let clone = "/git/state/of-state/info/refs?service=git-upload-pack";
     assert_eq!(wire.get(clone, "").status, 404);
@@ -186,7 +187,7 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
         assert!(line.contains("rule=512"), "{line}");
     }
 
-    // What lies beside them is there.
+    // Other files in the same folders are served.
     for (path, text) in [
         ("/page.html", "a page"),
         ("/all/page.html", "a page"),
@@ -204,13 +205,13 @@ fn no_file_of_the_servers_own_is_served_by_any_name() {
 }
 
 #[test]
-fn it_stays_so_when_files_change_and_when_a_reload_names_more() {
+fn protected_files_stay_protected_after_changes_and_reloads() {
     let server = Server::start_in(folder(), CONFIG);
     let folder = &server.folder;
     let mut wire = Wire::plain(&server);
     assert_eq!(wire.get("/kept/other.txt", "").status, 200);
     assert_eq!(wire.get("/visible.log", "").status, 200);
-    // Files that are replaced whole, as editors and `anthill passwd` do.
+    // Files replaced by a rename, like the files written by editors and by `anthill passwd`.
     for (name, alias) in [
         (".kept/users", "/kept/users"),
         ("anthill.toml", "/anthill.toml"),
@@ -218,33 +219,33 @@ fn it_stays_so_when_files_change_and_when_a_reload_names_more() {
         let text = fs::read(folder.path(name)).expect("there");
         folder.write("new", text);
         fs::rename(folder.path("new"), folder.path(name)).expect("in its place");
-        is_kept_back(&mut wire, alias);
+        assert_hidden(&mut wire, alias);
     }
-    is_kept_back(&mut wire, "/names.txt");
-    is_kept_back(&mut wire, "/conf");
-    // New names of them.
+    assert_hidden(&mut wire, "/names.txt");
+    assert_hidden(&mut wire, "/conf");
+    // New links to protected files.
     symlink("anthill.toml", folder.path("late.html")).expect("a link");
     fs::hard_link(folder.path("anthill.toml"), folder.path("late-hard.html")).expect("a name");
     symlink("../.state", folder.path("sub/late")).expect("a link");
     for path in ["/late.html", "/late-hard.html", "/sub/late/page.html"] {
-        is_kept_back(&mut wire, path);
+        assert_hidden(&mut wire, path);
     }
-    // A file that is served becomes a user file, and another a log.
+    // A served file becomes a user file, and another becomes a log.
     let users = fs::read(folder.path(".kept/users")).expect("there");
     folder.write(".kept/other.txt", users);
     let more = "[[site.route]]\npath = \"/more\"\nusers = \".kept/other.txt\"\n";
     let logged = CONFIG.replace("listing = true", "listing = true\nlog = \"visible.log\"");
     server.reload(&(logged + more));
-    is_kept_back(&mut wire, "/kept/other.txt");
-    is_kept_back(&mut wire, "/visible.log");
+    assert_hidden(&mut wire, "/kept/other.txt");
+    assert_hidden(&mut wire, "/visible.log");
     assert_eq!(wire.get("/page.html", "").text(), "a page");
-    // Once nothing names it any more it is a file like others.
+    // A file without a reference in the configuration is an ordinary file again.
     server.reload(CONFIG);
     assert_eq!(wire.get("/visible.log", "").status, 200);
 }
 
 #[test]
-fn check_warns_of_them() {
+fn check_warns_of_protected_files_in_a_served_folder() {
     let folder = folder();
     folder.write("anthill.toml", CONFIG);
     let file = folder.path("anthill.toml");

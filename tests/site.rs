@@ -1,4 +1,5 @@
-//! A folder as clients see it: conditions, ranges, codings, listings, and no way out of it.
+//! A served folder from a client's view: conditional requests, ranges, content codings, listings, and
+//! attempts to leave the root.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,10 +12,10 @@ use std::time::{Duration, SystemTime};
 use crate::support::wire::{BOTH, Response, Wire, wait_until};
 use crate::support::{Folder, Server, lossy, run, server_table, site_table};
 
-/// What is compressed in the background is so when nobody else has anything to do.
+/// Deadline of every wait. Background compression may take long on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// One of each kind: kept in memory, in memory but sent from its file, tagged by content but left
-/// on disk, tagged by size and time.
+/// Sizes of the four storage classes: in memory, in memory but sent from the file, on disk with a content
+/// ETag, and on disk with an ETag of size and time.
 const SIZES: [(&str, usize); 4] = [
     ("/small.bin", 10_000),
     ("/memory.bin", 100_000),
@@ -26,7 +27,7 @@ fn config(site: &str) -> String {
     server_table("") + "[log]\naccess = \"off\"\n" + &site_table("http = \"serve\"") + site
 }
 
-/// Bytes of which no two stretches are alike.
+/// Returns bytes without repetition.
 fn content(size: usize) -> Vec<u8> {
     let words = (0..size.div_ceil(8) as u64).map(|word| word.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
@@ -112,7 +113,7 @@ fn ranges_are_byte_for_byte() {
 }
 
 #[test]
-fn several_ranges_come_in_parts() {
+fn several_ranges_give_a_multipart_response() {
     let server = with_sizes();
     for over in BOTH {
         let mut wire = Wire::over(&server, over);
@@ -147,7 +148,7 @@ fn several_ranges_come_in_parts() {
 }
 
 #[test]
-fn conditions() {
+fn conditional_requests() {
     let server = with_sizes();
     let mut wire = Wire::plain(&server);
     const OLD: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
@@ -194,7 +195,7 @@ fn conditions() {
         ] {
             for method in ["GET", "HEAD"] {
                 let response = wire.ask(method, name, &format!("{fields}\r\n"));
-                // A range is for GET alone (RFC 9110 §14.2).
+                // A range applies to GET alone (RFC 9110 §14.2).
                 let expected = if method == "HEAD" && status == 206 {
                     200
                 } else {
@@ -216,7 +217,7 @@ fn conditions() {
     }
 }
 
-/// HEAD is what GET says without what GET brings.
+/// HEAD has GET's fields without GET's content.
 #[test]
 fn head_is_get_without_its_body() {
     let folder = Folder::new()
@@ -333,7 +334,7 @@ fn sidecars_are_negotiated() {
             "each coding has one tag of its own: {tags:?}"
         );
 
-        // Ranges are of the plain bytes, unless the tag of a coding is named.
+        // A range applies to the identity representation, unless the request names a coding's tag.
         let range = "Accept-Encoding: br\r\nRange: bytes=3-5\r\n";
         let response = wire.get("/page.html", range);
         assert_eq!(response.text(), &plain[3..6]);
@@ -358,7 +359,7 @@ fn sidecars_are_negotiated() {
 }
 
 #[test]
-fn text_gets_a_gzip_of_our_making() {
+fn text_is_compressed_by_the_server() {
     let text = "all work and no play makes an ant a dull insect\n".repeat(1_000);
     let folder = Folder::new()
         .with("public/text.txt", &text)
@@ -386,7 +387,7 @@ fn text_gets_a_gzip_of_our_making() {
         let identity = wire.get("/text.txt", "");
         assert_eq!(identity.text(), text);
         assert_ne!(identity.field("etag"), coded.field("etag"));
-        // Neither what doesn't shrink nor what is compressed already.
+        // Incompressible and already compressed files are sent without gzip.
         let response = wire.get("/noise.txt", "Accept-Encoding: gzip\r\n");
         assert_eq!(response.field("content-encoding"), None);
         let response = wire.get("/picture.png", "Accept-Encoding: gzip\r\n");
@@ -396,7 +397,7 @@ fn text_gets_a_gzip_of_our_making() {
 }
 
 #[test]
-fn what_the_operator_decides_about_files() {
+fn files_follow_the_operators_settings() {
     let folder = Folder::new()
         .with("public/home.htm", "home")
         .with("public/index.html", "index")
@@ -520,7 +521,7 @@ headers = [
             "{response:?}"
         );
         assert_eq!(response.field("allow"), Some("GET, HEAD, OPTIONS"));
-        // Conditions and ranges are not for error pages.
+        // Conditions and ranges do not apply to error pages.
         let response = wire.get("/nothing", "Range: bytes=0-1\r\nIf-None-Match: *\r\n");
         assert_eq!(
             (response.status, response.text().as_str()),
@@ -547,7 +548,7 @@ const NASTY: [&[u8]; 14] = [
     b"~tilde;semi,comma",
 ];
 
-/// Prints the decoded targets of all links in the table of a listing, one as Python's repr a line.
+/// A Python program that prints the decoded targets of all links in a listing's table, one repr a line.
 const LINKS: &str = r#"
 import sys
 from html.parser import HTMLParser
@@ -568,13 +569,13 @@ fn links(page: &Response) -> Vec<String> {
 }
 
 #[test]
-fn a_listing_shows_everything_and_nothing_else() {
+fn a_listing_shows_all_public_entries_and_no_more() {
     let folder = Folder::new()
         .with("public/list/sub/file.txt", "below")
         .with("public/list/.hidden", "hidden")
         .with("outside.txt", "secret");
     for name in NASTY {
-        // Not all names fit into `Folder`'s strings.
+        // Some names are not UTF-8, unlike `Folder`'s names.
         let mut path = folder.path("public/list").into_os_string();
         path.push("/");
         path.push(OsStr::from_bytes(name));
@@ -615,7 +616,7 @@ fn a_listing_shows_everything_and_nothing_else() {
 }
 
 #[test]
-fn long_listings_come_in_pages_and_as_json() {
+fn long_listings_are_paged_and_available_as_json() {
     let folder = Folder::new();
     for number in 0..2_500 {
         folder.write(&format!("public/{number:04}.txt"), vec![b'x'; number]);
@@ -646,14 +647,14 @@ fn long_listings_come_in_pages_and_as_json() {
             .map(|number| format!("{number:04}.txt {number}"))
             .collect();
         assert_eq!(ran.text().lines().collect::<Vec<_>>(), expected);
-        // The same for a client of old.
+        // An HTTP/1.0 client gets the same listing.
         let mut old = Wire::over(&server, over);
         old.send("GET /?format=json HTTP/1.0\r\nHost: localhost\r\n\r\n");
         assert_eq!(old.response("GET").body, json.body);
     }
 }
 
-/// Classic ways out of a folder.
+/// Common path traversal attacks.
 const ESCAPES: [&str; 44] = [
     "/../secret.txt",
     "/..",
@@ -713,7 +714,7 @@ fn no_path_leads_out_of_the_root() {
     let real = fs::canonicalize(folder.path("public")).expect("the root");
     let outside = fs::canonicalize(folder.path("outside")).expect("outside");
     let link = |to: &Path, name: &str| symlink(to, real.join(name)).expect("a link");
-    // Those that leave.
+    // Links out of the root.
     link(&outside, "absolute");
     link(Path::new("../outside"), "relative");
     link(Path::new("../secret.txt"), "secret.txt");
@@ -725,7 +726,7 @@ fn no_path_leads_out_of_the_root() {
     link(Path::new("/proc/self/root"), "root");
     link(Path::new("../public-twin/secret.txt"), "twin.txt");
     link(Path::new("loop"), "loop");
-    // Those that stay.
+    // Links within the root.
     link(&real.join("page.html"), "inside-absolute.html");
     link(&real.join("sub"), "inside-folder");
     link(Path::new("../page.html"), "sub/inside-relative.html");

@@ -1,5 +1,5 @@
-//! Clients that read a response slowly or not at all: the bytes that the kernel holds for each client,
-//! and the time at which the server closes the connection.
+//! Clients that read a response slowly or not at all: the bytes held by the kernel for each client, and the
+//! time of the server's close.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Over, Wire, wait_until};
 use crate::support::{Folder, Server, server_table, site_table};
 
-/// A file that fits into no buffer of the server or the kernel.
+/// A file larger than all buffers of the server and the kernel.
 const LARGE_BYTES: usize = 40_000_000;
-/// A file that the server keeps in memory.
+/// A file in the server's memory.
 const MIDDLE_BYTES: usize = 100_000;
-/// The largest windows that HTTP/2 has, so that the socket alone bounds what is sent.
+/// The largest windows of HTTP/2, so that only the socket bounds the bytes sent.
 const OPEN_WINDOWS: &[u8] = b"\0\x04\x7f\xff\xff\xff";
 
 fn server(limits: &str) -> Server {
@@ -29,15 +29,15 @@ fn server(limits: &str) -> Server {
 }
 
 /// Opens an HTTP/1.1 connection and sends `count` requests at once.
-fn asks(server: &Server, over: Over, path: &str, count: usize) -> Wire {
-    let mut wire = Wire::with_little(server, over, &[]);
+fn connect_and_request(server: &Server, over: Over, path: &str, count: usize) -> Wire {
+    let mut wire = Wire::with_small_receive_buffer(server, over, &[]);
     wire.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").repeat(count));
     wire
 }
 
 /// Opens an HTTP/2 connection with the largest windows and sends `count` requests.
-fn asks_h2(server: &Server, over: Over, path: &str, count: usize) -> Wire {
-    let wire = Wire::with_little(server, over, &[b"h2"]);
+fn connect_and_request_h2(server: &Server, over: Over, path: &str, count: usize) -> Wire {
+    let wire = Wire::with_small_receive_buffer(server, over, &[b"h2"]);
     let mut h2 = H2::on(wire).begin(OPEN_WINDOWS);
     h2.grant(0, 0x7000_0000);
     for _ in 0..count {
@@ -46,8 +46,8 @@ fn asks_h2(server: &Server, over: Over, path: &str, count: usize) -> Wire {
     h2.wire
 }
 
-/// Returns the bytes that the kernel holds for each client of the server: bytes not sent, and bytes
-/// sent and not acknowledged.
+/// Returns the bytes held by the kernel for each client of the server: unsent bytes, and unacknowledged
+/// bytes.
 fn held_by_the_kernel(server: &Server) -> Vec<u32> {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("the table of connections");
     let hex = |text: &str| u32::from_str_radix(text, 16).expect("a number");
@@ -69,8 +69,8 @@ fn the_kernel_holds_little_for_clients_that_do_not_read() {
     let mut clients = Vec::new();
     for over in BOTH {
         for (path, count) in [("/large.bin", 1), ("/middle.bin", 60), ("/endless", 1)] {
-            clients.push(asks(&server, over, path, count));
-            clients.push(asks_h2(&server, over, path, count));
+            clients.push(connect_and_request(&server, over, path, count));
+            clients.push(connect_and_request_h2(&server, over, path, count));
         }
     }
     let mut before = Vec::new();
@@ -88,16 +88,16 @@ fn the_kernel_holds_little_for_clients_that_do_not_read() {
     assert!(held.iter().all(|bytes| *bytes <= most), "{held:?}");
 }
 
-/// The socket of a slow client becomes writable once in 4 seconds or more, because the kernel has room
-/// only after 32 KiB were sent. Between these times the acknowledged bytes show that the client reads.
+/// The socket of a slow client becomes writable once in 4 seconds or more, because the kernel reports room
+/// only after 32 KiB were sent. In between, the acknowledged bytes show that the client reads.
 #[test]
 fn a_client_that_reads_slowly_is_not_cut_off() {
     let server = server("write_stall_seconds = 3");
     let mut readers = Vec::new();
     for over in BOTH {
         for path in ["/large.bin", "/endless"] {
-            readers.push(asks(&server, over, path, 1));
-            readers.push(asks_h2(&server, over, path, 1));
+            readers.push(connect_and_request(&server, over, path, 1));
+            readers.push(connect_and_request_h2(&server, over, path, 1));
         }
     }
     let count = readers.len();
@@ -127,9 +127,9 @@ fn a_client_that_reads_slowly_is_not_cut_off() {
     drop(readers);
 }
 
-/// Programs with a rate limit read much at once and then nothing for a while.
+/// Programs with a rate limit read a large part at once and then pause.
 #[test]
-fn a_client_that_has_taken_much_may_pause() {
+fn a_client_that_has_read_much_may_pause() {
     let server = server("write_stall_seconds = 8");
     let readers: Vec<_> = BOTH
         .map(|over| Wire::over(&server, over))
@@ -148,7 +148,7 @@ fn a_client_that_has_taken_much_may_pause() {
         })
         .collect();
     // A client that never reads is cut off.
-    let silent = asks(&server, Over::Plain, "/large.bin", 1);
+    let silent = connect_and_request(&server, Over::Plain, "/large.bin", 1);
     wait_until(Duration::from_secs(60), "cut off", || {
         (server.counter("connections_closed") == 1).then_some(())
     });

@@ -1,5 +1,5 @@
-//! TLS as clients see it: versions, certificates and how they are replaced, tickets over restarts
-//! and between servers, client certificates.
+//! TLS, end to end: versions, certificates and their replacement, session tickets across restarts and
+//! between servers, and client certificates.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,8 @@ use crate::clients::{
 };
 use crate::support::{Folder, Server, lossy, run, server_table};
 
-/// A site `name` whose pair is `pair.pem`, with more keys for `[tls]` and the site.
+/// Returns a configuration with one site `name` with the pair `pair.pem`, and with further keys of `[tls]`
+/// and the site.
 fn config(name: &str, tls: &str, site: &str) -> String {
     let server = server_table("");
     format!(
@@ -25,7 +26,7 @@ fn config(name: &str, tls: &str, site: &str) -> String {
     )
 }
 
-fn furnished(authority: &Authority, leaf: &Leaf) -> Folder {
+fn site_folder(authority: &Authority, leaf: &Leaf) -> Folder {
     Folder::new()
         .with("public/index.html", "<p>hello</p>\n")
         .with("ca.pem", &authority.pem)
@@ -35,7 +36,7 @@ fn furnished(authority: &Authority, leaf: &Leaf) -> Folder {
 fn site(tls: &str, more: &str) -> Server {
     let authority = Authority::new("anthill's test CA");
     let leaf = authority.server(&["a.test"]);
-    Server::start_in(furnished(&authority, &leaf), &config("a.test", tls, more))
+    Server::start_in(site_folder(&authority, &leaf), &config("a.test", tls, more))
 }
 
 fn session(server: &Server, arguments: &[&str]) -> Session {
@@ -70,7 +71,7 @@ fn both_versions_and_alpn() {
     let resolve = format!("a.test:{}:127.0.0.1", server.https_port);
     let old = server.curl(&["-0", "-w", "%{http_code}", "--resolve", &resolve, &url]);
     assert!(old.text().ends_with("200"), "{}", old.errors());
-    // A client that asks for no protocol gets HTTP/1.1; one that can't speak ours is told so.
+    // A client without ALPN gets HTTP/1.1, and a client with unknown protocols alone gets an alert.
     let session = session(&server, &["-alpn", "imap"]);
     assert!(!session.connected, "{}", session.text);
     assert!(
@@ -90,27 +91,27 @@ fn both_versions_and_alpn() {
 }
 
 #[test]
-fn min_version_keeps_the_older_out() {
+fn min_version_refuses_the_older_version() {
     let server = site("min_version = \"1.3\"", "");
     let old = session(&server, &["-tls1_2"]);
     assert!(!old.connected, "{}", old.text);
     assert!(old.errors.contains("protocol version"), "{}", old.errors);
     let new = session(&server, &["-tls1_3"]);
     assert!(new.is_served(), "{}{}", new.text, new.errors);
-    // A reload takes it back, for connections that come after it.
+    // A reload restores the old minimum for new connections.
     reload(&server, &config("a.test", "", ""));
     assert!(session(&server, &["-tls1_2"]).is_served());
 }
 
 #[test]
-fn the_list_of_ciphers_and_its_order_hold() {
+fn the_list_of_ciphers_and_its_order_apply() {
     let server = site(
         "ciphers = [\"TLS_CHACHA20_POLY1305_SHA256\", \"TLS_AES_256_GCM_SHA384\", \
          \"ECDHE-ECDSA-AES256-GCM-SHA384\"]",
         "",
     );
     for (arguments, cipher) in [
-        // The client would rather have another: the server's order counts.
+        // The client prefers another cipher, and the server's order takes precedence.
         (
             &[
                 "-tls1_3",
@@ -153,7 +154,7 @@ fn the_list_of_ciphers_and_its_order_hold() {
 fn ecdsa_and_rsa_by_server_name_combined_and_apart() {
     let authority = Authority::new("anthill's test CA");
     let (ecdsa, rsa) = (authority.server(&["a.test"]), authority.rsa(&["b.test"]));
-    let folder = furnished(&authority, &ecdsa)
+    let folder = site_folder(&authority, &ecdsa)
         .with("certificates/b.crt", &rsa.certificate)
         .with("private/b.key", &rsa.key);
     let more = "[[site]]\nnames = [\"b.test\"]\nroot = \"public\"\n\
@@ -168,7 +169,7 @@ fn ecdsa_and_rsa_by_server_name_combined_and_apart() {
                 session.text,
                 session.errors
             );
-            assert!(session.shows(leaf), "{name}: {}", session.text);
+            assert!(session.presents(leaf), "{name}: {}", session.text);
             let said = format!("Peer signature type: {signature}");
             assert!(session.text.contains(&said), "{name}: {}", session.text);
         }
@@ -189,37 +190,41 @@ fn a_pair_is_replaced_when_both_files_match() {
                 certificate = \"a.crt\"\nkey = \"a.key\"\n";
     let server = Server::start_in(folder, &(server_table("") + keys));
     let mut kept = Kept::open(&server, &authority);
-    assert!(session(&server, &[]).shows(&old));
+    assert!(session(&server, &[]).presents(&old));
 
-    // The certificate first: until its key has come, the old pair is served.
+    // The certificate is replaced first: until the new key arrives, the server presents the old pair.
     let new = authority.server(&["a.test"]);
     server.folder.write("a.crt", &new.certificate);
-    server.errors.wait_for("word of a mismatch", |line| {
-        line.contains("the previous pair stays until both match")
-    });
-    assert!(session(&server, &[]).shows(&old));
-    // A reload in between changes nothing about that.
+    server
+        .errors
+        .wait_for("an error about the mismatch", |line| {
+            line.contains("the previous pair stays until both match")
+        });
+    assert!(session(&server, &[]).presents(&old));
+    // A reload in between does not change the pair.
     let reloaded = command(&server, "reload");
     assert_eq!(reloaded.code, Some(0), "{reloaded:?}");
-    assert!(session(&server, &[]).shows(&old));
+    assert!(session(&server, &[]).presents(&old));
     server.folder.write("a.key", &new.key);
     wait_until("new certificate", || {
-        session(&server, &[]).shows(&new).then_some(())
+        session(&server, &[]).presents(&new).then_some(())
     });
 
-    // The key first, half of it even, and renamed into place as careful programs do.
+    // The key is replaced first, at first with half of its bytes, and then by a rename.
     let third = authority.server(&["a.test"]);
     server.folder.write("a.key", &third.key[..60]);
-    server.errors.wait_for("word of a broken key", |line| {
-        line.contains("a changed file is not taken over") && line.contains("a.key")
-    });
-    assert!(session(&server, &[]).shows(&new));
+    server
+        .errors
+        .wait_for("an error about the broken key", |line| {
+            line.contains("a changed file is not taken over") && line.contains("a.key")
+        });
+    assert!(session(&server, &[]).presents(&new));
     for (name, content) in [("a.key", &third.key), ("a.crt", &third.certificate)] {
         server.folder.write("incoming", content);
         fs::rename(server.folder.path("incoming"), server.folder.path(name)).expect("a rename");
     }
     wait_until("third certificate", || {
-        session(&server, &[]).shows(&third).then_some(())
+        session(&server, &[]).presents(&third).then_some(())
     });
     assert!(
         kept.ask().starts_with("HTTP/1.1 200 "),
@@ -229,10 +234,10 @@ fn a_pair_is_replaced_when_both_files_match() {
 
 #[test]
 fn a_pair_behind_links_is_replaced() {
-    // As certbot keeps them, and as Kubernetes mounts secrets: the last link isn't what changes.
+    // Pairs in the layout of certbot and of Kubernetes secrets: a link above the last link changes.
     let authority = Authority::new("anthill's test CA");
     let old = authority.server(&["a.test"]);
-    let folder = furnished(&authority, &old).with("one/pair.pem", old.combined());
+    let folder = site_folder(&authority, &old).with("one/pair.pem", old.combined());
     let link = |to: &str, name: &str| {
         std::os::unix::fs::symlink(to, folder.path("incoming")).expect("a link");
         fs::rename(folder.path("incoming"), folder.path(name)).expect("a rename");
@@ -240,23 +245,23 @@ fn a_pair_behind_links_is_replaced() {
     link("one", "..data");
     link("..data/pair.pem", "pair.pem");
     let server = Server::start_in(folder, &config("a.test", "", ""));
-    assert!(session(&server, &[]).shows(&old));
+    assert!(session(&server, &[]).presents(&old));
     let new = authority.server(&["a.test"]);
     server.folder.write("two/pair.pem", new.combined());
     std::os::unix::fs::symlink("two", server.folder.path("incoming")).expect("a link");
     fs::rename(server.folder.path("incoming"), server.folder.path("..data")).expect("a rename");
     wait_until("new certificate", || {
-        session(&server, &[]).shows(&new).then_some(())
+        session(&server, &[]).presents(&new).then_some(())
     });
-    // The file that the links lead to is written in place.
+    // The file behind the links is rewritten in place.
     let third = authority.server(&["a.test"]);
     server.folder.write("two/pair.pem", third.combined());
     wait_until("third certificate", || {
-        session(&server, &[]).shows(&third).then_some(())
+        session(&server, &[]).presents(&third).then_some(())
     });
 }
 
-/// A keep-alive connection of a client within this process.
+/// A persistent connection of a client inside the test process.
 struct Kept {
     tls: rustls::StreamOwned<ClientConnection, TcpStream>,
 }
@@ -285,7 +290,7 @@ impl Kept {
         kept
     }
 
-    /// One request; the response begins with this.
+    /// Sends one request and returns the beginning of the response.
     fn ask(&mut self) -> String {
         let request = b"HEAD / HTTP/1.1\r\nHost: a.test\r\n\r\n";
         self.tls.write_all(request).expect("a request");
@@ -303,7 +308,7 @@ impl Kept {
 fn the_post_quantum_exchange_is_offered() {
     let authority = Authority::new("anthill's test CA");
     let leaf = authority.server(&["a.test"]);
-    let server = Server::start_in(furnished(&authority, &leaf), &config("a.test", "", ""));
+    let server = Server::start_in(site_folder(&authority, &leaf), &config("a.test", "", ""));
     let kept = Kept::open(&server, &authority);
     let group = kept
         .tls
@@ -311,7 +316,7 @@ fn the_post_quantum_exchange_is_offered() {
         .negotiated_key_exchange_group()
         .expect("a group");
     assert_eq!(group.name(), rustls::NamedGroup::X25519MLKEM768);
-    // openssl 3.0 knows only the classic ones.
+    // openssl 3.0 has only classic groups.
     let session = session(&server, &["-groups", "X25519"]);
     assert!(
         session.text.contains("Server Temp Key: X25519"),
@@ -322,7 +327,7 @@ fn the_post_quantum_exchange_is_offered() {
     assert!(other.is_served(), "{}{}", other.text, other.errors);
 }
 
-/// Gets a ticket and keeps it in the server's folder under this name.
+/// Gets a session ticket and stores it in the server's folder under a name.
 fn ticket(server: &Server, host: &str, file: &str, more: &[&str]) -> String {
     let path = server
         .folder
@@ -338,7 +343,7 @@ fn ticket(server: &Server, host: &str, file: &str, more: &[&str]) -> String {
     path
 }
 
-/// The server is stopped and started again in the same folder.
+/// Stops the server and starts it again in the same folder.
 fn restarted(mut server: Server, config: &str) -> Server {
     server.signal("TERM");
     assert_eq!(server.wait(Duration::from_secs(60)), Some(0));
@@ -352,7 +357,7 @@ fn tickets_outlive_a_restart() {
     let authority = Authority::new("anthill's test CA");
     let leaf = authority.server(&["a.test"]);
     let config = config("a.test", "", "");
-    let mut server = Server::start_in(furnished(&authority, &leaf), &config);
+    let mut server = Server::start_in(site_folder(&authority, &leaf), &config);
     for version in ["-tls1_3", "-tls1_2"] {
         let file = ticket(&server, "a.test", version, &[version]);
         let back = [version, "-sess_in", &file];
@@ -375,7 +380,7 @@ fn tickets_outlive_a_restart() {
 }
 
 #[test]
-fn tickets_are_shared_by_a_key_file_and_by_nothing_else() {
+fn tickets_are_shared_only_by_a_key_file() {
     let authority = Authority::new("anthill's test CA");
     let leaf = authority.server(&["a.test"]);
     let generated = run(
@@ -390,7 +395,7 @@ fn tickets_are_shared_by_a_key_file_and_by_nothing_else() {
     let (newest, keys) = keys.split_once('\n').expect("three keys");
     let shared = config("a.test", "tickets = \"keys\"", "");
     let start = |keys: &str, config: &str| {
-        Server::start_in(furnished(&authority, &leaf).with("keys", keys), config)
+        Server::start_in(site_folder(&authority, &leaf).with("keys", keys), config)
     };
     let one = start(keys, &shared);
     let two = start(&format!("# of node two\n\n{keys}"), &shared);
@@ -400,7 +405,7 @@ fn tickets_are_shared_by_a_key_file_and_by_nothing_else() {
     assert!(session(&two, &back).is_resumed());
     assert!(!session(&own, &back).is_resumed());
 
-    // The keys turn over: a new one before the old ones, which still open.
+    // Key rotation: a new key precedes the old keys, and the old keys still decrypt.
     two.folder.write("keys", format!("{newest}\n{keys}"));
     let newer = wait_until("ticket by the new key", || {
         let file = ticket(&two, "a.test", "newer", &[]);
@@ -409,23 +414,25 @@ fn tickets_are_shared_by_a_key_file_and_by_nothing_else() {
     });
     assert!(session(&two, &["-sess_in", &newer]).is_resumed());
     assert!(session(&two, &back).is_resumed(), "the old ticket");
-    // A broken file changes nothing, and is told.
+    // A broken file changes nothing and is logged.
     two.folder.write("keys", "no key\n");
-    two.errors.wait_for("word of a broken key file", |line| {
-        line.contains("ticket keys")
-    });
+    two.errors
+        .wait_for("an error about the broken key file", |line| {
+            line.contains("ticket keys")
+        });
     assert!(session(&two, &["-sess_in", &newer]).is_resumed());
 }
 
-/// Two sites with one pair: `a.test` for everybody, `private.test` for clients of the CA.
-fn guarded() -> (Server, Authority) {
+/// Starts a server with sites that share one pair: `a.test` for all clients, and `private.test` and
+/// `other.test` for clients of the CA.
+fn server_with_client_ca() -> (Server, Authority) {
     let authority = Authority::new("anthill's test CA");
     let leaf = authority.server(&["a.test", "private.test", "other.test"]);
     let (client, stranger) = (
         authority.client("somebody"),
         Authority::new("another CA").client("stranger"),
     );
-    let folder = furnished(&authority, &leaf)
+    let folder = site_folder(&authority, &leaf)
         .with("client.pem", client.combined())
         .with("stranger.pem", stranger.combined())
         .with("server-as-client.pem", leaf.combined());
@@ -440,8 +447,8 @@ fn guarded() -> (Server, Authority) {
 }
 
 #[test]
-fn a_client_certificate_is_demanded_where_it_is_configured() {
-    let (server, _) = guarded();
+fn a_client_certificate_is_required_where_configured() {
+    let (server, _) = server_with_client_ca();
     let path = |name: &str| {
         server
             .folder
@@ -487,17 +494,17 @@ fn a_client_certificate_is_demanded_where_it_is_configured() {
             welcome.errors()
         );
     }
-    // Over the connection of the site for everybody, the other one is not to be had.
+    // The connection of the open site does not reach the private site.
     let host = ["-H", "Host: private.test"];
     assert_eq!(visit_with(&server, "a.test", "/", &host).status, 421);
-    // But where both demand the same, one connection is as good as the other.
+    // Sites with equal requirements share connections.
     let cert = ["--cert", &client, "-H", "Host: other.test"];
     assert_eq!(visit_with(&server, "private.test", "/", &cert).status, 200);
 }
 
 #[test]
-fn a_ticket_opens_only_the_site_it_was_given_for() {
-    let (server, _) = guarded();
+fn a_ticket_resumes_a_session_only_for_its_site() {
+    let (server, _) = server_with_client_ca();
     let client = server
         .folder
         .path("client.pem")
@@ -522,10 +529,10 @@ fn a_ticket_opens_only_the_site_it_was_given_for() {
         };
         assert!(back("a.test", &open, &[]).is_resumed(), "{version}");
         assert!(back("private.test", &closed, &[]).is_resumed(), "{version}");
-        // Without a certificate, a ticket of another site is worth nothing.
+        // Without a certificate, a ticket of another site does not resume a session.
         assert!(!back("private.test", &open, &[]).is_served(), "{version}");
         assert!(!back("other.test", &closed, &[]).is_served(), "{version}");
-        // With one it is a full handshake.
+        // With a certificate, the handshake is full.
         let full = back("private.test", &open, &cert);
         assert!(full.is_served() && !full.is_resumed(), "{version}");
         let full = back("a.test", &closed, &[]);
@@ -566,7 +573,7 @@ fn the_self_signed_certificate_is_made_once_and_kept() {
         file.permissions().mode() & 0o777
     };
     assert_eq!(mode("state/self-signed.key"), 0o600);
-    // What was printed is what the operator may trust: curl accepts it as its own CA.
+    // The operator may trust the printed certificate: curl accepts it as a CA.
     fs::copy(
         server.folder.path("state/self-signed.pem"),
         server.folder.path("ca.pem"),
@@ -584,7 +591,7 @@ fn the_self_signed_certificate_is_made_once_and_kept() {
             answer.errors()
         );
     }
-    // `check` makes nothing of its own.
+    // `check` creates no files.
     fs::remove_dir_all(server.folder.path("state")).expect("the state");
     let checked = anthill(&server.folder.path("."), &["check", "anthill.toml"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");

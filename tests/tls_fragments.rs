@@ -1,5 +1,5 @@
-//! TLS 1.3 records that no client library sends, sealed by the test with the client's keys, right after
-//! the handshake and after requests.
+//! TLS 1.3 records that no client library sends, sealed by the test with the client's keys, right after the
+//! handshake and after requests.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ fn server() -> Server {
 }
 
 /// Completes the handshake on the client's side; the server may still wait for the last flight.
-fn shaken(server: &Server) -> (ClientConnection, TcpStream) {
+fn complete_handshake(server: &Server) -> (ClientConnection, TcpStream) {
     let mut config = client_config_of(&rustls::version::TLS13);
     config.enable_secret_extraction = true;
     let name = ServerName::try_from("localhost").expect("a name");
@@ -45,7 +45,7 @@ fn shaken(server: &Server) -> (ClientConnection, TcpStream) {
 }
 
 /// A client that seals and opens single records.
-struct Forger {
+struct RecordClient {
     socket: TcpStream,
     seal: Box<dyn MessageEncrypter>,
     sealed: u64,
@@ -53,10 +53,10 @@ struct Forger {
     opened: u64,
 }
 
-impl Forger {
+impl RecordClient {
     /// Connects, completes the handshake and makes `exchanges` requests.
-    fn after(server: &Server, exchanges: usize) -> Forger {
-        let (mut tls, socket) = shaken(server);
+    fn after(server: &Server, exchanges: usize) -> RecordClient {
+        let (mut tls, socket) = complete_handshake(server);
         let mut flight = Vec::new();
         while tls.wants_write() {
             tls.write_tls(&mut flight).expect("into a Vec");
@@ -77,7 +77,7 @@ impl Forger {
         };
         let ((sealed, tx), (opened, rx)) = (secrets.tx, secrets.rx);
         let ((tx, tx_iv), (rx, rx_iv)) = (parts(tx), parts(rx));
-        let mut forger = Forger {
+        let mut forger = RecordClient {
             socket,
             seal: suite.aead_alg.encrypter(tx, tx_iv),
             sealed,
@@ -88,7 +88,7 @@ impl Forger {
         for _ in 0..exchanges {
             let request = forger.record(ContentType::ApplicationData, REQUEST);
             forger.send(&request);
-            forger.answered();
+            forger.read_response();
         }
         forger
     }
@@ -109,7 +109,7 @@ impl Forger {
         self.socket.write_all(bytes).expect("sent");
     }
 
-    /// Reads the next record of the server; None at the end of the connection.
+    /// Reads the server's next record. Returns None at the end of the connection.
     fn next(&mut self) -> Option<(ContentType, Vec<u8>)> {
         let mut header = [0; 5];
         if self.socket.read(&mut header[..1]).expect("read in time") == 0 {
@@ -128,7 +128,7 @@ impl Forger {
     }
 
     /// Reads a whole response and skips session tickets before the response.
-    fn answered(&mut self) {
+    fn read_response(&mut self) {
         let mut answer = Vec::new();
         while !answer.ends_with(HELLO.as_bytes()) {
             match self.next().expect("a response") {
@@ -157,16 +157,16 @@ impl Forger {
     }
 }
 
-/// A message may be cut anywhere, and the server never forgets a fragment (RFC 8446 §5.1). The server
+/// A message may be cut at any byte, and the server must keep every fragment (RFC 8446 §5.1). The server
 /// must reject a record under the old key after the KeyUpdate; the alert proves that the server has
 /// processed the KeyUpdate.
 #[test]
-fn a_key_update_comes_in_two_records() {
+fn a_key_update_arrives_in_two_records() {
     let server = server();
     for exchanges in [0, 1, 2] {
         for at in 1..KEY_UPDATE.len() {
             for is_waited_for in [false, true] {
-                let mut client = Forger::after(&server, exchanges);
+                let mut client = RecordClient::after(&server, exchanges);
                 let (one, other) = KEY_UPDATE.split_at(at);
                 // The response shows that the server has read the fragment behind the request. Without
                 // a response in between, both fragments may arrive in one read.
@@ -174,7 +174,7 @@ fn a_key_update_comes_in_two_records() {
                     let mut first = client.record(ContentType::ApplicationData, REQUEST);
                     first.extend(client.record(ContentType::Handshake, one));
                     client.send(&first);
-                    client.answered();
+                    client.read_response();
                 } else {
                     let first = client.record(ContentType::Handshake, one);
                     client.send(&first);
@@ -193,11 +193,11 @@ fn data_between_two_fragments_is_refused() {
     let server = server();
     for exchanges in [0, 1, 2] {
         for at in 1..KEY_UPDATE.len() {
-            let mut client = Forger::after(&server, exchanges);
+            let mut client = RecordClient::after(&server, exchanges);
             let mut records = client.record(ContentType::ApplicationData, REQUEST);
             records.extend(client.record(ContentType::Handshake, &KEY_UPDATE[..at]));
             client.send(&records);
-            client.answered();
+            client.read_response();
             let request = client.record(ContentType::ApplicationData, REQUEST);
             client.send(&request);
             client.expect_alert(UNEXPECTED_MESSAGE, &format!("{exchanges}, cut at {at}"));
@@ -251,7 +251,7 @@ fn malformed_records_get_their_alerts() {
     ];
     for exchanges in [0, 1, 2] {
         for (name, typ, content, alert) in cases {
-            let mut client = Forger::after(&server, exchanges);
+            let mut client = RecordClient::after(&server, exchanges);
             let record = client.record(typ, content);
             client.send(&record);
             client.expect_alert(alert, &format!("{exchanges}: {name}"));
@@ -266,19 +266,19 @@ fn an_error_alert_gets_no_answer() {
     let server = server();
     for exchanges in [0, 1, 2] {
         for alert in [[2, 40], [1, 50], [2, 255]] {
-            let mut client = Forger::after(&server, exchanges);
+            let mut client = RecordClient::after(&server, exchanges);
             let record = client.record(ContentType::Alert, &alert);
             client.send(&record);
             assert_eq!(client.rest(), [], "{exchanges}: {alert:?}");
         }
-        let mut client = Forger::after(&server, exchanges);
+        let mut client = RecordClient::after(&server, exchanges);
         let record = client.record(ContentType::Alert, &[1, 0]);
         client.send(&record);
         client.expect_alert([1, 0], "close_notify is answered by close_notify");
     }
 }
 
-/// Sends all pending records, then reads until a session ticket has come.
+/// Sends all pending records, and reads until a session ticket arrives.
 fn wait_for_tickets(tls: &mut ClientConnection, socket: &mut TcpStream) {
     while tls.wants_write() {
         tls.write_tls(socket).expect("sent");
@@ -290,19 +290,19 @@ fn wait_for_tickets(tls: &mut ClientConnection, socket: &mut TcpStream) {
     }
 }
 
-/// The client's kernel holds back a request that is written before the client's Finished is
-/// acknowledged (Nagle's algorithm), so the server must not wait for the request with its tickets.
+/// The client's kernel holds a request back until the client's Finished is acknowledged (Nagle's
+/// algorithm), so the server must not delay its tickets until the request.
 #[test]
 fn tickets_come_before_the_first_request() {
     let server = server();
-    let (mut tls, mut socket) = shaken(&server);
+    let (mut tls, mut socket) = complete_handshake(&server);
     wait_for_tickets(&mut tls, &mut socket);
 }
 
 #[test]
 fn tickets_come_before_the_rest_of_the_first_request() {
     let server = server();
-    let (mut tls, mut socket) = shaken(&server);
+    let (mut tls, mut socket) = complete_handshake(&server);
     tls.writer().write_all(&REQUEST[..10]).expect("sealed");
     wait_for_tickets(&mut tls, &mut socket);
     let mut stream = rustls::Stream::new(&mut tls, &mut socket);

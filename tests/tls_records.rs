@@ -1,5 +1,5 @@
-//! What a connection of TLS 1.3 lives through after its handshake: renewed keys, silence, records in
-//! pieces, broken ones, the end.
+//! TLS 1.3 connections after their handshake: key updates, idle time, fragmented and broken records, and
+//! close_notify.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -22,14 +22,14 @@ fn server() -> Server {
     Server::start(&(server_table("") + &site_table("")))
 }
 
-/// A client whose records are ours to take apart.
+/// A TLS client with access to its raw records.
 struct Client {
     tls: ClientConnection,
     socket: TcpStream,
 }
 
 impl Client {
-    /// After `exchanges` requests and their responses.
+    /// Connects and makes `exchanges` requests.
     fn after(server: &Server, exchanges: usize) -> Client {
         let name = ServerName::try_from("localhost").expect("a name");
         let config = client_config_with(&[b"http/1.1"]);
@@ -44,8 +44,8 @@ impl Client {
         client
     }
 
-    /// The records of `plain`, and of whatever else waits to be sent.
-    fn sealed(&mut self, plain: &[u8]) -> Vec<u8> {
+    /// Returns the records of `plain`, and of all other pending bytes.
+    fn seal(&mut self, plain: &[u8]) -> Vec<u8> {
         let mut sealed = Vec::new();
         self.tls.writer().write_all(plain).expect("sealed");
         while self.tls.wants_write() {
@@ -54,11 +54,11 @@ impl Client {
         sealed
     }
 
-    fn say(&mut self, bytes: &[u8]) {
+    fn send(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).expect("sent");
     }
 
-    /// One request and its response.
+    /// Sends one request and reads the response.
     fn exchange(&mut self) {
         let mut stream = rustls::Stream::new(&mut self.tls, &mut self.socket);
         stream.write_all(REQUEST).expect("sent");
@@ -76,10 +76,10 @@ impl Client {
         assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", lossy(&answer));
     }
 
-    /// What the server says to the end of the connection, all of which must be an alert.
+    /// Reads to the end of the connection and returns the alert, the only permitted bytes.
     fn refused(mut self) -> Option<AlertDescription> {
         let mut said = Vec::new();
-        // It may be reset, since the server doesn't read what it has refused.
+        // The connection may be reset, because the server does not read further bytes after a refusal.
         let _ = self.socket.read_to_end(&mut said);
         let mut rest = &said[..];
         while !rest.is_empty() {
@@ -95,7 +95,7 @@ impl Client {
 }
 
 #[test]
-fn keys_are_renewed_whenever_the_client_wants() {
+fn keys_are_renewed_at_any_time() {
     let server = server();
     for exchanges in [1, 2, 5] {
         let mut client = Client::after(&server, exchanges);
@@ -106,9 +106,9 @@ fn keys_are_renewed_whenever_the_client_wants() {
     }
 }
 
-/// The first time while the handshake's library still has the connection.
+/// The first KeyUpdate arrives while rustls still owns the connection.
 #[test]
-fn keys_are_renewed_with_the_first_request_already() {
+fn keys_are_renewed_with_the_first_request() {
     let server = server();
     let mut client = Client::after(&server, 0);
     let mut hello = rustls::Stream::new(&mut client.tls, &mut client.socket);
@@ -126,7 +126,7 @@ fn keys_are_renewed_with_the_first_request_already() {
     }
 }
 
-/// Openssl, told by hand to renew its keys and to ask for ours.
+/// openssl s_client renews its keys by an interactive command and requests the server's new keys.
 #[test]
 fn openssl_renews_its_keys() {
     let server = server();
@@ -147,7 +147,7 @@ fn a_connection_outlives_a_long_silence() {
     let server = server();
     for exchanges in [1, 2] {
         let mut client = Client::after(&server, exchanges);
-        // Long enough for it to have given back what it doesn't need.
+        // After 2.5 s the server has released the connection's idle memory.
         thread::sleep(Duration::from_millis(2_500));
         client.exchange();
         client.tls.refresh_traffic_keys().expect("new keys");
@@ -156,57 +156,57 @@ fn a_connection_outlives_a_long_silence() {
 }
 
 #[test]
-fn records_come_in_any_pieces() {
+fn records_may_arrive_in_any_pieces() {
     let server = server();
     for exchanges in [1, 2] {
         let mut client = Client::after(&server, exchanges);
-        let mut sealed = client.sealed(&REQUEST[..10]);
-        sealed.extend(client.sealed(&REQUEST[10..]));
+        let mut sealed = client.seal(&REQUEST[..10]);
+        sealed.extend(client.seal(&REQUEST[10..]));
         for byte in sealed {
-            client.say(&[byte]);
+            client.send(&[byte]);
             thread::sleep(Duration::from_millis(1));
         }
         client.answered();
-        // And many in one.
+        // Many records in one segment.
         let mut sealed = Vec::new();
         for byte in REQUEST {
-            sealed.extend(client.sealed(&[*byte]));
+            sealed.extend(client.seal(&[*byte]));
         }
-        client.say(&sealed);
+        client.send(&sealed);
         client.answered();
     }
 }
 
-/// A record may begin with as many bytes as a goodbye has.
+/// A record may begin with as many bytes as a close_notify record has in all.
 #[test]
-fn the_beginning_of_a_record_is_no_goodbye() {
+fn the_beginning_of_a_record_is_no_close_notify() {
     let server = server();
     for exchanges in [1, 2] {
         for len in [5, 23, 24, 25] {
             let mut client = Client::after(&server, exchanges);
-            let sealed = client.sealed(REQUEST);
-            client.say(&sealed[..len]);
+            let sealed = client.seal(REQUEST);
+            client.send(&sealed[..len]);
             thread::sleep(Duration::from_millis(100));
-            client.say(&sealed[len..]);
+            client.send(&sealed[len..]);
             client.answered();
             client.exchange();
         }
     }
 }
 
-/// All that comes until the server ends the connection.
-fn until_closed(socket: &mut TcpStream) {
+/// Reads until the server ends the connection.
+fn read_until_closed(socket: &mut TcpStream) {
     socket.set_read_timeout(Some(PATIENCE)).expect("a deadline");
     match socket.read_to_end(&mut Vec::new()) {
         Ok(_) => {}
-        // The server doesn't read what it has refused.
+        // The server does not read further bytes after a refusal.
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
 }
 
 #[test]
 fn a_client_hello_without_end_is_refused() {
-    // A record of the handshake, then a ClientHello of 65,535 bytes.
+    // A handshake record with the beginning of a ClientHello of 65,535 bytes.
     let mut hello = vec![0x16, 3, 1, 0x40, 0, 1, 0, 0xff, 0xff, 3, 3];
     hello.resize(5 + 0x4000, 0);
     hello.extend_from_slice(&[0x16, 3, 1, 0x40, 0]);
@@ -223,7 +223,7 @@ fn a_client_hello_without_end_is_refused() {
         short.write_all(&hello[..0x3000]).expect("sent");
         let mut socket = connect();
         socket.write_all(&hello).expect("sent");
-        until_closed(&mut socket);
+        read_until_closed(&mut socket);
         short.set_nonblocking(true).expect("set");
         let waits = short.read(&mut [0]).map_err(|error| error.kind());
         assert_eq!(waits, Err(ErrorKind::WouldBlock), "12 KiB are allowed");
@@ -232,46 +232,46 @@ fn a_client_hello_without_end_is_refused() {
 }
 
 #[test]
-fn a_begun_record_has_the_deadline_of_a_head() {
+fn an_incomplete_record_has_the_deadline_of_a_head() {
     let limits = "limits = { head_seconds = 1, idle_seconds = 600 }";
     let server = Server::start(&(server_table(limits) + &site_table("")));
     for exchanges in [1, 2] {
         let mut idle = Client::after(&server, exchanges);
         let mut client = Client::after(&server, exchanges);
-        let record = client.sealed(&[b'x'; 1_000]);
-        client.say(&record[..900]);
-        until_closed(&mut client.socket);
+        let record = client.seal(&[b'x'; 1_000]);
+        client.send(&record[..900]);
+        read_until_closed(&mut client.socket);
         idle.exchange();
     }
     assert_eq!(server.counter("deadlines"), 2);
 }
 
 #[test]
-fn a_broken_record_ends_its_connection_alone() {
+fn a_broken_record_ends_only_its_connection() {
     let server = server();
     let mut other = Client::after(&server, 2);
     for exchanges in [1, 2, 3] {
         let mut client = Client::after(&server, exchanges);
-        let mut sealed = client.sealed(REQUEST);
+        let mut sealed = client.seal(REQUEST);
         let last = sealed.len() - 1;
         sealed[last] ^= 1;
-        client.say(&sealed);
+        client.send(&sealed);
         assert_eq!(client.refused(), Some(AlertDescription::BadRecordMac));
         let mut client = Client::after(&server, exchanges);
-        client.say(b"GET / HTTP/1.1\r\n\r\n");
+        client.send(b"GET / HTTP/1.1\r\n\r\n");
         assert_eq!(client.refused(), Some(AlertDescription::UnexpectedMessage));
     }
     other.exchange();
 }
 
 #[test]
-fn a_goodbye_is_answered_with_one() {
+fn a_close_notify_is_answered_with_a_close_notify() {
     let server = server();
     for exchanges in [1, 2, 3] {
         let mut client = Client::after(&server, exchanges);
         client.tls.send_close_notify();
-        let goodbye = client.sealed(b"");
-        client.say(&goodbye);
+        let goodbye = client.seal(b"");
+        client.send(&goodbye);
         let mut rest = Vec::new();
         let mut stream = rustls::Stream::new(&mut client.tls, &mut client.socket);
         stream.read_to_end(&mut rest).expect("a goodbye, not a cut");
@@ -279,7 +279,7 @@ fn a_goodbye_is_answered_with_one() {
     }
 }
 
-/// A client that is talked to by its pipes.
+/// An interactive client, driven through its pipes.
 struct Interactive {
     child: Child,
     stdout: ChildStdout,
@@ -308,7 +308,7 @@ impl Interactive {
 
     fn write(&mut self, bytes: &[u8]) {
         let stdin = self.child.stdin.as_mut().expect("a pipe");
-        stdin.write_all(bytes).expect("it listens");
+        stdin.write_all(bytes).expect("a listening client");
     }
 
     fn read_until(&mut self, end: &str) {
@@ -333,7 +333,7 @@ fn until(pipe: &mut impl Read, end: &str) {
     while !said.ends_with(end.as_bytes()) {
         match pipe.read(&mut byte) {
             Ok(1) => said.push(byte[0]),
-            _ => panic!("it ended before {end:?}: {}", lossy(&said)),
+            _ => panic!("the output ended before {end:?}: {}", lossy(&said)),
         }
     }
 }

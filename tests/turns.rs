@@ -1,6 +1,6 @@
-//! A connection has its turn and then the others have theirs, however much it asks for. What is tested is
-//! the order of the answers, as the access log of a single worker has it. And a client that has gone has no
-//! turns.
+//! Fairness between connections of one worker: a connection with many requests yields to the other
+//! connections. The tests compare the order of the lines in a single worker's access log. A closed
+//! connection is not served any more.
 
 use std::thread;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::support::h2::H2;
 use crate::support::wire::{BOTH, Wire, wait_until};
 use crate::support::{Folder, Server, server_table, site_table};
 
-/// Requests of a flood: many times what a connection is answered in one turn.
+/// Requests of a flood: many times the number that a connection gets in one turn.
 const FLOOD: usize = 2_000;
-/// The other client asks for this.
+/// Target of the other client.
 const OTHER: &str = "/other.txt?late";
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -27,15 +27,15 @@ fn server() -> Server {
     Server::start_in(folder, &config)
 }
 
-/// Stands still while both clients write, so that the worker finds all of it at once, the flood first.
-fn meanwhile_stopped(server: &Server, write: impl FnOnce()) {
+/// Stops the server while both clients write, so that the worker finds all bytes at once, the flood first.
+fn while_stopped(server: &Server, write: impl FnOnce()) {
     server.signal("STOP");
     write();
     server.signal("CONT");
 }
 
-/// The other request is answered in the flood's first half at the latest.
-fn the_other_comes_first(server: &Server, what: &str) {
+/// Asserts that the other request is answered within the first half of the flood.
+fn assert_other_is_served_early(server: &Server, what: &str) {
     let answered = server
         .output
         .wait_until(PATIENCE, "a line for each answer", |lines| {
@@ -59,17 +59,17 @@ fn a_pipelined_flood_takes_turns_with_other_connections() {
         let mut other = Wire::over(&server, over);
         for wire in [&mut flood, &mut other] {
             wire.patience(PATIENCE);
-            // Known to the worker by now; and the files are in memory.
+            // The worker has registered the connection, and the files are in memory.
             assert_eq!(wire.get("/other.txt", "").status, 200);
             assert_eq!(wire.get("/flood.txt", "").status, 200);
         }
-        // Two requests went before.
+        // The connection has sent two requests already.
         let asked = "HEAD /flood.txt HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(FLOOD - 2);
-        meanwhile_stopped(&server, || {
+        while_stopped(&server, || {
             assert!(flood.send(asked));
             assert!(other.send(format!("GET {OTHER} HTTP/1.1\r\nHost: localhost\r\n\r\n")));
         });
-        // It reads, so that nothing but the worker's turns holds up its answers.
+        // The client reads, so that only the worker's scheduling delays the responses.
         let reader = thread::spawn(move || {
             (2..FLOOD)
                 .map(|_| flood.response("HEAD").status)
@@ -77,7 +77,7 @@ fn a_pipelined_flood_takes_turns_with_other_connections() {
         });
         assert_eq!(other.response("GET").status, 200);
         assert!(reader.join().expect("a reader"));
-        the_other_comes_first(&server, &format!("HTTP/1.1, {over:?}"));
+        assert_other_is_served_early(&server, &format!("HTTP/1.1, {over:?}"));
     }
 }
 
@@ -100,7 +100,7 @@ fn a_flood_of_streams_takes_turns_with_other_connections() {
         ];
         let block = H2::block(&head);
         let mut asked = Vec::new();
-        // Two requests went before, here and on the other connection.
+        // Each connection has sent two requests already.
         for nth in 2..FLOOD as u32 {
             let id = 2 * nth + 1;
             let flags = frame::END_HEADERS | frame::END_STREAM;
@@ -108,7 +108,7 @@ fn a_flood_of_streams_takes_turns_with_other_connections() {
             asked.extend_from_slice(&block);
         }
         let mut id = 0;
-        meanwhile_stopped(&server, || {
+        while_stopped(&server, || {
             assert!(flood.wire.send(asked));
             id = other.ask("GET", OTHER, &[], true);
         });
@@ -118,31 +118,31 @@ fn a_flood_of_streams_takes_turns_with_other_connections() {
         });
         assert_eq!(other.response(id).status, 200);
         reader.join().expect("a reader");
-        the_other_comes_first(&server, &format!("HTTP/2, {over:?}"));
+        assert_other_is_served_early(&server, &format!("HTTP/2, {over:?}"));
     }
 }
 
-/// A client sends requests and closes its connection without reading an answer. Each answer would be encrypted
-/// and kept, for the socket takes none of them after the first.
+/// A client sends requests and closes its connection without reading a response. The server would have to
+/// encrypt and keep each response, because the socket accepts none after the first.
 #[test]
-fn a_client_that_has_gone_is_not_answered() {
+fn a_closed_connection_gets_no_responses() {
     let server = server();
     let mut flood = Wire::tls(&server);
-    // What TLS says after its handshake has been read by then: unread, it would make the end a reset.
+    // The client has read the session tickets by now. Unread tickets would turn the close into a reset.
     for _ in 0..3 {
         assert_eq!(flood.get("/flood.txt", "").status, 200);
     }
     let before = server.counter("requests");
     let request = "GET /flood.txt HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let asked = request.repeat(FLOOD);
-    meanwhile_stopped(&server, || {
+    while_stopped(&server, || {
         assert!(flood.send(asked));
         drop(flood);
     });
     wait_until(PATIENCE, "closed", || {
         (server.counter("connections_closed") == 1).then_some(())
     });
-    // Far fewer than were read at once.
+    // Far fewer requests than one read returns.
     let answered = server.counter("requests") - before;
     let read = (SCRATCH_BYTES / request.len()) as u64;
     assert!(answered < read / 2, "{answered} requests");

@@ -1,4 +1,4 @@
-//! What changes on disk is served, whichever way it changed, and only when it is whole.
+//! Changes on disk, made in every manner, are served, and only when complete.
 
 use std::fs;
 use std::io::Write;
@@ -15,8 +15,8 @@ fn config(more: &str) -> String {
     server_table("") + &site_table(&format!("http = \"serve\"\n{more}"))
 }
 
-/// Waits until `path` is answered with this text.
-fn until_served(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
+/// Waits until the response for `path` is `text`.
+fn wait_until_served(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
     let mut last = String::new();
     eventually(&format!("`{text}` at {path}"), || {
         let got = client.get(path);
@@ -25,23 +25,23 @@ fn until_served(client: &mut KeepAlive<TcpStream>, path: &str, text: &str) {
     });
 }
 
-fn until_gone(client: &mut KeepAlive<TcpStream>, path: &str) {
+fn wait_until_gone(client: &mut KeepAlive<TcpStream>, path: &str) {
     eventually(&format!("404 at {path}"), || {
         (client.get(path).status == 404).then_some(())
     });
 }
 
-/// A new link, put in the place of the old one in one step.
-fn turn(link: &Path, target: &str) {
+/// Replaces a link by a new link with a rename.
+fn replace_link(link: &Path, target: &str) {
     let new = link.with_extension("new");
     symlink(target, &new).expect("a link");
     fs::rename(new, link).expect("turned");
 }
 
 #[test]
-fn changes_in_a_row_are_all_seen() {
+fn consecutive_changes_are_all_served() {
     let server = Server::start(&config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for round in 0..20 {
         let text = format!("<p>round {round}</p>");
         if round % 2 == 0 {
@@ -54,100 +54,100 @@ fn changes_in_a_row_are_all_seen() {
             )
             .expect("renamed");
         }
-        until_served(&mut client, "/", &text);
+        wait_until_served(&mut client, "/", &text);
     }
     fs::remove_file(server.folder.path("public/index.html")).expect("removed");
-    until_gone(&mut client, "/");
+    wait_until_gone(&mut client, "/");
 }
 
 #[test]
-fn nested_folders_made_at_once_are_seen() {
+fn nested_folders_made_at_once_are_served() {
     let server = Server::start(&config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     for round in 0..5 {
         server
             .folder
             .write(&format!("public/{round}/b/c/page"), "deep");
-        until_served(&mut client, &format!("/{round}/b/c/page"), "deep");
-        // Its watch stands.
+        wait_until_served(&mut client, &format!("/{round}/b/c/page"), "deep");
+        // The new folders are watched.
         server
             .folder
             .write(&format!("public/{round}/b/c/page"), "changed");
-        until_served(&mut client, &format!("/{round}/b/c/page"), "changed");
+        wait_until_served(&mut client, &format!("/{round}/b/c/page"), "changed");
     }
 }
 
 #[test]
-fn folders_that_take_other_names_are_watched_under_them() {
+fn renamed_folders_are_watched_under_their_new_names() {
     let folder = Folder::new().with("public/a/sub/page", "one");
     let server = Server::start_in(folder, &config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let public = server.folder.path("public");
-    until_served(&mut client, "/a/sub/page", "one");
+    wait_until_served(&mut client, "/a/sub/page", "one");
     fs::rename(public.join("a"), public.join("b")).expect("renamed");
-    until_served(&mut client, "/b/sub/page", "one");
-    until_gone(&mut client, "/a/sub/page");
+    wait_until_served(&mut client, "/b/sub/page", "one");
+    wait_until_gone(&mut client, "/a/sub/page");
     server.folder.write("public/b/sub/page", "two");
-    until_served(&mut client, "/b/sub/page", "two");
-    // A new folder under the old name.
+    wait_until_served(&mut client, "/b/sub/page", "two");
+    // A new folder with the old name.
     server.folder.write("public/a/sub/page", "three");
-    until_served(&mut client, "/a/sub/page", "three");
+    wait_until_served(&mut client, "/a/sub/page", "three");
     server.folder.write("public/a/sub/page", "four");
-    until_served(&mut client, "/a/sub/page", "four");
-    // Away and back.
+    wait_until_served(&mut client, "/a/sub/page", "four");
+    // A rename and its reversal.
     fs::rename(public.join("a"), public.join("c")).expect("renamed");
     fs::rename(public.join("c"), public.join("a")).expect("renamed back");
     server.folder.write("public/marker", "seen");
-    until_served(&mut client, "/marker", "seen");
+    wait_until_served(&mut client, "/marker", "seen");
     server.folder.write("public/a/sub/page", "five");
-    until_served(&mut client, "/a/sub/page", "five");
-    // Removed while somebody still has it open, and made again.
+    wait_until_served(&mut client, "/a/sub/page", "five");
+    // The folder is removed while a descriptor is open, and made again.
     let held = fs::File::open(public.join("b")).expect("opened");
     fs::remove_dir_all(public.join("b")).expect("removed");
-    until_gone(&mut client, "/b/sub/page");
+    wait_until_gone(&mut client, "/b/sub/page");
     server.folder.write("public/b/sub/page", "six");
-    until_served(&mut client, "/b/sub/page", "six");
+    wait_until_served(&mut client, "/b/sub/page", "six");
     server.folder.write("public/b/sub/page", "seven");
-    until_served(&mut client, "/b/sub/page", "seven");
+    wait_until_served(&mut client, "/b/sub/page", "seven");
     drop(held);
 }
 
 #[test]
-fn a_root_behind_a_link_is_swapped_whole() {
+fn a_root_behind_a_link_is_switched_whole() {
     let folder = Folder::new()
         .with("releases/1/public/index.html", "one")
         .with("releases/2/public/index.html", "two")
         .with("releases/2/public/more", "more");
     symlink("releases/1", folder.path("current")).expect("a link");
     symlink("current/public", folder.path("public")).expect("a link");
-    // Once by a link that is the root, once by one on the way to it.
+    // First the root is a link, then a folder above the root.
     for root in ["public", "current/public"] {
-        turn(&folder.path("current"), "releases/1");
+        replace_link(&folder.path("current"), "releases/1");
         let text = config("").replace("\"public\"", &format!("\"{root}\""));
         let inner = Folder::new();
         for name in ["releases", "current", "public"] {
             copy(&folder.path(name), &inner.path(name));
         }
         let server = Server::start_in(inner, &text);
-        let mut client = server.keep();
+        let mut client = server.keep_alive();
         assert_eq!(client.get("/").text(), "one");
         for target in ["2", "1", "2"] {
-            turn(
+            replace_link(
                 &server.folder.path("current"),
                 &format!("releases/{target}"),
             );
-            until_served(&mut client, "/", if target == "1" { "one" } else { "two" });
+            wait_until_served(&mut client, "/", if target == "1" { "one" } else { "two" });
         }
-        until_served(&mut client, "/more", "more");
+        wait_until_served(&mut client, "/more", "more");
         // The new tree is watched.
         server
             .folder
             .write("releases/2/public/index.html", "changed");
-        until_served(&mut client, "/", "changed");
+        wait_until_served(&mut client, "/", "changed");
     }
 }
 
-/// `cp -a`.
+/// Copies a folder with `cp -a`.
 fn copy(from: &Path, to: &Path) {
     let ran = run("cp", &[Path::new("-a"), from, to], b"");
     assert!(ran.success, "{}", ran.errors());
@@ -158,7 +158,7 @@ fn a_root_that_is_removed_and_made_again_is_served_again() {
     let folder = Folder::new().with("above/public/index.html", "one");
     let text = config("").replace("\"public\"", "\"above/public\"");
     let server = Server::start_in(folder, &text);
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     assert_eq!(client.get("/").text(), "one");
     for (round, removed) in ["above/public", "above"].into_iter().enumerate() {
         let path = server.folder.path(removed);
@@ -174,55 +174,55 @@ fn a_root_that_is_removed_and_made_again_is_served_again() {
         for text in ["two", "three"] {
             let text = format!("{text} {round}");
             server.folder.write("above/public/index.html", &text);
-            until_served(&mut client, "/", &text);
+            wait_until_served(&mut client, "/", &text);
         }
     }
-    // A folder above it gives its name to another.
+    // A folder above the root is replaced by another with the same name.
     server.folder.write("fresh/public/index.html", "fresh");
     fs::rename(server.folder.path("above"), server.folder.path("old")).expect("renamed");
     fs::rename(server.folder.path("fresh"), server.folder.path("above")).expect("renamed");
-    until_served(&mut client, "/", "fresh");
+    wait_until_served(&mut client, "/", "fresh");
     server.folder.write("above/public/index.html", "watched");
-    until_served(&mut client, "/", "watched");
+    wait_until_served(&mut client, "/", "watched");
 }
 
 #[test]
 fn a_new_file_appears_when_it_is_closed() {
     let server = Server::start(&config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     server.folder.write("public/marker", "begun");
-    until_served(&mut client, "/marker", "begun");
+    wait_until_served(&mut client, "/marker", "begun");
     let mut file = fs::File::create(server.folder.path("public/page")).expect("a file");
     file.write_all(b"the first half, ").expect("written");
-    // Another change in the same folder, later: it is seen, and with it all that is to be seen.
+    // A later change in the same folder is served, so all earlier events have been processed.
     server.folder.write("public/marker", "seen");
-    until_served(&mut client, "/marker", "seen");
+    wait_until_served(&mut client, "/marker", "seen");
     assert_eq!(client.get("/page").status, 404);
     file.write_all(b"the second half").expect("written");
     drop(file);
-    until_served(&mut client, "/page", "the first half, the second half");
-    // A second name is whole at once.
+    wait_until_served(&mut client, "/page", "the first half, the second half");
+    // A second hard link of a complete file is served at once.
     fs::hard_link(
         server.folder.path("public/page"),
         server.folder.path("public/twin"),
     )
     .expect("linked");
-    until_served(&mut client, "/twin", "the first half, the second half");
+    wait_until_served(&mut client, "/twin", "the first half, the second half");
 }
 
-/// A file that is rewritten in place is not taken while its writer is at it.
+/// A file being rewritten in place is not loaded during the write.
 #[test]
 fn a_file_is_not_taken_half_written() {
     let server = Server::start(&config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     let whole = "x".repeat(300_000);
     server.folder.write("public/page", &whole);
-    until_served(&mut client, "/page", &whole);
+    wait_until_served(&mut client, "/page", &whole);
     let mut file = fs::File::create(server.folder.path("public/page")).expect("a file");
     let new = "y".repeat(400_000);
     let (half, rest) = new.split_at(200_000);
     file.write_all(half.as_bytes()).expect("written");
-    // Refused, or broken off: both are honest.
+    // A refusal and a broken response are both permitted.
     let ask = || {
         let request = b"GET /page HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let answer = lossy(&server.http_raw(request));
@@ -232,7 +232,7 @@ fn a_file_is_not_taken_half_written() {
     };
     for round in 0..10 {
         server.folder.write("public/marker", format!("{round}"));
-        until_served(&mut client, "/marker", &format!("{round}"));
+        wait_until_served(&mut client, "/marker", &format!("{round}"));
         assert!(ask().is_none(), "half a file was served");
     }
     file.write_all(rest.as_bytes()).expect("written");
@@ -254,15 +254,15 @@ fn without_watches_folders_are_scanned() {
         .args(["-Ur", "sh", "-ec", FEW, env!("CARGO_BIN_EXE_anthill")])
         .arg(folder.path("."));
     let server = Server::launch(folder, command);
-    server.errors.wait_for("a word about it", |line| {
+    server.errors.wait_for("a message about the scans", |line| {
         line.contains("can't be watched") && line.contains("max_user_watches")
     });
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     server.folder.write("public/9/page", "two");
-    until_served(&mut client, "/9/page", "two");
+    wait_until_served(&mut client, "/9/page", "two");
 }
 
-/// How much memory a process has, in KiB.
+/// Returns a process's resident memory in KiB.
 fn resident_kib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -285,10 +285,10 @@ fn a_hundred_thousand_files() {
         fs::write(folder.path(&name), "a page").expect("a file");
     }
     let server = Server::start_in(folder, &config(""));
-    let mut client = server.keep();
+    let mut client = server.keep_alive();
     assert_eq!(client.get("/042/017.html").text(), "a page");
     server.folder.write("public/099/999.html", "changed");
-    until_served(&mut client, "/099/999.html", "changed");
+    wait_until_served(&mut client, "/099/999.html", "changed");
     let bytes = (resident_kib(server.pid()) - before) * 1024 / FILES as u64;
     println!("{bytes} bytes of memory for each file");
 }

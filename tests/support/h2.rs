@@ -1,5 +1,4 @@
-//! A client of HTTP/2 that says just the frames it is told to, and reads what comes back frame by
-//! frame.
+//! A raw HTTP/2 client: sends exactly the frames given and reads the server's frames one by one.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -10,7 +9,7 @@ use anthill::wire::h2::hpack::{Decoder, Strings, push_field};
 use super::Server;
 use super::wire::{Over, Response, Wire};
 
-/// One frame that came.
+/// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub kind: u8,
@@ -20,7 +19,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The number that RST_STREAM consists of, or GOAWAY has behind the last stream.
+    /// Returns the error code of an RST_STREAM or GOAWAY frame.
     pub fn code(&self) -> u32 {
         let at = if self.kind == frame::GOAWAY { 4 } else { 0 };
         u32::from_be_bytes(self.payload[at..at + 4].try_into().expect("a code"))
@@ -31,39 +30,39 @@ impl Frame {
     }
 }
 
-/// A connection.
+/// A client's connection.
 pub struct H2 {
     pub wire: Wire,
     decoder: Decoder,
     next_id: u32,
-    /// Streams of which something has come.
+    /// Responses of streams with at least one received frame.
     begun: HashMap<u32, Response>,
-    /// Give back window for each DATA frame.
+    /// Whether the client returns flow-control window for each DATA frame.
     pub grants: bool,
 }
 
 impl H2 {
-    /// Connects, and says the preface with SETTINGS that are empty.
+    /// Connects and sends the preface with an empty SETTINGS frame.
     pub fn open(server: &Server, over: Over) -> H2 {
         H2::open_with(server, over, b"")
     }
 
-    /// The same with these SETTINGS.
+    /// Connects and sends the preface with the SETTINGS payload.
     pub fn open_with(server: &Server, over: Over, settings: &[u8]) -> H2 {
         H2::silent(server, over).begin(settings)
     }
 
-    /// Over TLS from this address of ours.
+    /// Connects over TLS from another loopback address.
     pub fn open_from(server: &Server, from: Ipv4Addr) -> H2 {
         H2::open_from_with(server, from, b"")
     }
 
-    /// Over TLS from this address of ours, with these SETTINGS.
+    /// Connects over TLS from another loopback address and sends the SETTINGS payload.
     pub fn open_from_with(server: &Server, from: Ipv4Addr, settings: &[u8]) -> H2 {
         H2::on(Wire::tls_from(server, from, "localhost", &[b"h2"])).begin(settings)
     }
 
-    /// Returns once the server has read everything that was sent.
+    /// Returns once the server has read all bytes sent so far, by a PING and its acknowledgement.
     pub fn settle(&mut self) {
         self.frame(frame::PING, 0, 0, b"are you?");
         loop {
@@ -74,14 +73,14 @@ impl H2 {
         }
     }
 
-    /// Says the preface with these SETTINGS.
+    /// Sends the preface with the SETTINGS payload.
     pub fn begin(mut self, settings: &[u8]) -> H2 {
         self.wire.send(PREFACE);
         self.frame(frame::SETTINGS, 0, 0, settings);
         self
     }
 
-    /// Connects, and says nothing yet.
+    /// Connects without sending a preface.
     pub fn silent(server: &Server, over: Over) -> H2 {
         H2::on(match over {
             Over::Plain => Wire::plain(server),
@@ -106,7 +105,7 @@ impl H2 {
         self.wire.send(bytes)
     }
 
-    /// A field block.
+    /// Encodes fields as a field block.
     pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
         let mut block = Vec::new();
         for (name, value) in fields {
@@ -115,7 +114,7 @@ impl H2 {
         block
     }
 
-    /// Begins a request with these fields behind the usual four; its stream.
+    /// Begins a request with the four usual pseudo-header fields and further fields. Returns the stream.
     pub fn ask(&mut self, method: &str, path: &str, fields: &[(&str, &str)], ends: bool) -> u32 {
         let host = [
             (":method", method),
@@ -126,7 +125,7 @@ impl H2 {
         self.ask_all(&[&host[..], fields].concat(), ends)
     }
 
-    /// Begins a request with just these fields.
+    /// Begins a request with exactly the fields given. Returns the stream.
     pub fn ask_all(&mut self, fields: &[(&str, &str)], ends: bool) -> u32 {
         let id = self.next_id;
         self.next_id += 2;
@@ -145,13 +144,13 @@ impl H2 {
         self.frame(frame::DATA, flags, id, bytes);
     }
 
-    /// GET and its response.
+    /// Sends a GET and returns the response.
     pub fn get(&mut self, path: &str) -> Response {
         let id = self.ask("GET", path, &[], true);
         self.response(id)
     }
 
-    /// The next frame; None once the connection has ended.
+    /// Returns the next frame, or None after the end of the connection.
     pub fn next(&mut self) -> Option<Frame> {
         let header = self.wire.take(HEADER_BYTES);
         let header = Header::parse(header.as_slice().try_into().ok()?);
@@ -171,26 +170,28 @@ impl H2 {
         })
     }
 
-    /// The next frame of this type, whatever comes before it.
+    /// Returns the next frame of the type, and records the frames before.
     pub fn until(&mut self, kind: u8) -> Frame {
         loop {
-            let frame = self.next().expect("the connection ended before it");
-            self.note(&frame);
+            let frame = self
+                .next()
+                .expect("a frame before the end of the connection");
+            self.record_frame(&frame);
             if frame.kind == kind {
                 return frame;
             }
         }
     }
 
-    /// What became of a stream: its response, whole if it came to its end.
+    /// Waits for the end of a stream and returns its response, marked whole after an orderly end.
     pub fn response(&mut self, id: u32) -> Response {
-        // Its end may have come while something else was waited for.
+        // An earlier wait may have read the end of the stream already.
         let has_ended = |h2: &H2| h2.begun.get(&id).is_some_and(|it| it.whole);
         while !has_ended(self) {
             let Some(frame) = self.next() else { break };
             let is_its_end =
                 frame.stream == id && (frame.ends() || frame.kind == frame::RST_STREAM);
-            self.note(&frame);
+            self.record_frame(&frame);
             if is_its_end {
                 break;
             }
@@ -198,13 +199,13 @@ impl H2 {
         self.begun.remove(&id).expect("a response")
     }
 
-    /// What has come of a stream so far.
-    pub fn so_far(&self, id: u32) -> Option<&Response> {
+    /// Returns the part of a stream's response received so far.
+    pub fn partial_response(&self, id: u32) -> Option<&Response> {
         self.begun.get(&id)
     }
 
-    /// Keeps what a frame says of its stream, and gives back its window.
-    pub fn note(&mut self, frame: &Frame) {
+    /// Records a frame in its stream's response, and returns flow-control window.
+    pub fn record_frame(&mut self, frame: &Frame) {
         match frame.kind {
             frame::HEADERS => {
                 assert!(frame.flags & frame::END_HEADERS != 0, "{frame:?}");
@@ -250,8 +251,9 @@ impl H2 {
         self.frame(frame::WINDOW_UPDATE, 0, id, &bytes.to_be_bytes());
     }
 
-    /// GOAWAY's code, and then the end; whatever came before it.
-    pub fn goes_away(&mut self) -> u32 {
+    /// Waits for GOAWAY and the end of the connection, and returns the error code. Frames before GOAWAY are
+    /// ignored.
+    pub fn goaway_code(&mut self) -> u32 {
         let code = self.until(frame::GOAWAY).code();
         while let Some(frame) = self.next() {
             assert_ne!(frame.kind, frame::HEADERS, "a response behind GOAWAY");

@@ -1,5 +1,5 @@
-"""Asks a server on 127.0.0.1 (its port is the argument) in HTTP/2, by python3-h2: fifty pages at
-once, a body that comes back, a request with trailers. Says what it got."""
+"""HTTP/2 client for a server on 127.0.0.1, with python3-h2: `h2_client.py PORT` requests 50 pages at once,
+echoes a body and a body with trailers, and prints a summary."""
 import socket
 import ssl
 import sys
@@ -29,7 +29,7 @@ def ask(method, path, ends=True):
 
 
 def push(stream):
-    """Sends what the window allows of a body, then its trailers if it has some."""
+    """Sends a body as far as the window allows, then the trailers if any."""
     body, trailers = waiting[stream]
     while body:
         part = body[: min(conn.local_flow_control_window(stream), conn.max_outbound_frame_size)]

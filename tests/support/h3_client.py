@@ -1,6 +1,5 @@
-"""Asks a server on 127.0.0.1 in HTTP/3, by aioquic: `h3_client.py PORT WHAT [ARGUMENT…]` plays one of
-the scenes below, and says in one line what came of it. What is not as it should be ends it with an
-error."""
+"""HTTP/3 client for a server on 127.0.0.1, with aioquic: `h3_client.py PORT SCENARIO [ARGUMENT…]` runs one
+of the scenarios below and prints the result in one line. A failed check ends the client with an error."""
 import asyncio
 import base64
 import hashlib
@@ -23,16 +22,16 @@ from aioquic.quic.packet import QuicFrameType
 from aioquic.quic.events import ConnectionTerminated, StreamReset
 
 PORT = int(sys.argv[1])
-# For whatever is waited for: ten times as long as it takes on a slow machine.
+# Deadline of each wait, in seconds: ten times the usual duration on a slow machine.
 PATIENCE = 60
 
 
-# It takes the length that the answer to HEAD tells for a promise, which it isn't.
+# aioquic takes the Content-Length of a response to HEAD for the length of a body; the check is disabled.
 H3Connection._check_content_length = lambda self, stream: None
 
 
 class Response:
-    """What came on one stream."""
+    """The response on one stream."""
 
     def __init__(self):
         self.fields = []
@@ -50,12 +49,13 @@ class Response:
 
 
 class Client(QuicConnectionProtocol):
-    """One connection."""
+    """One connection of the client."""
 
-    # The server may open streams that go one way: it needs one before it answers anything.
+    # Whether the server may open unidirectional streams. Without its control stream the server answers no
+    # request.
     allows_control = True
 
-    # True if the flow-control windows of request streams are 0 at first.
+    # Whether the flow-control windows of request streams are 0 at first.
     shut = False
 
     def __init__(self, *arguments, **more):
@@ -82,7 +82,7 @@ class Client(QuicConnectionProtocol):
         if stream and isinstance(event, StreamReset):
             stream.reset = event.error_code
             stream.ended.set()
-        # Where nothing but the fate of a connection is asked for, nothing is read as HTTP/3.
+        # A client without an HTTP/3 layer observes only the end of the connection.
         if not self.http:
             return
         for what in self.http.handle_event(event):
@@ -105,7 +105,7 @@ class Client(QuicConnectionProtocol):
             stream.ended.set()
 
     def ask(self, method, path, fields=(), body=None, ends=True, host="localhost"):
-        """Begins a request; its response."""
+        """Begins a request and returns the response, still incomplete."""
         stream = self._quic.get_next_available_stream_id()
         head = [(":method", method), (":scheme", "https"), (":authority", host), (":path", path)]
         head = [(n.encode(), v.encode()) for n, v in head + list(fields)]
@@ -118,7 +118,7 @@ class Client(QuicConnectionProtocol):
         return response
 
     def raw(self, data, ends=False, uni=False):
-        """Bytes on a new stream."""
+        """Sends raw bytes on a new stream."""
         stream = self._quic.get_next_available_stream_id(is_unidirectional=uni)
         response = self.streams[stream] = Response()
         response.id = stream
@@ -159,7 +159,7 @@ async def client(name="localhost", tickets=None, known=None, keep=True):
 
 @asynccontextmanager
 async def client_from(address):
-    """A client with this address, which aioquic's own connect() doesn't let one choose."""
+    """Connects from a local address, which aioquic's connect() cannot choose."""
     quic = QuicConnection(configuration=configuration(server_name="localhost"))
     loop = asyncio.get_running_loop()
     transport, made = await loop.create_datagram_endpoint(lambda: Client(quic), local_addr=(address, 0))
@@ -214,7 +214,7 @@ async def large(path, length, digest):
     async with client() as it:
         response = it.ask("GET", path)
         response.kept = False
-        # On a slow machine the whole scene may take longer, but datagrams keep coming.
+        # The whole scenario may be slow on a slow machine, but datagrams keep arriving.
         while not response.ended.is_set():
             response.moved.clear()
             await within(response.moved.wait())
@@ -234,12 +234,12 @@ async def live():
         equal(bytes(echoed.body), b"small")
         slow = await it.get("/slow?lines=3&pause_ms=10")
         equal(bytes(slow.body), b"line 0\nline 1\nline 2\n")
-        # A client that loses interest.
+        # The client sends STOP_SENDING for a response.
         endless = it.ask("GET", "/endless")
         await within(endless.moved.wait())
         it._quic.stop_stream(endless.id, 0x10C)
         it.transmit()
-        # And one that breaks its own request off.
+        # The client resets its own request.
         broken = it.ask("POST", "/echo", body=b"x" * 1000, ends=False)
         await within(broken.moved.wait())
         it._quic.reset_stream(broken.id, 0x10C)
@@ -255,7 +255,7 @@ async def live():
 
 
 async def script(path, megabytes):
-    """A script that sends back what it gets, both ways at once."""
+    """Sends a body to an echo script and compares the echo, both directions at once."""
     async with client() as it:
         body = os.urandom(int(megabytes) << 20)
         echoed = await it.get(path, "POST", body=body)
@@ -265,7 +265,7 @@ async def script(path, megabytes):
 
 
 async def counted(path, count):
-    """A script that tells the length of what it gets, which isn't said beforehand, and its digest."""
+    """Sends a body without Content-Length to a script that prints the body's length and digest."""
     async with client() as it:
         body = os.urandom(int(count))
         told = await it.get(path, "POST", body=body)
@@ -274,7 +274,7 @@ async def counted(path, count):
 
 
 async def stalled(path):
-    """A request whose body stops in its middle, and is waited for in vain."""
+    """Sends a request with an incomplete body and waits for the server to reset the stream."""
     async with client() as it:
         fields = [("content-length", "100000")]
         broken = it.ask("POST", path, fields, bytes(70000), ends=False)
@@ -285,7 +285,7 @@ async def stalled(path):
 
 
 async def windows(path, step, rounds):
-    """Opens the windows of 20 streams by `step` bytes, round after round; returns how the connection ended."""
+    """Opens the windows of 20 streams by `step` bytes in each round, and prints the state of the connection."""
     Client.shut = True
     async with client() as it:
         quic = it._quic
@@ -304,7 +304,7 @@ async def windows(path, step, rounds):
             for stream in streams:
                 stream.max_stream_data_local = stream.max_stream_data_local_sent + int(step)
             it.transmit()
-            # Each round waits for what the last one allowed.
+            # Each round waits for the bytes allowed by the round before.
             while not it.over.is_set() and any(
                 stream.receiver.highest_offset == at for stream, at in zip(streams, before)
             ):
@@ -315,13 +315,13 @@ async def windows(path, step, rounds):
 
 
 async def ended(path):
-    """One page that may be broken off."""
+    """Requests a page and accepts any end of the response."""
     async with client() as it:
         await it.get(path)
 
 
 async def fetch(path):
-    """One page, as it is."""
+    """Requests a page and prints its status and content."""
     async with client() as it:
         page = await it.get(path)
     print(page.status, bytes(page.body).decode())
@@ -347,8 +347,8 @@ async def once():
 
 
 async def crowded():
-    """Three requests under way are all that there may be. A stored page is answered all the same, and
-    one more call, on any connection, must wait."""
+    """With a limit of three requests under way, a stored page is still served, and a further call on any
+    connection is refused until a call ends."""
     async with client() as it, client() as other:
         equal((await other.get("/")).status, 200)
         slow = [it.ask("GET", "/slow?lines=1000&pause_ms=20") for _ in range(3)]
@@ -372,8 +372,8 @@ async def crowded():
 
 
 async def shared():
-    """Of 16 places one address takes 12. Another address has 2 of the last 4, and a third the other 2.
-    A fourth finds none left: the call of the first that has stood still for longest ends for it."""
+    """One address takes 12 of 16 places, and two further addresses take 2 each. For a request of a fourth
+    address the server ends the longest stalled call of the first address."""
     addresses = [f"127.0.0.{last}" for last in (2, 3, 4, 5)]
     slow = "/slow?lines=100000&pause_ms=20"
     async with AsyncExitStack() as stack:
@@ -409,7 +409,7 @@ async def migration():
         await within(slow.moved.wait())
         before = it._transport.get_extra_info("sockname")
         loop = asyncio.get_running_loop()
-        # The same connection, from another port.
+        # The client's port changes within the connection.
         old = it._transport
         other, _ = await loop.create_datagram_endpoint(
             lambda: Passing(it), local_addr=(before[0], 0)
@@ -426,7 +426,7 @@ async def migration():
 
 
 class Passing(asyncio.DatagramProtocol):
-    """Hands what comes to a connection that has another socket."""
+    """Passes datagrams from a new socket to an existing connection."""
 
     def __init__(self, to):
         self.to = to
@@ -442,7 +442,7 @@ def frame(kind, payload=b""):
 SETTINGS = encode_uint_var(0) + frame(4)
 HEAD = b"\0\0\xd1\xd7\x50\x09localhost\xc1"
 
-# What breaks a connection, and the code that says so.
+# Streams that break the connection, with the expected error code.
 BROKEN = {
     "DATA first": (0x105, [(False, frame(0, b"x"), False)]),
     "SETTINGS on a request": (0x105, [(False, frame(4), False)]),
@@ -475,7 +475,7 @@ BROKEN = {
     "endless unknown frames": (0x107, [(False, frame(1, HEAD) + frame(0x21) * 2000, False)]),
 }
 
-# What breaks a request alone.
+# Field sections that break only their own request.
 MALFORMED = {
     "no path": b"\0\0\xd1\xd7\x50\x09localhost",
     "a path twice": b"\0\0\xd1\xd7\x50\x09localhost\xc1\xc1",
@@ -507,7 +507,7 @@ async def broken():
         equal(short.reset, 0x10E)
         large = await it.get("/", fields=[("x", "y" * 20_000)])
         equal(large.status, 431)
-        # Streams and frames that nobody knows are none of our business.
+        # Unknown streams and frames are ignored (RFC 9114 §9).
         it.raw(b"\x21hello", False, True)
         known = it.raw(frame(0x21, b"abc") + frame(1, HEAD) + frame(0x40, b""), True)
         await within(known.ended.wait())
@@ -516,7 +516,7 @@ async def broken():
 
 
 class Bare(Client):
-    """Says nothing by itself."""
+    """A client without an HTTP/3 layer: sends only the bytes given."""
 
     def __init__(self, *arguments, **more):
         QuicConnectionProtocol.__init__(self, *arguments, **more)
@@ -546,7 +546,7 @@ async def garbage():
     sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     sock.connect(("127.0.0.1", PORT))
     sock.setblocking(False)
-    # A first packet as it is sent, to be spoiled.
+    # A valid Initial packet, to be corrupted.
     quic = QuicConnection(configuration=configuration(server_name="localhost"))
     quic.connect(("127.0.0.1", PORT), now=0)
     first = quic.datagrams_to_send(now=0)[0][0]
@@ -590,7 +590,8 @@ async def drain(pidfile):
 
 
 async def alone(name, other):
-    """A name that a certificate is demanded for gets none here, nor another connection's page."""
+    """A site with a client certificate requirement accepts no connection, and answers 421 on another site's
+    connection."""
     try:
         async with client(name) as it:
             await it.get("/", host=name)
@@ -605,7 +606,7 @@ async def alone(name, other):
 
 
 async def status(name):
-    """The status of the front page of this site; 0 where no connection is to be had."""
+    """Prints the status of a site's front page, or 0 if the connection fails."""
     try:
         async with client(name) as it:
             print((await it.get("/", host=name)).status)
@@ -614,7 +615,7 @@ async def status(name):
 
 
 async def ask(*questions):
-    """Asks each `METHOD path [name:value …]` in turn; a line of JSON for each answer."""
+    """Sends each request `METHOD path [name:value …]` in turn and prints a line of JSON for each response."""
     async with client() as it:
         for question in questions:
             method, path, *fields = question.split(" ")
@@ -625,7 +626,7 @@ async def ask(*questions):
 
 
 async def withheld(path, length, *fields):
-    """A POST with a body of this length, of which nothing is sent; what is answered."""
+    """Sends a POST with a declared length and without a body, and prints the response."""
     async with client() as it:
         fields = [tuple(field.split(":", 1)) for field in fields]
         fields.append(("content-length", length))
@@ -635,7 +636,7 @@ async def withheld(path, length, *fields):
 
 
 async def crowd(count):
-    """So many handshakes at once: some have to show their address first, all come in."""
+    """Makes `count` handshakes at once. Some need an address validation first, and all succeed."""
     async def one():
         async with client() as it:
             equal((await it.get("/")).status, 200)
@@ -661,14 +662,14 @@ async def many(connections, pages):
 
 
 async def hold_mute(count):
-    """As hold(), but the server may not open its control stream, and nothing is asked."""
+    """Runs hold() without requests and without permission for the server's control stream."""
     Client.allows_control = False
     await hold(count)
 
 
 async def hold(count):
-    """Holds so many connections, each of which was answered once. Told a number, it waits until so many have
-    ended, and says how many of them by H3_NO_ERROR."""
+    """Holds `count` connections after one request over each. Reads a number from the standard input, waits
+    until as many connections have ended, and prints the number of connections closed with H3_NO_ERROR."""
     async with AsyncExitStack() as stack:
         held = []
         for _ in range(int(count)):
@@ -685,13 +686,13 @@ async def hold(count):
 
 
 async def silent(path, length, count):
-    """Downloads a page over each of so many connections, asks for it again over each, and acknowledges nothing
-    from then on, until a line comes."""
+    """Downloads a page over each of `count` connections and requests the page again over each. From then on
+    the client acknowledges nothing, until a line arrives on the standard input."""
     async with AsyncExitStack() as stack:
         held = []
         for _ in range(int(count)):
             it = await stack.enter_async_context(client_from("127.0.0.2"))
-            # A packet that is lost for want of room here would keep the congestion window small.
+            # A packet lost to a full receive buffer would keep the congestion window small.
             it._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
             equal((await it.get(path)).length, int(length))
             held.append(it)
@@ -705,7 +706,7 @@ async def silent(path, length, count):
 
 
 async def exchange(path, user, kind, sent, got, *sizes):
-    """Posts what git would, in DATA frames of these sizes in turn, and writes down what comes back."""
+    """Posts a recorded request of git in DATA frames of the sizes in turn, and writes the response to a file."""
     login = "Basic " + base64.b64encode(user.encode()).decode()
     fields = [("content-type", kind), ("authorization", login)]
     with open(sent, "rb") as file:

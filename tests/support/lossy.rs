@@ -1,5 +1,5 @@
-//! A network path that loses, repeats and reorders datagrams, as a UDP proxy on loopback. The sequence of
-//! losses follows from a seed.
+//! A UDP proxy on loopback with packet loss, duplication and reordering. The sequence of losses follows
+//! from a seed.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// A proxy in front of a server. Dropping the path ends the threads of the proxy.
+/// A proxy in front of a server. Drop ends the proxy's threads.
 pub struct LossyPath {
     port: u16,
     shared: Arc<Shared>,
 }
 
-/// Counts of lost, repeated and overtaken datagrams, both directions together.
+/// Counts of forwarded, lost, repeated and overtaken datagrams, both directions together.
 #[derive(Default)]
 pub struct Counts {
     pub forwarded: AtomicU64,
@@ -34,22 +34,22 @@ struct Shared {
 struct Direction {
     socket: UdpSocket,
     to: SocketAddr,
-    /// A datagram that waits until a later one has been forwarded.
+    /// A datagram held back until a later datagram has been forwarded.
     late: Option<Vec<u8>>,
     shared: Arc<Shared>,
 }
 
-/// Percentage of datagrams that are lost.
+/// Percentage of lost datagrams.
 const LOST: u64 = 10;
-/// Percentage of datagrams that are forwarded twice.
+/// Percentage of datagrams forwarded twice.
 const REPEATED: u64 = 3;
-/// Percentage of datagrams that are overtaken by a later one.
+/// Percentage of datagrams overtaken by a later datagram.
 const REORDERED: u64 = 15;
-/// A datagram that no later one overtakes is forwarded after this time.
+/// Longest time for which a datagram is held back for reordering.
 const LATE: Duration = Duration::from_millis(5);
 
 impl LossyPath {
-    /// Starts a proxy that forwards datagrams to this port of the server.
+    /// Starts a proxy in front of the server's port.
     pub fn begin(server_port: u16, seed: u64) -> LossyPath {
         let front = bind();
         let port = front.local_addr().expect("an address").port();
@@ -67,7 +67,7 @@ impl LossyPath {
         path
     }
 
-    /// The port that clients connect to.
+    /// Returns the proxy's port, for clients.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -89,7 +89,7 @@ fn bind() -> UdpSocket {
     socket
 }
 
-/// Forwards datagrams of all clients, each from a port of its own.
+/// Forwards datagrams from all clients to the server, each client's from a port of its own.
 fn from_clients(front: &UdpSocket, server: SocketAddr, shared: &Arc<Shared>) {
     let mut clients: HashMap<SocketAddr, Direction> = HashMap::new();
     let mut buffer = [0; 65_536];
@@ -110,7 +110,7 @@ fn from_clients(front: &UdpSocket, server: SocketAddr, shared: &Arc<Shared>) {
     }
 }
 
-/// Forwards datagrams of the server to one client.
+/// Forwards datagrams from the server to one client.
 fn from_server(back: &UdpSocket, mut to_client: Direction) {
     let mut buffer = [0; 65_536];
     while !to_client.shared.is_over.load(Ordering::Relaxed) {
@@ -121,8 +121,8 @@ fn from_server(back: &UdpSocket, mut to_client: Direction) {
     }
 }
 
-/// Receives one datagram; None if no datagram came in time. A closed port of the other side is an error
-/// of the next call and counts as a loss.
+/// Returns one datagram, or None at the read timeout. A closed port of the peer is reported as an error of
+/// the next call and counts as a loss.
 fn received(result: io::Result<(usize, SocketAddr)>) -> Option<(usize, SocketAddr)> {
     result.ok()
 }

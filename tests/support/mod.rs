@@ -1,7 +1,7 @@
-//! Starts the real binary on ports that the system picks, and speaks to it with real clients.
+//! Starts the real binary on ports chosen by the system and speaks to the server with real clients.
 //!
-//! Nothing here sleeps for luck: a server is up when it says so, a line is there when it comes, and
-//! whatever takes longer than its deadline is a failure that shows what was seen until then.
+//! No test relies on a fixed sleep. A server counts as started after its start-up message, a log line is
+//! awaited until the line arrives, and an expired deadline fails the test with the output seen so far.
 
 // Not every test needs every client.
 #![allow(dead_code)]
@@ -25,15 +25,15 @@ pub mod pebble;
 pub mod trust;
 pub mod wire;
 
-/// How long a server may take to come up, or to say or do something; a debug build on a busy machine
-/// is slow.
+/// Deadline for a start-up and for an expected line or event. The long limit allows for debug builds on a
+/// busy machine.
 const START: Duration = Duration::from_secs(60);
-/// How long a raw exchange waits for bytes, or for the end.
+/// Read timeout of a raw connection.
 const READ: Duration = Duration::from_secs(10);
-/// How long a client program may take in all: more than those wait that have a deadline of their own.
+/// Deadline for a client program: longer than the deadlines of client programs with a limit of their own.
 const CLIENT: Duration = Duration::from_secs(180);
 
-/// The clients, and the Debian packages they come in (tools/setup.sh installs them).
+/// Client programs and their Debian packages, which `tools/setup.sh` installs.
 const TOOLS: [(&str, &str); 20] = [
     ("curl", "curl"),
     ("openssl", "openssl"),
@@ -57,7 +57,7 @@ const TOOLS: [(&str, &str); 20] = [
     ("sha256sum", "coreutils"),
 ];
 
-/// Where a tool is; the test fails with the package's name if it is not there.
+/// Returns the path of a tool. Fails the test with the package's name if the tool is missing.
 pub fn tool(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).map(|folder| folder.join(name));
@@ -78,19 +78,21 @@ pub fn tool(name: &str) -> PathBuf {
         })
 }
 
-/// Until it becomes its program, a child has a copy of each of our descriptors. A file that one of them
-/// writes to counts as being written for as long: a server takes it later, and a script can't be run.
-/// So nothing is written while somebody is born.
-static BIRTHS: RwLock<()> = RwLock::new(());
+/// Lock between file writes and the start of child processes.
+///
+/// Between fork(2) and execve(2) a child holds a copy of every descriptor of the test process. A file open
+/// for writing in the child still counts as being written: the server would load the file later, and a
+/// script could not be run (ETXTBSY). Therefore no test writes a file while a child starts.
+static SPAWN_LOCK: RwLock<()> = RwLock::new(());
 
-/// Starts a program while nothing is written by [`Folder::write`].
+/// Starts a program while no [`Folder::write`] is in progress.
 pub fn spawn(command: &mut Command) -> std::io::Result<Child> {
-    let _alone = BIRTHS.write().expect("nobody fails meanwhile");
-    // It returns when the program runs.
+    let _no_write = SPAWN_LOCK.write().expect("no panic while the lock is held");
+    // `spawn` returns after the child's execve(2).
     command.spawn()
 }
 
-/// A temporary folder that a server's configuration and files lie in; gone at the end.
+/// A temporary folder with a server's configuration and files, deleted on drop.
 pub struct Folder(TempDir);
 
 impl Folder {
@@ -98,7 +100,7 @@ impl Folder {
         Folder(tempfile::tempdir().expect("a temporary folder"))
     }
 
-    /// Writes a file, with the folders above it.
+    /// Writes a file and creates the folders above the file.
     pub fn with(self, name: &str, content: impl AsRef<[u8]>) -> Folder {
         self.write(name, content);
         self
@@ -107,12 +109,13 @@ impl Folder {
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
         let file = self.path(name);
         fs::create_dir_all(file.parent().expect("a folder")).expect("a new folder");
-        let _unborn = BIRTHS.read().expect("nobody fails meanwhile");
+        let _no_spawn = SPAWN_LOCK.read().expect("no panic while the lock is held");
         fs::write(file, content).expect("a written file");
     }
 
-    /// Writes a program, by another one. What we have open ourselves to write to it, a program that
-    /// another test starts just then has open too, for a moment; and what somebody may write to isn't run.
+    /// Writes an executable file by way of a child process. A descriptor open for writing in the test
+    /// process could be inherited by a program started by another test at the same moment, and the kernel
+    /// refuses to run a file open for writing (ETXTBSY).
     pub fn program(&self, name: &str, text: &str) {
         let file = self.path(name);
         fs::create_dir_all(file.parent().expect("a folder")).expect("a new folder");
@@ -127,7 +130,8 @@ impl Folder {
     }
 }
 
-/// `[server]` with ports of the system's choice, everything kept in the folder, and `more` keys.
+/// Returns a `[server]` table with ports chosen by the system, the state inside the folder, and the keys in
+/// `more`.
 pub fn server_table(more: &str) -> String {
     format!(
         "[server]\nhttps = [\"127.0.0.1:0\"]\nhttp = [\"127.0.0.1:0\"]\nstate = \"state\"\n\
@@ -135,25 +139,25 @@ pub fn server_table(more: &str) -> String {
     )
 }
 
-/// One site for all names in `public`, with `more` keys.
+/// Returns a `[[site]]` table for all names with the root `public` and the keys in `more`.
 pub fn site_table(more: &str) -> String {
     format!("[[site]]\nnames = [\"*\"]\nroot = \"public\"\n{more}\n")
 }
 
-/// A running server. Dropping it kills that process and no other.
+/// A running server. Drop kills the server's process and no other process.
 pub struct Server {
     child: Child,
     pub https_port: u16,
     pub http_port: u16,
     pub folder: Folder,
-    /// Standard output: the access log, where the configuration leaves it there.
+    /// Standard output: the access log, unless the configuration sends the log elsewhere.
     pub output: Lines,
     /// Standard error: the start-up message and the error log.
     pub errors: Lines,
 }
 
 impl Server {
-    /// With this configuration, and a `public/index.html` that says hello.
+    /// Starts a server with the configuration and a `public/index.html` with a greeting.
     pub fn start(config: &str) -> Server {
         Server::start_in(
             Folder::new().with("public/index.html", "<p>hello</p>\n"),
@@ -161,19 +165,20 @@ impl Server {
         )
     }
 
-    /// With this configuration, in a folder that has been furnished.
+    /// Starts a server with the configuration in a prepared folder.
     pub fn start_in(folder: Folder, config: &str) -> Server {
         Server::start_by(Command::new(env!("CARGO_BIN_EXE_anthill")), folder, config)
     }
 
-    /// The same through a command that becomes the server when `serve FILE` follows it.
+    /// Starts a server through a command that accepts `serve FILE` as its last arguments and becomes the
+    /// server.
     pub fn start_by(mut command: Command, folder: Folder, config: &str) -> Server {
         folder.write("anthill.toml", config);
         command.arg("serve").arg(folder.path("anthill.toml"));
         Server::launch(folder, command)
     }
 
-    /// By this command, which becomes the server without a process between.
+    /// Starts a server through a command that becomes the server without a process in between.
     pub fn launch(folder: Folder, mut command: Command) -> Server {
         command
             .stdin(Stdio::null())
@@ -196,8 +201,8 @@ impl Server {
                 .any(|line| line.starts_with("ready"))
                 .then(|| lines.to_vec())
         });
-        server.https_port = port_said(&said, "https");
-        server.http_port = port_said(&said, "http");
+        server.https_port = port_in_output(&said, "https");
+        server.http_port = port_in_output(&said, "http");
         server
     }
 
@@ -217,7 +222,8 @@ impl Server {
         );
     }
 
-    /// Waits for the server to end by itself; its exit code (None if a signal ended it).
+    /// Waits for the server to end without a signal from the test, and returns its exit code (None if a
+    /// signal ended the server).
     pub fn wait(&mut self, deadline: Duration) -> Option<i32> {
         let status = wait_for_child(&mut self.child, deadline);
         status
@@ -233,7 +239,7 @@ impl Server {
         format!("http://localhost:{}{path}", self.http_port)
     }
 
-    /// A plain connection whose reads end after [`READ`].
+    /// Opens a plain connection with the read timeout [`READ`].
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(("127.0.0.1", self.http_port)).expect("a connection");
         stream
@@ -243,10 +249,11 @@ impl Server {
         stream
     }
 
-    /// Writes these bytes over plain TCP and reads until the server closes.
+    /// Writes the bytes over plain TCP and reads until the server closes.
     pub fn http_raw(&self, bytes: &[u8]) -> Vec<u8> {
         let mut stream = self.connect();
-        // A server that has refused already may have closed: what it said counts, not this.
+        // A write error is ignored: a server may close right after a refusal, and the refusal is the
+        // result.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         match stream.read_to_end(&mut answer) {
@@ -259,7 +266,8 @@ impl Server {
         }
     }
 
-    /// The same over TLS, with openssl; no server name is sent where `sni` is empty.
+    /// Writes the bytes over TLS with openssl and reads until the server closes. An empty `sni` sends no
+    /// server name.
     pub fn tls_raw(&self, sni: &str, bytes: &[u8]) -> Vec<u8> {
         let address = format!("127.0.0.1:{}", self.https_port);
         let mut arguments = vec!["s_client", "-quiet", "-connect", &address];
@@ -270,7 +278,7 @@ impl Server {
         run("openssl", &arguments, bytes).stdout
     }
 
-    /// curl, silent but for errors, the certificate taken as it is.
+    /// Runs curl without progress output and without verification of the certificate.
     pub fn curl<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Ran {
         let mut all = vec![
             OsStr::new("-sSk"),
@@ -281,7 +289,7 @@ impl Server {
         run("curl", &all, b"")
     }
 
-    /// The body that curl gets from this path over HTTPS.
+    /// Returns the body of a path, fetched with curl over HTTPS.
     pub fn body(&self, path: &str) -> Vec<u8> {
         let ran = self.curl(&[self.https(path)]);
         assert!(ran.success, "curl {path}: {}", ran.errors());
@@ -299,8 +307,9 @@ impl Drop for Server {
     }
 }
 
-/// `listening https 127.0.0.1:40123` → 40123; 0 if it doesn't listen for that.
-fn port_said(lines: &[String], scheme: &str) -> u16 {
+/// Returns the port of `scheme` from the start-up message: `listening https 127.0.0.1:40123` → 40123, or 0
+/// if no address has the scheme.
+fn port_in_output(lines: &[String], scheme: &str) -> u16 {
     let prefix = format!("{scheme}://");
     let address = lines
         .iter()
@@ -309,7 +318,7 @@ fn port_said(lines: &[String], scheme: &str) -> u16 {
     port.map_or(0, |port| port.parse().expect("a port"))
 }
 
-/// What a program has written so far, line by line, collected by a thread of its own.
+/// Lines written so far by a program, collected by a thread.
 #[derive(Clone)]
 pub struct Lines(Arc<(Mutex<Collected>, Condvar)>);
 
@@ -347,14 +356,14 @@ impl Lines {
         self.0.0.lock().expect("the lines").lines.clone()
     }
 
-    /// The first line, of those that are there and those to come, that fits.
+    /// Returns the first matching line among the present and the coming lines.
     pub fn wait_for(&self, what: &str, fits: impl Fn(&str) -> bool) -> String {
         self.wait_until(START, what, |lines| {
             lines.iter().find(|line| fits(line)).cloned()
         })
     }
 
-    /// Looks at all lines whenever one comes, until `look` finds what it wants.
+    /// Calls `look` with all lines after each new line until `look` returns a value.
     pub fn wait_until<T>(
         &self,
         deadline: Duration,
@@ -371,20 +380,20 @@ impl Lines {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || collected.ended {
                 let why = if collected.ended {
-                    "it ended"
+                    "the program ended"
                 } else {
-                    "time is up"
+                    "the deadline passed"
                 };
                 let lines = collected.lines.join("\n");
-                drop(collected); // or whoever looks next finds a poisoned lock
-                panic!("{why} without {what}; it said:\n{lines}");
+                drop(collected); // so that the panic does not poison the lock
+                panic!("{why} without {what}; its output:\n{lines}");
             }
             collected = changed.wait_timeout(collected, left).expect("the lines").0;
         }
     }
 }
 
-/// A client program that has run.
+/// The result of a client program.
 pub struct Ran {
     pub success: bool,
     pub stdout: Vec<u8>,
@@ -401,7 +410,7 @@ impl Ran {
     }
 }
 
-/// Runs one of [`TOOLS`] with this on its standard input, to its end or [`CLIENT`].
+/// Runs one of [`TOOLS`] with `input` on its standard input until the program ends or [`CLIENT`] expires.
 pub fn run<A: AsRef<OsStr>>(name: &str, arguments: &[A], input: &[u8]) -> Ran {
     let mut command = Command::new(tool(name));
     command
@@ -412,7 +421,7 @@ pub fn run<A: AsRef<OsStr>>(name: &str, arguments: &[A], input: &[u8]) -> Ran {
     let mut child = spawn(&mut command).unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut stdin = child.stdin.take().expect("a pipe");
     let input = input.to_vec();
-    // A thread for each pipe: none of the three may hold up the others.
+    // Each pipe has a thread of its own, so that no pipe blocks another pipe.
     let writer = thread::spawn(move || drop(stdin.write_all(&input)));
     let stdout = read_in_thread(child.stdout.take().expect("a pipe"));
     let stderr = read_in_thread(child.stderr.take().expect("a pipe"));
@@ -429,7 +438,7 @@ pub fn run<A: AsRef<OsStr>>(name: &str, arguments: &[A], input: &[u8]) -> Ran {
     };
     assert!(
         status.is_some(),
-        "{name} took longer than {CLIENT:?}; it said: {}{}",
+        "{name} took longer than {CLIENT:?}; its output: {}{}",
         ran.text(),
         ran.errors()
     );
@@ -444,9 +453,9 @@ fn read_in_thread(mut source: impl Read + Send + 'static) -> thread::JoinHandle<
     })
 }
 
-/// Its status once it has ended; None if it hasn't by then. There is no waiting for a child with a
-/// deadline in the standard library, so this one looks every few milliseconds. It is the looks that are
-/// counted: while the machine stands still, so does the child.
+/// Returns the child's exit status, or None if the child is still running at the deadline. The standard
+/// library has no wait with a deadline, so the function polls every 5 ms. The deadline is a number of polls
+/// rather than a time, because the child stands still while the machine is suspended.
 fn wait_for_child(child: &mut Child, deadline: Duration) -> Option<std::process::ExitStatus> {
     const PAUSE: Duration = Duration::from_millis(5);
     for _ in 0..=deadline.as_millis() / PAUSE.as_millis() {
@@ -462,29 +471,29 @@ pub fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The folder of the example site.
+/// Returns the folder of the example site.
 pub fn journal() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/journal")
 }
 
-/// What `anthill` has come to.
+/// The result of an `anthill` command.
 #[derive(Debug)]
 pub struct Done {
-    /// None if a signal ended it.
+    /// The exit code, or None if a signal ended the command.
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Runs `anthill` with these arguments to its end.
+/// Runs `anthill` with the arguments until the command ends.
 pub fn anthill<A: AsRef<OsStr>>(arguments: &[A]) -> Done {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
     command.args(arguments);
     finish(command, b"")
 }
 
-/// Runs a command with this on its standard input, to its end or [`CLIENT`], and what it started with
-/// it: that would go on holding its pipes.
+/// Runs a command with `input` on its standard input until the command ends or [`CLIENT`] expires. Kills
+/// the whole process group at the deadline, because a surviving child process would keep the pipes open.
 pub fn finish(mut command: Command, input: &[u8]) -> Done {
     command
         .process_group(0)
@@ -516,8 +525,9 @@ pub fn finish(mut command: Command, input: &[u8]) -> Done {
     done
 }
 
-/// The files without a name that a server keeps requests' bodies in, by its descriptors.
-pub fn kept_bodies(server: &Server) -> Vec<PathBuf> {
+/// Returns the server's spooled request bodies: unlinked files, found through the descriptors below
+/// `/proc`.
+pub fn spooled_bodies(server: &Server) -> Vec<PathBuf> {
     let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("descriptors");
     let paths = open.filter_map(|fd| Some(fd.ok()?.path()));
     let is_kept = |path: &PathBuf| {
@@ -527,30 +537,30 @@ pub fn kept_bodies(server: &Server) -> Vec<PathBuf> {
     paths.filter(is_kept).collect()
 }
 
-/// Waits until a body of so many bytes is kept, and empties its file.
-pub fn lose_kept_body(server: &Server, bytes: u64) {
+/// Waits until a body of `bytes` bytes is spooled, and truncates its file.
+pub fn truncate_spooled_body(server: &Server, bytes: u64) {
     let is_whole = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == bytes);
     let kept = eventually("a body that is whole", || {
-        kept_bodies(server).into_iter().find(is_whole)
+        spooled_bodies(server).into_iter().find(is_whole)
     });
     let file = fs::OpenOptions::new().write(true).open(kept);
     file.and_then(|file| file.set_len(0)).expect("emptied");
 }
 
-/// Looks again and again, until it finds what it wants; [`START`] is patience enough.
+/// Calls `look` repeatedly until `look` returns a value. Fails after [`START`].
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + START;
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(Instant::now() < until, "time is up without {what}");
+        assert!(Instant::now() < until, "the deadline passed without {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }
 
 impl Server {
-    /// `anthill COMMAND` about this server.
+    /// Runs `anthill COMMAND` with the server's configuration.
     pub fn ask(&self, arguments: &[&str]) -> Done {
         let config = self.folder.path("anthill.toml");
         let mut all: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
@@ -558,7 +568,7 @@ impl Server {
         anthill(&all)
     }
 
-    /// Writes another configuration and reloads, which must work; what was said.
+    /// Writes another configuration, reloads the server, and returns the output. The reload must succeed.
     pub fn reload(&self, config: &str) -> String {
         self.folder.write("anthill.toml", config);
         let done = self.ask(&["reload"]);
@@ -566,34 +576,34 @@ impl Server {
         done.stdout
     }
 
-    /// The folder, which another server may use after this one has ended.
+    /// Ends the server and returns its folder for another server.
     pub fn into_folder(mut self) -> Folder {
         std::mem::replace(&mut self.folder, Folder::new())
     }
 
-    /// A connection that is kept alive.
-    pub fn keep(&self) -> KeepAlive<TcpStream> {
+    /// Opens a persistent plain connection.
+    pub fn keep_alive(&self) -> KeepAlive<TcpStream> {
         KeepAlive::new(self.connect())
     }
 
-    /// The same over TLS.
-    pub fn keep_tls(&self) -> KeepAlive<Tls> {
+    /// Opens a persistent TLS connection.
+    pub fn keep_alive_tls(&self) -> KeepAlive<Tls> {
         let stream = TcpStream::connect(("127.0.0.1", self.https_port)).expect("a connection");
         stream
             .set_read_timeout(Some(READ))
             .expect("a read time-out");
         stream.set_nodelay(true).expect("no delay");
         let name = "localhost".try_into().expect("a server name");
-        let client = rustls::ClientConnection::new(trusting(), name).expect("a TLS client");
+        let client = rustls::ClientConnection::new(client_config(), name).expect("a TLS client");
         KeepAlive::new(Tls::new(client, stream))
     }
 }
 
-/// A TLS connection of a client.
+/// A client's TLS connection.
 pub type Tls = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
 
-/// A client that takes any certificate.
-fn trusting() -> Arc<rustls::ClientConfig> {
+/// Returns a client configuration that accepts any certificate.
+fn client_config() -> Arc<rustls::ClientConfig> {
     static CONFIG: std::sync::OnceLock<Arc<rustls::ClientConfig>> = std::sync::OnceLock::new();
     let make = || {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -646,10 +656,10 @@ impl rustls::client::danger::ServerCertVerifier for Trusting {
     }
 }
 
-/// A connection that asks again and again.
+/// A persistent connection for one request after another.
 pub struct KeepAlive<S: Read + Write>(BufReader<S>);
 
-/// One answer.
+/// One response.
 #[derive(Debug)]
 pub struct Got {
     pub status: u16,
@@ -668,8 +678,9 @@ impl<S: Read + Write> KeepAlive<S> {
         KeepAlive(BufReader::new(stream))
     }
 
-    /// GET with its answer, which must have a Content-Length; None if the connection was closed
-    /// before a byte of it came, which a client may answer by asking again elsewhere.
+    /// Sends a GET and returns the response, which must have a Content-Length. Returns None if the
+    /// connection closed before the first byte of the response, where a client may repeat the request on
+    /// another connection.
     pub fn try_get(&mut self, path: &str) -> Option<Got> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
         if self.0.get_mut().write_all(request.as_bytes()).is_err() {
@@ -709,13 +720,13 @@ impl<S: Read + Write> KeepAlive<S> {
         Some(Got { status, head, body })
     }
 
-    /// The same, and the connection must last.
+    /// Sends a GET and returns the response. Fails if the connection is closed.
     pub fn get(&mut self, path: &str) -> Got {
         self.try_get(path)
             .unwrap_or_else(|| panic!("{path}: the connection was closed"))
     }
 
-    /// Waits for the server to close; whether it did so without a word.
+    /// Waits for the server to close. Returns true if no byte arrived before the end.
     pub fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         let _ = self.0.read_to_end(&mut rest);
@@ -724,7 +735,8 @@ impl<S: Read + Write> KeepAlive<S> {
 }
 
 impl Folder {
-    /// Where many files are quickly made, if the machine has such a place.
+    /// Returns a folder in memory, where many files are created quickly, or an ordinary temporary folder if
+    /// the machine has no `/dev/shm`.
     pub fn in_memory() -> Folder {
         tempfile::tempdir_in("/dev/shm").map_or_else(|_| Folder::new(), Folder)
     }

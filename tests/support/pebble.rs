@@ -1,5 +1,5 @@
-//! Pebble, the test directory for ACME, and its server for DNS, on ports of their own. Every name is
-//! this machine.
+//! Pebble, the ACME test server, with its DNS server, on ports chosen by the test. The DNS server resolves
+//! every name to the loopback address.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use super::{Folder, Lines, eventually, run, tool};
 use crate::clients::Authority;
 
-/// A running directory. Dropping it ends both programs.
+/// A running ACME directory. Drop ends Pebble and the DNS server.
 pub struct Pebble {
     settings: Settings,
     child: Option<Child>,
@@ -20,25 +20,25 @@ pub struct Pebble {
     management: u16,
     dns_port: u16,
     dns_management: u16,
-    /// Where names are validated: the server's ports.
+    /// The server's ports, where Pebble validates names.
     pub http_port: u16,
     pub https_port: u16,
 }
 
-/// What differs between tests.
+/// Settings of Pebble that differ between tests.
 #[derive(Clone, Default)]
 pub struct Settings {
-    /// Per cent of nonces that are refused.
+    /// Percentage of rejected nonces.
     pub nonce_reject: u32,
-    /// Validation waits up to so many seconds.
+    /// Upper bound of Pebble's delay before a validation, in seconds.
     pub sleep: Option<u32>,
-    /// Accounts need to be bound, with this identifier and key.
+    /// External account binding: the key identifier and the key. Accounts without a binding are rejected.
     pub binding: Option<(&'static str, &'static str)>,
-    /// http-01 looks where nobody listens.
-    pub http_elsewhere: bool,
+    /// Whether Pebble sends its http-01 requests to a closed port.
+    pub http_01_fails: bool,
 }
 
-/// tools/setup.sh puts both there.
+/// Returns the path of a program installed by `tools/setup.sh`.
 fn installed(name: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
@@ -49,8 +49,8 @@ fn installed(name: &str) -> PathBuf {
     }
 }
 
-/// A port that nobody listens on, below those that the kernel gives out by itself: nobody takes it by
-/// chance before its owner does.
+/// Returns a free port below the kernel's range of ephemeral ports, so that no other socket receives the
+/// port by chance before its owner binds.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = 10_000 + (std::process::id() % 500) as u16 * 40;
@@ -106,7 +106,7 @@ impl Pebble {
         pebble
     }
 
-    /// Starts it, on the same ports as before; what it knew is forgotten.
+    /// Starts Pebble on the same ports as before, with empty state.
     pub fn run(&mut self) {
         self.folder.write("pebble.json", self.config());
         let mut command = Command::new(installed("pebble"));
@@ -130,7 +130,7 @@ impl Pebble {
             .expect("pebble");
         self.output = Lines::of(child.stdout.take().expect("a pipe"));
         self.child = Some(child);
-        // Its management is a server by itself, which may be the later one.
+        // Pebble's management interface is a second listener and may be ready after the directory.
         for url in [
             format!("https://localhost:{}/dir", self.port),
             format!("https://localhost:{}/roots/0", self.management),
@@ -147,7 +147,7 @@ impl Pebble {
     }
 
     fn config(&self) -> String {
-        let http_port = match self.settings.http_elsewhere {
+        let http_port = match self.settings.http_01_fails {
             true => free_port(),
             false => self.http_port,
         };
@@ -177,7 +177,7 @@ impl Pebble {
         )
     }
 
-    /// `[server]` on the ports where names are validated.
+    /// Returns a `[server]` table with the ports of the validations.
     pub fn server_table(&self) -> String {
         format!(
             "[server]\nhttps = [\"127.0.0.1:{}\"]\nhttp = [\"127.0.0.1:{}\"]\nstate = \"state\"\n\
@@ -186,9 +186,9 @@ impl Pebble {
         )
     }
 
-    /// `[tls]` with this directory, and more keys of `acme`.
+    /// Returns a `[tls]` table with the directory and further keys of `acme`.
     pub fn tls_table(&self, more: &str) -> String {
-        // Pebble takes any of its profiles for who names none.
+        // Pebble picks a random profile for an order without a profile.
         let profile = match more.contains("profile") {
             true => "",
             false => ", profile = \"default\"",
@@ -201,7 +201,7 @@ impl Pebble {
         )
     }
 
-    /// The whole configuration for one site with these names.
+    /// Returns a whole configuration for one site with the names.
     pub fn config_for(&self, names: &[&str], more: &str) -> String {
         format!(
             "{}{}[[site]]\nnames = {names:?}\nroot = \"public\"\n",
@@ -216,7 +216,7 @@ impl Pebble {
         run("curl", &all, b"").success
     }
 
-    /// The root of the certificates that it issues.
+    /// Returns the root certificate of Pebble's chains.
     pub fn root(&self) -> String {
         let url = format!("https://localhost:{}/roots/0", self.management);
         let ran = run("curl", &["-sSf", "-k", &url], b"");
@@ -224,7 +224,7 @@ impl Pebble {
         ran.text()
     }
 
-    /// Tells the DNS something, by its path and JSON.
+    /// Sends a command to the DNS server's management interface.
     pub fn dns(&self, path: &str, json: &str) {
         let url = self.dns_url(path);
         assert!(self.curl(&["-d", json, &url]), "{url} {json}");
@@ -234,7 +234,7 @@ impl Pebble {
         format!("http://127.0.0.1:{}/{path}", self.dns_management)
     }
 
-    /// What the directory shall say of when to renew this certificate.
+    /// Sets the directory's renewal information (RFC 9773) for a certificate.
     pub fn set_renewal_info(&self, certificate: &str, response: &str) {
         let escape = |text: &str| {
             text.replace('\\', "\\\\")
@@ -250,7 +250,7 @@ impl Pebble {
         assert!(self.curl(&["-d", &json, &url]), "{json}");
     }
 
-    /// Orders that were begun.
+    /// Returns the number of orders created so far.
     pub fn orders(&self) -> usize {
         let lines = self.output.all();
         lines

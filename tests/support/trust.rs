@@ -1,4 +1,4 @@
-//! A TLS client that takes any certificate, for tests that are not about certificates.
+//! A TLS client without certificate verification, for tests of other subjects than certificates.
 
 use std::sync::Arc;
 
@@ -12,12 +12,13 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
-/// Trusts whoever answers; remembers no session.
+/// Returns a configuration that accepts any certificate and stores no session.
 pub fn client_config() -> Arc<ClientConfig> {
     client_config_with(&[])
 }
 
-/// The same, asking for these application protocols.
+/// Returns a configuration that accepts any certificate, stores no session, and offers the application
+/// protocols.
 #[allow(dead_code, reason = "this file is in two programs")]
 pub fn client_config_with(alpn: &[&[u8]]) -> Arc<ClientConfig> {
     let mut config = builder(ALL_VERSIONS).with_no_client_auth();
@@ -25,13 +26,13 @@ pub fn client_config_with(alpn: &[&[u8]]) -> Arc<ClientConfig> {
     Arc::new(config)
 }
 
-/// With one version of TLS; remembers its sessions.
+/// Returns a configuration with a single TLS version. The client stores its sessions.
 #[allow(dead_code, reason = "this file is in two programs")]
 pub fn client_config_of(version: &'static SupportedProtocolVersion) -> ClientConfig {
     builder(&[version]).with_no_client_auth()
 }
 
-/// With the client certificate and key in this PEM.
+/// Returns a configuration with the client certificate and key from the PEM text.
 #[allow(dead_code, reason = "this file is in two programs")]
 pub fn client_config_with_certificate(pem: &str) -> ClientConfig {
     let chain = CertificateDer::pem_slice_iter(pem.as_bytes());

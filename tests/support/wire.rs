@@ -1,5 +1,5 @@
-//! One connection, plain or TLS, spoken by hand: what is sent is just these bytes, and what comes
-//! back is read response by response, by the framing of RFC 9112 §6.3 and nothing more lenient.
+//! A raw connection, plain or TLS. The client sends exactly the bytes given, and reads response by response
+//! with the strict framing of RFC 9112 §6.3.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -15,7 +15,7 @@ use socket2::{Domain, Socket, Type};
 use super::trust::client_config_with;
 use super::{Server, lossy, spawn};
 
-/// Looks every few milliseconds until `look` finds what it wants.
+/// Calls `look` every few milliseconds until `look` returns a value. Fails after the deadline.
 pub fn wait_until<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + deadline;
     loop {
@@ -27,10 +27,10 @@ pub fn wait_until<T>(deadline: Duration, what: &str, mut look: impl FnMut() -> O
     }
 }
 
-/// Both ways to reach one server: the same must come back over each.
+/// Both transports of a server, for tests that expect equal responses over both.
 pub const BOTH: [Over; 2] = [Over::Plain, Over::Tls];
 
-/// How a connection is made.
+/// The transport of a connection.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Over {
     Plain,
@@ -40,27 +40,27 @@ pub enum Over {
 trait Bytes: Read + Write + Send {}
 impl<T: Read + Write + Send> Bytes for T {}
 
-/// A connection and what was read from it too early.
+/// A connection and its bytes read ahead.
 pub struct Wire {
     stream: Box<dyn Bytes>,
-    /// The TCP socket, whatever is above it.
+    /// The TCP socket below TLS or below plain HTTP.
     pub socket: TcpStream,
     ahead: Vec<u8>,
 }
 
-/// One response, taken apart. Two are the same if they are but for their dates.
+/// A parsed response. Two responses are equal if they differ in their dates alone.
 #[derive(Clone)]
 pub struct Response {
     pub status: u16,
-    /// Names as they were sent.
+    /// Fields with their names as sent.
     pub fields: Vec<(String, String)>,
     pub body: Vec<u8>,
-    /// The body came to the end that its framing promised.
+    /// Whether the body reached the end announced by its framing.
     pub whole: bool,
 }
 
 impl Response {
-    /// The value of the only field with this name.
+    /// Returns the value of the only field with the name.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut values = self
             .fields
@@ -75,7 +75,7 @@ impl Response {
         lossy(&self.body)
     }
 
-    /// The server said that it closes.
+    /// Returns true if the response announces the end of the connection.
     pub fn closes(&self) -> bool {
         self.field("connection") == Some("close")
     }
@@ -115,7 +115,7 @@ impl Wire {
         }
     }
 
-    /// As a client with another address of this machine.
+    /// Connects from another loopback address.
     pub fn of(server: &Server, address: IpAddr) -> Wire {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let from = SocketAddr::new(address, 0);
@@ -132,15 +132,16 @@ impl Wire {
         }
     }
 
-    /// The kernel takes little for this side that it hasn't read; by itself it takes megabytes.
-    pub fn take_little(&self) {
+    /// Shrinks the socket's receive buffer to 4 KiB. Without the limit the kernel takes megabytes for a
+    /// client that does not read.
+    pub fn shrink_receive_buffer(&self) {
         let socket = socket2::SockRef::from(&self.socket);
         socket.set_recv_buffer_size(4_096).expect("a small buffer");
     }
 
-    /// Connects with a small receive buffer that is set before connect(2), so that the first TCP window
-    /// is small too.
-    pub fn with_little(server: &Server, over: Over, alpn: &[&[u8]]) -> Wire {
+    /// Connects with a receive buffer of 4 KiB, set before connect(2), so that the first TCP window is
+    /// small too.
+    pub fn with_small_receive_buffer(server: &Server, over: Over, alpn: &[&[u8]]) -> Wire {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         socket.set_recv_buffer_size(4_096).expect("a small buffer");
         let port = match over {
@@ -162,18 +163,18 @@ impl Wire {
         }
     }
 
-    /// The certificate is taken as it is.
+    /// Connects over TLS and accepts any certificate.
     pub fn tls(server: &Server) -> Wire {
         Wire::tls_as(server, "localhost", &[])
     }
 
-    /// With this server name, asking for these protocols.
+    /// Connects over TLS with the server name and the application protocols.
     pub fn tls_as(server: &Server, name: &str, alpn: &[&[u8]]) -> Wire {
         let socket = TcpStream::connect(("127.0.0.1", server.https_port)).expect("a connection");
         Wire::tls_on(socket, name, alpn)
     }
 
-    /// The same from this address of ours.
+    /// Connects over TLS from another loopback address.
     pub fn tls_from(server: &Server, from: Ipv4Addr, name: &str, alpn: &[&[u8]]) -> Wire {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         let own = SocketAddr::from((from, 0)).into();
@@ -205,7 +206,8 @@ impl Wire {
         }
     }
 
-    /// Sends bytes. That the server has closed already is no error here: what it said counts.
+    /// Sends bytes and returns true on success. A connection already closed by the server is no failure of
+    /// the test: the server's response is the result.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream
             .write_all(bytes.as_ref())
@@ -222,7 +224,7 @@ impl Wire {
         }
     }
 
-    /// `GET path` with these fields more, each ended by CRLF.
+    /// Sends `GET path` with further fields, each terminated by CRLF, and returns the response.
     pub fn get(&mut self, path: &str, fields: &str) -> Response {
         self.ask("GET", path, fields)
     }
@@ -234,13 +236,13 @@ impl Wire {
         self.response(method)
     }
 
-    /// The next response, to a request of this method.
+    /// Returns the next response, to a request with the method.
     pub fn response(&mut self, method: &str) -> Response {
         self.next_response(method)
             .expect("a response, but the server closed")
     }
 
-    /// The next response; None if the server closes instead.
+    /// Returns the next response, or None if the server closes first.
     pub fn next_response(&mut self, method: &str) -> Option<Response> {
         let head = self.head()?;
         let mut lines = head.split("\r\n");
@@ -308,7 +310,7 @@ impl Wire {
         Some(lossy(&head[..head.len() - 4]))
     }
 
-    /// Waits for the first bytes of the next response, which stay to be read.
+    /// Waits for the first bytes of the next response without consuming them.
     pub fn begins(&mut self) {
         assert!(
             !self.ahead.is_empty() || self.read_more(),
@@ -316,7 +318,7 @@ impl Wire {
         );
     }
 
-    /// Everything up to and with `end`; None if the connection ends before it.
+    /// Returns all bytes up to and including `end`, or None if the connection ends first.
     fn until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
         loop {
             let found = self.ahead.windows(end.len()).position(|part| part == end);
@@ -326,7 +328,7 @@ impl Wire {
             if !self.read_more() {
                 assert!(
                     self.ahead.is_empty(),
-                    "it ended within {:?}",
+                    "the connection ended within {:?}",
                     lossy(&self.ahead)
                 );
                 return None;
@@ -334,38 +336,38 @@ impl Wire {
         }
     }
 
-    /// So many bytes, or fewer if the connection ends before.
+    /// Returns `count` bytes, or fewer if the connection ends first.
     pub fn take(&mut self, count: usize) -> Vec<u8> {
         while self.ahead.len() < count && self.read_more() {}
         let count = count.min(self.ahead.len());
         self.ahead.drain(..count).collect()
     }
 
-    /// Everything up to the end of the connection.
+    /// Returns all bytes up to the end of the connection.
     pub fn rest(&mut self) -> Vec<u8> {
         while self.read_more() {}
         std::mem::take(&mut self.ahead)
     }
 
-    /// Waits for the server to close, and expects nothing more from it.
+    /// Waits for the server to close. Fails if further bytes arrive.
     pub fn ends(&mut self) {
         let rest = self.rest();
-        assert!(rest.is_empty(), "more came: {:?}", lossy(&rest));
+        assert!(rest.is_empty(), "unexpected bytes: {:?}", lossy(&rest));
     }
 
-    /// Ends our side of the TCP connection.
+    /// Shuts the client's sending direction down.
     pub fn finish(&self) {
         let _ = self.socket.shutdown(std::net::Shutdown::Write);
     }
 
-    /// Waits for bytes at most this long in all that follows.
+    /// Sets the read timeout of all further reads.
     pub fn patience(&self, patience: Duration) {
         self.socket
             .set_read_timeout(Some(patience))
             .expect("a read time-out");
     }
 
-    /// False once the connection has ended, in whichever way.
+    /// Reads more bytes. Returns false after the end of the connection, whether orderly or by an error.
     fn read_more(&mut self) -> bool {
         let mut buffer = [0; 65_536];
         match self.stream.read(&mut buffer) {
@@ -375,10 +377,10 @@ impl Wire {
                 true
             }
             Err(error) if is_timeout(error.kind()) => panic!(
-                "neither bytes nor the end; so far: {:?}",
+                "neither bytes nor the end of the connection in time; received: {:?}",
                 lossy(&self.ahead[..self.ahead.len().min(2_000)])
             ),
-            // Reset, or cut without TLS's goodbye.
+            // A TCP reset, or an end without TLS's close_notify.
             Err(_) => false,
         }
     }
@@ -389,7 +391,7 @@ fn is_timeout(kind: ErrorKind) -> bool {
 }
 
 impl Server {
-    /// One of the counters that `anthill status --json` shows.
+    /// Returns a counter from `anthill status --json`.
     pub fn counter(&self, name: &str) -> u64 {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anthill"));
         command
@@ -411,19 +413,19 @@ impl Server {
         }
     }
 
-    /// Processor time that it has taken so far, all threads, in ticks of 10 ms.
+    /// Returns the processor time used so far by all threads of the server, in ticks of 10 ms.
     pub fn cpu_ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("stat");
         let (_, after_name) = stat.rsplit_once(") ").expect("a name");
-        // utime and stime, the 14th and 15th of proc(5), counted from the 3rd.
+        // utime and stime, the 14th and 15th field of proc(5), counted from the 3rd.
         let ticks = after_name.split(' ').skip(11).take(2);
         ticks
             .map(|ticks| ticks.parse::<u64>().expect("ticks"))
             .sum()
     }
 
-    /// Memory of its own that it has in use, in KiB: not its code, which is given back after the start
-    /// and comes again as it is run.
+    /// Returns the server's anonymous memory in KiB. Code pages do not count: the server releases code
+    /// pages after the start, and later execution maps the pages again.
     pub fn resident_kib(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.expect("the process's status");
